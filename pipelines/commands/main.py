@@ -1,0 +1,38 @@
+"""The command `meanstream`: its groups, and how it ends when an option is refused."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from pipelines.commands import simulate
+from pipelines.commands.options import BadOption
+
+app = typer.Typer(
+    name="meanstream",
+    help="Private mean estimation on event streams, with an error bar on every answer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(simulate.app, name="simulate", help="Estimate by simulation what a configuration achieves.")
+
+
+def main() -> None:
+    """Run the command line; a refused option is one line on standard error and exit code 2."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except BadOption as error:
+        message = str(error)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        message = error.format_message()
+    sys.stderr.write(f"meanstream: {message}\n")
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What every command shares: options from a YAML file, one-line refusals, JSON output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class BadOption(Exception):  # noqa: N818 - it is what the user gave, not a fault of the program
+    """An option that breaks a rule: the command ends with this one line and exit code 2, before any data is read."""
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turn the `ValueError` of a validator into a one-line refusal; wrap configuration only, never the work itself."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadOption(str(error)) from None
+
+
+def closest(name: str, names: list[str]) -> str:
+    """Say which known name is meant by a misspelled one.
+
+    Examples
+    --------
+    >>> closest("tailnumber", ["tailnum", "carrier"])
+    "; did you mean 'tailnum'?"
+    >>> closest("altitude", ["tailnum", "carrier"])
+    '; known: tailnum, carrier'
+    """
+    from difflib import get_close_matches
+
+    match = get_close_matches(name, names, n=1)
+    return f"; did you mean {match[0]!r}?" if match else f"; known: {', '.join(names)}"
+
+
+def _load_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the file's entries the defaults of the command's options; the command line still overrides them."""
+    if path is None:
+        return None
+    import yaml
+
+    try:
+        entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadOption(f"config must be a readable file, got {str(path)!r} ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise BadOption(f"config must be YAML, got {str(path)!r}") from None
+    if not isinstance(entries, dict):
+        raise BadOption(f"config must map option names to values, got {type(entries).__name__} in {str(path)!r}")
+    names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help")}
+    defaults: dict[str, Any] = {}
+    for key, value in entries.items():
+        name = _parameter_name(str(key), names)
+        if name not in names:
+            options = sorted(p.opts[0].lstrip("-") for p in names.values())
+            raise BadOption(f"config has no option {key!r}{closest(str(key), options)}")
+        defaults[name] = value
+    context.default_map = {**(context.default_map or {}), **defaults}
+    return path
+
+
+def _parameter_name(key: str, names: dict[str, Any]) -> str:
+    """Find the parameter behind an option's name as it is written on the command line or with underscores."""
+    for name, parameter in names.items():
+        if key.replace("_", "-") in {option.lstrip("-") for option in parameter.opts}:
+            return name
+    return key.replace("-", "_")
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", callback=_load_config, is_eager=True, help="YAML file of option values; the command line wins."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def print_json(result: dict[str, Any]) -> None:
+    """Print one JSON object; non-finite numbers become null, as JSON has none."""
+    sys.stdout.write(json.dumps(_finite(result), allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if hasattr(value, "tolist"):
+        return _finite(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not (value - value == 0):
+        return None
+    return value
