@@ -1,0 +1,278 @@
+"""What is simulated: a frozen record of every choice, its defaults by mode, and the rules on combinations of choices.
+
+A combination either works or is refused here, before any data is drawn, with one line that names the option, the rule
+and the value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from operators.simulation.data import MeansModel, own_half_width
+from operators.validation import require, require_between, require_positive
+
+MODE_DEFAULTS: dict[str, dict[str, str]] = {
+    "paper": {
+        "counter": "pm1",
+        "weights": "last",
+        "schedule": "round_robin",
+        "collaboration": "tests",
+        "test": "lazy",
+        "variance": "known",
+        "noise": "gaussian",
+        "calibration": "classical",
+    },
+    "tuned": {
+        "counter": "toeplitz",
+        "weights": "last",
+        "schedule": "broadcast",
+        "collaboration": "learned_prior",
+        "test": "lazy",
+        "variance": "known",
+        "noise": "gaussian",
+        "calibration": "analytic",
+    },
+}
+CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": ("paper", "tuned"),
+    "data": ("uniform", "beta", "bernoulli", "rademacher", "normal"),
+    "counter": ("pm1", "pm2", "toeplitz"),
+    "weights": ("last", "mean_of_means", "windowed", "gls"),
+    "schedule": ("round_robin", "restricted_round_robin", "broadcast"),
+    "collaboration": ("tests", "learned_prior", "none"),
+    "test": ("lazy", "eager", "oracle"),
+    "variance": ("known", "released", "from_releases", "bayesian"),
+    "noise": ("gaussian", "laplace"),
+    "calibration": ("classical", "analytic"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationConfig:
+    """Everything that determines a simulation; the same record and seed give the same numbers.
+
+    Build it with `from_options`, which fills in the mode's defaults.
+
+    Parameters
+    ----------
+    agents, steps, runs : int
+        M agents receive `steps` samples each, one per step; everything is repeated in `runs` independent runs.
+    checkpoints : tuple of int
+        Steps at which errors are measured, increasing.
+    seed : int
+        Run r depends on (seed, r) only: more runs extend the same list of runs.
+    means, spread, class_sizes
+        `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`; normal spread of the means within a class;
+        sizes of the classes (default: every agent is placed uniformly at random, anew in every run).
+    data, stddev, half_width
+        `uniform | beta:CONCENTRATION | bernoulli | rademacher | normal`; standard deviation of uniform and normal data;
+        half the length of every agent's interval, which calibrates the noise (default: the data's own).
+    epsilon, delta : float
+        Privacy of one sample against one querying agent (pairwise schedules) or against all (broadcast).
+    counter, weights, schedule, collaboration, test, variance, noise, calibration : str
+        See `CHOICES`; `schedule` may also be `broadcast:geometric:FIRST,FACTOR`.
+    levels : int or None
+        PM-II: p-sums that a sample may meet, the divisor of epsilon and delta. Mode paper takes the paper's
+        floor(log2 steps) + 1, mode tuned what the number of releases needs.
+    significance, level : float
+        The tests run at significance / ln(t + 1); nominal coverage of the intervals.
+    """
+
+    agents: int
+    steps: int
+    means: str
+    data: str
+    epsilon: float
+    delta: float
+    mode: str
+    counter: str
+    weights: str
+    schedule: str
+    collaboration: str
+    test: str
+    variance: str
+    noise: str
+    calibration: str
+    runs: int
+    seed: int
+    checkpoints: tuple[int, ...]
+    half_width: float
+    stddev: float | None
+    spread: float = 0.0
+    class_sizes: tuple[int, ...] | None = None
+    levels: int | None = None
+    significance: float = 0.05
+    level: float = 0.95
+
+    @classmethod
+    def from_options(
+        cls,
+        *,
+        mode: str = "tuned",
+        agents: int = 200,
+        steps: int = 30_000,
+        means: str = "classes:0.2,0.4,0.8",
+        data: str = "uniform",
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        runs: int = 20,
+        seed: int = 1,
+        stddev: float | None = None,
+        half_width: float | None = None,
+        checkpoints: tuple[int, ...] | None = None,
+        levels: int | None = None,
+        **choices: Any,
+    ) -> Self:
+        """Fill in the defaults of the mode and of the data; an option that is None was not given.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+
+        Examples
+        --------
+        >>> SimulationConfig.from_options(mode="paper", steps=1000).counter
+        'pm1'
+        >>> SimulationConfig.from_options(mode="paper", epsilon=2.0)
+        Traceback (most recent call last):
+        ValueError: epsilon must be at most 1 with calibration classical, got 2.0
+        """
+        _require_choice("mode", mode)
+        given = {name: value for name, value in choices.items() if value is not None}
+        unknown = set(given) - {field.name for field in fields(cls)}
+        require(not unknown, "options", "be fields of SimulationConfig", sorted(unknown))
+        chosen = MODE_DEFAULTS[mode] | given
+        if stddev is None and data in ("uniform", "normal"):
+            stddev = 0.5
+        config = cls(
+            mode=mode,
+            agents=agents,
+            steps=steps,
+            means=means,
+            data=data,
+            epsilon=epsilon,
+            delta=delta,
+            runs=runs,
+            seed=seed,
+            stddev=stddev,
+            half_width=own_half_width(data, stddev) if half_width is None else half_width,
+            checkpoints=checkpoints or (steps,),
+            levels=_default_levels(mode, chosen, agents, steps) if levels is None else levels,
+            **chosen,
+        )
+        config.check()
+        return config
+
+    def check(self) -> None:
+        """Refuse what cannot be simulated, naming the option, the rule and the value."""
+        self._check_numbers()
+        for name in ("mode", "counter", "weights", "collaboration", "test", "variance", "noise", "calibration"):
+            _require_choice(name, getattr(self, name))
+        _require_choice("schedule", self.schedule.partition(":")[0], shown=self.schedule)
+        MeansModel.parse(self.means, data=self.data, spread=self.spread, class_sizes=self.class_sizes).check(
+            self.agents
+        )
+        self._check_privacy()
+        if self.is_broadcast:
+            self._check_broadcast()
+        else:
+            self._check_pairwise()
+
+    @property
+    def is_broadcast(self) -> bool:
+        """Whether every agent releases one stream that all read."""
+        return self.schedule.partition(":")[0] == "broadcast"
+
+    @property
+    def release_times(self) -> str | None:
+        """The release schedule written after `broadcast:`, or None for the default one."""
+        return self.schedule.partition(":")[2] or None
+
+    @property
+    def most_releases(self) -> int:
+        """How many releases one querier can get of one agent under a pairwise schedule: the counter's horizon."""
+        return _most_releases(self.schedule, self.agents, self.steps)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    def _check_numbers(self) -> None:
+        require(self.agents >= 2, "agents", "be at least 2", self.agents)
+        require(self.steps >= 1, "steps", "be at least 1", self.steps)
+        require(self.runs >= 1, "runs", "be at least 1", self.runs)
+        require(self.seed >= 0, "seed", "not be negative", self.seed)
+        increasing = all(a < b for a, b in zip(self.checkpoints, self.checkpoints[1:], strict=False))
+        require(
+            increasing and self.checkpoints[0] >= 1 and self.checkpoints[-1] <= self.steps,
+            "checkpoints",
+            f"increase and lie in 1..steps ({self.steps})",
+            ",".join(map(str, self.checkpoints)),
+        )
+        require_between(0, 1, significance=self.significance, level=self.level)
+        require(math.isfinite(self.spread) and self.spread >= 0, "spread", "be finite and not negative", self.spread)
+        least = own_half_width(self.data, self.stddev, bounded_only=True)
+        require_positive(half_width=self.half_width)
+        rule = f"be at least that of the data ({least:g})"
+        require(self.half_width >= least * (1 - 1e-12), "half_width", rule, self.half_width)
+
+    def _check_privacy(self) -> None:
+        require_positive(epsilon=self.epsilon)
+        require_between(0, 1, delta=self.delta)
+        classical = self.noise == "gaussian" and self.calibration == "classical"
+        require(not classical or self.epsilon <= 1, "epsilon", "be at most 1 with calibration classical", self.epsilon)
+        toeplitz = self.counter == "toeplitz" and self.noise == "laplace"
+        require(not toeplitz, "noise", "be gaussian with counter toeplitz (its sensitivity is an l2 norm)", self.noise)
+        if self.levels is not None:
+            require(self.counter == "pm2", "levels", f"be left out with counter {self.counter}", self.levels)
+            if not self.is_broadcast:
+                need = self.most_releases.bit_length()
+                rule = f"be at least {need} for {self.most_releases} releases"
+                require(self.levels >= need, "levels", rule, self.levels)
+
+    def _check_broadcast(self) -> None:
+        """Every release is read by all, so that everybody is tested anew: lazy and eager coincide."""
+        known = self.variance in ("known", "from_releases")
+        require(known, "variance", "be known or from_releases with schedule broadcast", self.variance)
+
+    def _check_pairwise(self) -> None:
+        require(
+            self.collaboration != "learned_prior",
+            "collaboration",
+            f"be tests or none with schedule {self.schedule} (pairwise releases give every agent another population; "
+            "learned_prior reads one common snapshot: schedule broadcast)",
+            self.collaboration,
+        )
+        require(":" not in self.schedule, "schedule", "take no release times unless it is broadcast", self.schedule)
+        if self.variance == "bayesian":
+            ok = self.counter == "pm1" and self.schedule == "round_robin"
+            rule = (
+                f"not be bayesian with counter {self.counter} and schedule {self.schedule} (eq. 19: pm1, round_robin)"
+            )
+            require(ok, "variance", rule, self.variance)
+        elif self.variance != "known":
+            rule = "be known with counter toeplitz (the schemes need p-sums with independent noise)"
+            require(self.counter != "toeplitz", "variance", rule, self.variance)
+        if self.schedule == "restricted_round_robin":
+            rule = "not be gls with schedule restricted_round_robin (every pair has release times of its own)"
+            require(self.weights != "gls", "weights", rule, self.weights)
+            rule = "be last with counter toeplitz and schedule restricted_round_robin"
+            require(self.counter != "toeplitz" or self.weights == "last", "weights", rule, self.weights)
+
+
+def _require_choice(name: str, value: str, shown: str | None = None) -> None:
+    require(value in CHOICES[name], name, f"be one of {', '.join(CHOICES[name])}", shown or value)
+
+
+def _most_releases(schedule: str, agents: int, steps: int) -> int:
+    return -(-steps // max(agents - 1, 1)) if schedule == "round_robin" else steps
+
+
+def _default_levels(mode: str, chosen: dict[str, str], agents: int, steps: int) -> int | None:
+    """PM-II: the paper divides by floor(log2 steps) + 1; what is needed is floor(log2 releases) + 1."""
+    if chosen["counter"] != "pm2" or (mode != "paper" and chosen["schedule"].startswith("broadcast")):
+        return None
+    return steps.bit_length() if mode == "paper" else _most_releases(chosen["schedule"], agents, steps).bit_length()
