@@ -1,0 +1,49 @@
+"""Seeded noise for simulations: reproducible and fast, with no claim of privacy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from operators.noise import NoiseIds
+from operators.records import Ints, Words
+
+
+class SimulationNoise:
+    """Bits from a seeded NumPy generator behind the interface of `KeyedNoise`.
+
+    Successive calls give fresh bits, whatever the ids: a simulation never retries.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the generator.
+
+    Notes
+    -----
+    **Privacy.** None. The generator is not a cryptographic one and its seed is short: whoever guesses it subtracts the
+    noise. Only for simulations and tests.
+
+    Examples
+    --------
+    >>> from operators.noise import LaplaceNoise, NoiseIds, owner_words
+    >>> ids = NoiseIds(owner_words(["a", "b"]), np.array([1, 1]), np.zeros(2, dtype=np.uint64))
+    >>> LaplaceNoise(100.0).sample(SimulationNoise(seed=1).bits(ids))
+    array([-374.,  124.])
+    """
+
+    __slots__ = ("_generator", "seed")
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._generator = np.random.PCG64(seed)
+
+    def bits(self, ids: NoiseIds, draw: int = 0) -> Words:  # noqa: ARG002 - every call is a fresh draw
+        """128 fresh bits for each id, as a uint64 array (n, 2)."""
+        return np.asarray(self._generator.random_raw(2 * len(ids)), dtype=np.uint64).reshape(-1, 2)
+
+    def version_of(self, count: Ints, total: Ints) -> Words:  # noqa: ARG002 - the bits do not depend on it
+        """Zeros, as a uint64 array (n,): fresh bits need no version."""
+        return np.zeros(len(count), dtype=np.uint64)
+
+    def __repr__(self) -> str:
+        return f"SimulationNoise(seed={self.seed})"
