@@ -1,4 +1,4 @@
-"""Many agents as columns: running means kept exactly, noisy means released on schedule, a batch of samples at a time."""
+"""Many agents as columns: exact running means, noisy means released on schedule, a batch of samples at a time."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ class Agents:
         """Private: one chunk's state as plain arrays."""
         part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, self.n_agents))
         state = {name: column[part].copy() for name, column in self._rows.items()}
-        return {"version": np.int64(SNAPSHOT_VERSION), "window": np.int64(self._window), **state}
+        return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(self._window), **state}
 
     def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
         """Put one chunk's state back; its agents must have been added before."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,6 +97,6 @@ def _finite(value: Any) -> Any:
         return _finite(value.tolist())
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
-    if isinstance(value, float) and not (value - value == 0):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
