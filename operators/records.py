@@ -86,6 +86,12 @@ class AgentEstimates:
     effective_class_size : float array
         By how much the variance fell: variance of learning alone divided by the variance of the estimate; 1 means that
         nothing was gained.
+    class_size : float array
+        How many agents the answer treats as the own class, itself included (prior: expected size of its component).
+    component : int array
+        Most likely component of the fitted population, as numbered by its description; -1 where there are none.
+    membership : float array
+        Probability of that component; 1 where there are none.
     """
 
     value: Floats
@@ -93,6 +99,9 @@ class AgentEstimates:
     upper: Floats
     level: float
     effective_class_size: Floats
+    class_size: Floats
+    component: Ints
+    membership: Floats
 
     def __len__(self) -> int:
         return len(self.value)
