@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import cast
 
-from operators.calibration import gaussian_stddev, laplace_scale
+from operators.calibration import Calibration, gaussian_stddev, laplace_scale
 from operators.counter_base import Counter, HorizonReached, State
 from operators.noise import GaussianNoise, LaplaceNoise
 from operators.pm1 import Pm1
@@ -15,20 +15,13 @@ from operators.validation import require, require_positive
 
 __all__ = [
     "COUNTERS",
-    "Calibration",
-    "Composition",
     "Counter",
     "HorizonReached",
-    "NoiseName",
     "State",
     "fresh_noise",
     "fresh_variance",
     "make_counter",
 ]
-
-NoiseName = Literal["gaussian", "laplace"]
-Calibration = Literal["analytic", "classical"]
-Composition = Literal["basic", "concentrated"]
 
 COUNTERS: dict[str, type[Counter]] = {kind.name: kind for kind in (Pm1, Pm2, Toeplitz)}
 
@@ -69,9 +62,9 @@ def fresh_noise(
     epsilon: float,
     delta: float,
     sensitivity: float,
-    noise: NoiseName = "gaussian",
-    calibration: Calibration = "analytic",
-    composition: Composition = "concentrated",
+    noise: str = "gaussian",
+    calibration: str = "analytic",
+    composition: str = "concentrated",
 ) -> GaussianNoise | LaplaceNoise:
     """Return the distribution of one fresh draw, such that all releases of a row together are (epsilon, delta)-DP.
 
@@ -111,6 +104,7 @@ def fresh_noise(
     {'pm1': 4.22, 'pm2': 11.18, 'toeplitz': 6.86}
     """
     require_positive(sensitivity=sensitivity)
+    require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
     if noise == "laplace":
         return LaplaceNoise(laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity)
     return GaussianNoise(_stddev(counter, epsilon, delta, calibration, composition) * sensitivity)
@@ -122,9 +116,9 @@ def fresh_variance(
     epsilon: float,
     delta: float,
     sensitivity: float,
-    noise: NoiseName = "gaussian",
-    calibration: Calibration = "analytic",
-    composition: Composition = "concentrated",
+    noise: str = "gaussian",
+    calibration: str = "analytic",
+    composition: str = "concentrated",
 ) -> float:
     """Return the variance of one fresh draw of continuous noise: `fresh_noise` without the grid, for theory.
 
@@ -139,18 +133,18 @@ def fresh_variance(
     (84.23, 53.54)
     """
     require_positive(sensitivity=sensitivity)
+    require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
     if noise == "laplace":
         return 2.0 * (laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity) ** 2
     return (_stddev(counter, epsilon, delta, calibration, composition) * sensitivity) ** 2
 
 
-def _stddev(
-    counter: Counter, epsilon: float, delta: float, calibration: Calibration, composition: Composition
-) -> float:
+def _stddev(counter: Counter, epsilon: float, delta: float, calibration: str, composition: str) -> float:
     """Return the standard deviation of one draw for increments of sensitivity 1."""
+    require(composition in ("basic", "concentrated"), "composition", "be basic or concentrated", composition)
+    rule = cast("Calibration", calibration)  # checked where it is used
     if composition == "concentrated":
-        return gaussian_stddev(epsilon, delta, calibration=calibration) * counter.l2_sensitivity
-    require(composition == "basic", "composition", "be basic or concentrated", composition)
+        return gaussian_stddev(epsilon, delta, calibration=rule) * counter.l2_sensitivity
     # one sample meets `parts` mechanisms; within each of them its l2 sensitivity is the rest of the column norm
     within = counter.l2_sensitivity / math.sqrt(counter.parts)
-    return gaussian_stddev(epsilon / counter.parts, delta / counter.parts, calibration=calibration) * within
+    return gaussian_stddev(epsilon / counter.parts, delta / counter.parts, calibration=rule) * within

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -51,31 +54,15 @@ class Geometric:
     def times(self, n: int) -> Ints:
         """Return the numbers of samples at the first `n` releases, strictly increasing.
 
-        Raises
-        ------
-        ValueError
-            If the `n`-th does not fit into 62 bits.
+        Past 2**62, which no number of samples reaches, they go on one by one.
         """
-        times = self._until(_LARGEST, n)
-        require(len(times) == n, "number of releases", f"be at most {len(times)} for {self}", n)
-        return times
+        return _first_times(self.first, self.factor, n)
 
     def releases_up_to(self, count: Ints) -> Ints:
         """Return how many releases each number of samples has reached."""
-        times = self._until(int(np.max(count, initial=0)), None)
+        largest = int(np.max(count, initial=0))
+        times = _times_below(self.first, self.factor, 1 << largest.bit_length())
         return np.searchsorted(times, count, side="right").astype(np.int64)
-
-    def _until(self, largest: int, n: int | None) -> Ints:
-        """Return the release counts up to `largest`, at most `n` of them."""
-        times: list[int] = []
-        exact, last = float(self.first), 0
-        while exact <= largest and (n is None or len(times) < n):
-            last = max(last + 1, math.ceil(exact))
-            if last > largest:
-                break
-            times.append(last)
-            exact *= self.factor
-        return np.array(times, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +93,32 @@ class Every:
     def boundaries_up_to(self, elapsed: Floats) -> Ints:
         """Return how many boundaries lie in (0, elapsed] seconds of event time."""
         return np.floor(np.asarray(elapsed) / self.seconds).astype(np.int64)
+
+
+def _geometric(first: int, factor: float) -> Iterator[int]:
+    """Count up by the factor, and by one where that is more; the products are exact to one rounding each."""
+    exact, last = float(first), 0
+    while True:
+        last = max(last + 1, math.ceil(min(exact, _LARGEST)))
+        yield last
+        exact *= factor
+
+
+@lru_cache(maxsize=64)
+def _first_times(first: int, factor: float, n: int) -> Ints:
+    return _frozen(islice(_geometric(first, factor), n))
+
+
+@lru_cache(maxsize=64)
+def _times_below(first: int, factor: float, largest: int) -> Ints:
+    return _frozen(takewhile(lambda time: time < largest, _geometric(first, factor)))
+
+
+def _frozen(times: Iterable[int]) -> Ints:
+    """Return an array that callers share and cannot change."""
+    array = np.fromiter(times, dtype=np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def parse_schedule(text: str) -> Geometric | Every:

@@ -55,7 +55,7 @@ class Toeplitz(Counter):
     >>> len(fit_buffers(1000).decay), round(counter.l2_sensitivity**2, 2)
     (4, 3.29)
     >>> (counter.l2_sensitivity**2 * counter.noise_variance(np.array([10, 1000]))).round(1).tolist()
-    [6.0, 10.6]
+    [5.8, 10.7]
 
     References
     ----------
