@@ -1,0 +1,211 @@
+"""From a source's raw columns to samples: types, names, times and values checked a column at a time."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from operators.records import Bools, Floats, Ints, Words
+from streaming.columns import Rejects, SampleColumns
+from streaming.events import MAX_NAME, NAME_PATTERN, SCHEMA_VERSION
+from streaming.hashing import MAX_ID_BYTES, hash_ids
+from streaming.mapping import ColumnMapping
+from streaming.times import TimeParser
+
+RawColumns = dict[str, pa.Array]
+"""Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format has."""
+
+Codes = npt.NDArray[np.int8]
+
+GOOD, SCHEMA, NO_AGENT, BAD_AGENT, NO_TIME, BAD_TIME, NO_VALUE, BAD_VALUE, NOT_FINITE, BAD_ID = range(10)
+REASONS = (
+    "",
+    "unknown_schema_version",
+    "missing_agent",
+    "bad_agent",
+    "missing_time",
+    "bad_time",
+    "missing_value",
+    "bad_value",
+    "not_finite",
+    "bad_id",
+)
+
+_NAME = re.compile(NAME_PATTERN)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+def valid_name(raw: bytes) -> str | None:
+    """Read the name of an agent; None if it is not UTF-8, blank, too long or holds control characters.
+
+    Examples
+    --------
+    >>> valid_name(b"N14228"), valid_name(b"a\\x00b"), valid_name(b" "), valid_name(b"x" * 300)
+    ('N14228', None, None, None)
+    """
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return name if len(name) <= MAX_NAME and _NAME.fullmatch(name) else None
+
+
+class Decoder:
+    """Turns raw columns of one source into samples; keeps the source's directory of agents.
+
+    Parameters
+    ----------
+    mapping : ColumnMapping
+        Whether there are ids, and the unit of numeric times.
+    id_key : bytes
+        Secret key of the hash of ids.
+    """
+
+    def __init__(self, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
+        self.names: list[str] = []
+        self._codes: dict[bytes, int] = {}
+        self._time = TimeParser(mapping.time_unit)
+        self._id_key = id_key
+
+    def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
+        """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
+        n = len(position)
+        agent, agent_fault = self._agents(raw["agent"])
+        time = self._time.parse(_text(raw["time"]))
+        value, value_fault = _values(_text(raw["value"]))
+        key, id_fault = self._keys(raw["id"]) if "id" in raw else (None, np.zeros(n, np.int8))
+        fault = np.zeros(n, np.int8)
+        if "schema_version" in raw:
+            fault = np.where(_known_version(_text(raw["schema_version"])), GOOD, SCHEMA).astype(np.int8)
+        no_time = raw["time"].is_null().to_numpy(zero_copy_only=False)
+        time_fault = np.where(no_time, NO_TIME, np.where(np.isnan(time), BAD_TIME, GOOD)).astype(np.int8)
+        for column in (agent_fault, time_fault, value_fault, id_fault):
+            fault = np.where(fault == GOOD, column, fault)
+        samples = SampleColumns(self.names, agent, value, time, key, position)
+        rejects = Rejects()
+        if not fault.any():
+            return samples, rejects
+        for code in np.unique(fault[fault != GOOD]).tolist():
+            rejects.add_many(REASONS[code], position[fault == code])
+        return samples.take(fault == GOOD), rejects
+
+    def _agents(self, column: pa.Array) -> tuple[Ints, Codes]:
+        encoded = _binary(column, "agent").dictionary_encode()
+        known = self._codes
+        distinct = encoded.dictionary.to_pylist()
+        for raw in distinct:
+            if raw not in known:
+                known[raw] = self._enter(raw)
+        lookup = np.fromiter((known[raw] for raw in distinct), np.int64, len(distinct))
+        lookup = np.append(lookup, -BAD_AGENT if not column.null_count else -NO_AGENT)
+        agent = lookup[encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)]
+        return agent, np.where(agent < 0, -agent, GOOD).astype(np.int8)
+
+    def _enter(self, raw: bytes) -> int:
+        name = valid_name(raw)
+        if name is None:
+            return -BAD_AGENT if raw else -NO_AGENT
+        self.names.append(name)
+        return len(self.names) - 1
+
+    def _keys(self, column: pa.Array) -> tuple[Words, Codes]:
+        ids = _binary(column, "id").fill_null(b"")
+        if pa.types.is_large_binary(ids.type):
+            ids = ids.cast(pa.binary())
+        good = _valid_ids(ids)
+        keys = np.zeros(len(ids), np.uint64)
+        data, offsets = _bytes_of(ids if good.all() else ids.filter(pa.array(good)))
+        keys[good] = hash_ids(data, offsets, self._id_key)
+        return keys, np.where(good, GOOD, BAD_ID).astype(np.int8)
+
+
+def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Bytes and offsets of a binary column, without copying."""
+    _, offsets, data = column.buffers()
+    spots = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return np.frombuffer(data if data is not None else b"", np.uint8), spots
+
+
+def _valid_ids(ids: pa.Array) -> Bools:
+    """Say which ids are of bounded length, not empty, UTF-8 and free of control characters."""
+    data, offsets = _bytes_of(ids)
+    length = np.diff(offsets)
+    good = (length > 0) & (length <= MAX_ID_BYTES)
+    control = np.r_[0, np.cumsum((data < 0x20) | (data == 0x7F))]
+    good &= control[offsets[1:]] == control[offsets[:-1]]
+    try:
+        ids.cast(pa.string())
+    except pa.ArrowInvalid:
+        good &= np.array([valid_name(raw) is not None for raw in ids.to_pylist()])
+    return good
+
+
+def _binary(column: pa.Array, part: str) -> pa.Array:
+    """Text or integers as bytes; another type of column is the user's mistake."""
+    column = _text(column)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.string()).cast(pa.binary())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
+        return column.cast(pa.binary())
+    raise ValueError(f"{part} column must hold text or integers, got {kind}")
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Undo a dictionary encoding."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _values(column: pa.Array) -> tuple[Floats, Codes]:
+    kind = column.type
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        value = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        fault = np.zeros(len(column), np.int8)
+    elif pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_temporal(kind):
+        raise ValueError(f"value column must hold numbers, got {kind}")
+    else:
+        value, fault = _parse_values(column)
+    fault[(fault == GOOD) & ~np.isfinite(value)] = NOT_FINITE
+    fault[missing] = NO_VALUE
+    return value, fault
+
+
+def _parse_values(column: pa.Array) -> tuple[Floats, Codes]:
+    """Read numbers from text, all at once; where one is bad, the distinct ones one by one."""
+    try:
+        parsed = column.cast(pa.string()).cast(pa.float64())
+        return parsed.to_numpy(zero_copy_only=False).copy(), np.zeros(len(column), np.int8)
+    except pa.ArrowInvalid:
+        encoded = column.dictionary_encode()
+        pairs = [_parse_value(raw) for raw in encoded.dictionary.to_pylist()] + [(math.nan, NO_VALUE)]
+        at = encoded.indices.fill_null(len(pairs) - 1).to_numpy(zero_copy_only=False)
+        return np.array([v for v, _ in pairs])[at], np.array([f for _, f in pairs], np.int8)[at]
+
+
+def _parse_value(raw: bytes | str) -> tuple[float, int]:
+    text = (raw.decode(errors="replace") if isinstance(raw, bytes) else raw).strip()
+    if _NUMBER.fullmatch(text):
+        return float(text), GOOD
+    if _NOT_FINITE.fullmatch(text):
+        return math.nan, NOT_FINITE
+    return math.nan, BAD_VALUE if text else NO_VALUE
+
+
+def _known_version(column: pa.Array) -> Bools:
+    """Say which rows are of a known schema version, or do not state one."""
+    if pa.types.is_binary(column.type):
+        encoded = column.dictionary_encode()
+        distinct = [raw == str(SCHEMA_VERSION).encode() for raw in encoded.dictionary.to_pylist()] + [True]
+        return np.array(distinct)[encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)]
+    if pa.types.is_string(column.type):
+        return _known_version(column.cast(pa.binary()))
+    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+        known: Bools = (column.cast(pa.int64()).fill_null(SCHEMA_VERSION)).to_numpy(zero_copy_only=False)
+        return known == SCHEMA_VERSION
+    return np.zeros(len(column), np.bool_)

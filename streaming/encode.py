@@ -1,0 +1,70 @@
+"""Events in bulk: columns to JSON lines, without an object per event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streaming.events import DeadLetter, Event
+
+
+@dataclass(frozen=True, slots=True)
+class EventLines:
+    """Events of one type, each as the bytes of one JSON object, without a line end."""
+
+    kind: type[Event]
+    lines: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def lines_of(kind: type[Event], events: Iterable[Event]) -> EventLines:
+    """Encode events that exist as objects, for the rare types."""
+    return EventLines(kind, [event.model_dump_json().encode() for event in events])
+
+
+def columns_to_lines(kind: type[Event], columns: dict[str, Sequence[Any]], constants: dict[str, Any]) -> EventLines:
+    """Encode columns of plain values, all of one length.
+
+    Parameters
+    ----------
+    kind : type of event
+        What each line is; the order of its fields is the order in the line.
+    columns : dict of str to sequence
+        Strings, integers, finite floats, None, or pairs of finite floats.
+    constants : dict of str to value
+        Fields that are the same in each line.
+
+    Examples
+    --------
+    >>> columns_to_lines(DeadLetter, {"position": [7], "size": [None]}, {"reason": "late", "source": "f.csv"}).lines
+    [b'{"reason":"late","source":"f.csv","position":7,"size":null,"schema_version":1}']
+    """
+    template, texts = [], []
+    for name, field in kind.model_fields.items():
+        if name in columns:
+            texts.append(_texts(columns[name]))
+            template.append(f'"{name}":%s')
+        else:
+            fixed = json.dumps(constants.get(name, field.default), separators=(",", ":")).replace("%", "%%")
+            template.append(f'"{name}":{fixed}')
+    line = "{" + ",".join(template) + "}"
+    return EventLines(kind, [text.encode() for text in map(line.__mod__, zip(*texts, strict=True))])
+
+
+def _texts(column: Sequence[Any]) -> list[str]:
+    """Encode a column as one JSON array and take it apart where that is simple, else value by value."""
+    if not column:
+        return []
+    if isinstance(column[0], float):
+        if not all(map(float("inf").__gt__, map(abs, column))):
+            raise ValueError("event must hold finite numbers")
+        return list(map(repr, column))
+    if isinstance(column[0], int) and not isinstance(column[0], bool):
+        return list(map(str, column))
+    return [text.decode() for text in map(msgspec.json.encode, column)]

@@ -1,0 +1,204 @@
+"""The events on the wire: public ones that anybody may read, private ones that belong to one owner.
+
+Every event is frozen, strict and closed (an unknown field is an error) and carries its `schema_version`. The two base
+classes are the privacy boundary made visible: a public sink accepts `PublicEvent` only (`streaming.sinks`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, StringConstraints
+
+SCHEMA_VERSION = 1
+MAX_NAME = 256
+"""Greatest length of an agent's name or a sample's id, in characters."""
+
+# No control characters, no lone surrogates and at least one visible character.
+NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]
+Count = Annotated[int, Field(ge=1)]
+Variance = Annotated[FiniteFloat, Field(ge=0)]
+Epsilon = Annotated[FiniteFloat, Field(gt=0)]
+Delta = Annotated[FiniteFloat, Field(gt=0, lt=1)]
+Interval = tuple[FiniteFloat, FiniteFloat]
+
+
+class Event(BaseModel):
+    """What all events share; use `PublicEvent` or `PrivateEvent`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    topic: ClassVar[str]
+    """Name of the event type on the command line and in topics."""
+
+
+class PublicEvent(Event):
+    """May leave the trust domain: it is a release, or computed from releases and public facts only."""
+
+
+class PrivateEvent(Event):
+    """Never leaves the trust domain: it holds raw data, or is addressed to its owner and to nobody else."""
+
+
+class Sample(PrivateEvent):
+    """Private: one measured value of one agent.
+
+    The value is what is protected. Public are: who produced it, when, its id, and whether it was valid (missing, not a
+    number); an id must therefore not depend on the value.
+    """
+
+    topic: ClassVar[str] = "sample"
+    agent: Name = Field(description="Whose stream the value belongs to.")
+    value: FiniteFloat = Field(description="The measured value, in the unit of the declared bounds.")
+    time: AwareDatetime = Field(description="Event time.")
+    id: Name | None = Field(default=None, description="Identifies the sample within its source, to drop duplicates.")
+    schema_version: Literal[1] = 1
+
+
+class Release(PublicEvent):
+    """Public: an agent's running sum with calibrated noise; the only thing that others learn from its samples.
+
+    **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for the replacement of
+    one sample's value.
+    """
+
+    topic: ClassVar[str] = "release"
+    release_id: str = Field(description="Stable identity: the same id always carries the same release.")
+    agent: Name
+    index: Count = Field(description="Which release of this agent it is, from 1.")
+    time: AwareDatetime = Field(description="Event time at which it became due.")
+    n: Count = Field(description="Number of samples in the sum.")
+    total: int = Field(description="The noised sum in grid units; the integer that is published.")
+    mean: FiniteFloat = Field(description="The noised mean, in the value's unit; may lie outside the bounds.")
+    noise_variance: Variance = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
+class PersonalEstimate(PrivateEvent):
+    """Private, addressed to `agent`: its best estimate of its own mean, which mixes in its raw mean."""
+
+    topic: ClassVar[str] = "estimate"
+    agent: Name
+    time: AwareDatetime = Field(description="Event time up to which samples are included.")
+    n: Count = Field(description="Number of the agent's own samples.")
+    value: FiniteFloat = Field(description="The estimate, in the value's unit.")
+    interval: Interval = Field(description="Where the agent's mean lies, with probability `level`.")
+    level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
+    local: FiniteFloat = Field(description="What the agent knows alone: its raw mean.")
+    local_interval: Interval = Field(description="Interval of `local` at the same level.")
+    effective_class_size: Annotated[FiniteFloat, Field(ge=0)] = Field(
+        description="Variance of learning alone over variance of the estimate: 1 means that nothing was gained."
+    )
+    method: str = Field(description="Collaboration that combined the releases.")
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
+class Population(PublicEvent):
+    """Public: the population as fitted to everyone's newest release; post-processing, it spends nothing."""
+
+    topic: ClassVar[str] = "population"
+    time: AwareDatetime
+    agents: Annotated[int, Field(ge=0)] = Field(description="Number of agents with at least one release.")
+    method: str
+    fitted: dict[str, Any] = Field(description="What the method learned: for the prior its components and density.")
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
+Reason = Literal[
+    "bad_agent",
+    "bad_id",
+    "bad_time",
+    "bad_value",
+    "duplicate",
+    "duplicate_columns",
+    "late",
+    "malformed",
+    "missing_agent",
+    "missing_time",
+    "missing_value",
+    "not_finite",
+    "out_of_bounds",
+    "oversized",
+    "unknown_schema_version",
+]
+"""Why a record was not used."""
+
+
+class DeadLetter(PublicEvent):
+    """Public-safe notice of a record that was not used: why and where, never what it said.
+
+    **Privacy.** Whether a value was valid is public by definition of the neighboring relation. The size is given only
+    for records that could not be read at all, and rounded up to a power of two: digits of a value must not show.
+    """
+
+    topic: ClassVar[str] = "dead_letter"
+    reason: Reason
+    source: str = Field(description="Name of the source.")
+    position: Annotated[int, Field(ge=0)] = Field(description="Line or row in the source, from 1.")
+    size: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Bytes of an unreadable record, rounded up to a power of two."
+    )
+    schema_version: Literal[1] = 1
+
+
+class BudgetEvent(PublicEvent):
+    """Public: an agent made the last release of its horizon; its releases stop here."""
+
+    topic: ClassVar[str] = "budget"
+    agent: Name
+    time: AwareDatetime
+    spent: Count = Field(description="Releases made.")
+    horizon: Count = Field(description="Releases allowed over the life of the stream.")
+    epsilon: Epsilon
+    delta: Delta
+    schema_version: Literal[1] = 1
+
+
+class Refusal(PublicEvent):
+    """Public: a release was refused, because its id was released before from another input."""
+
+    topic: ClassVar[str] = "refusal"
+    release_id: str
+    agent: Name
+    time: AwareDatetime
+    spent: Annotated[int, Field(ge=0)]
+    asked: Count
+    remaining: Annotated[int, Field(ge=0)]
+    schema_version: Literal[1] = 1
+
+
+EVENTS: dict[str, type[Event]] = {
+    event.topic: event
+    for event in (Sample, Release, PersonalEstimate, Population, DeadLetter, BudgetEvent, Refusal)
+}
+"""Every event type by the name that `meanstream schema NAME` takes."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """JSON Schema of an event type, as it is written to a sink.
+
+    Raises
+    ------
+    ValueError
+        If no event type has this name.
+
+    Examples
+    --------
+    >>> sorted(schema("dead_letter")["properties"])
+    ['position', 'reason', 'schema_version', 'size', 'source']
+    """
+    if name not in EVENTS:
+        raise ValueError(f"event must be one of {', '.join(sorted(EVENTS))}, got {name!r}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **EVENTS[name].model_json_schema(mode="serialization"),
+    }

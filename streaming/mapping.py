@@ -1,0 +1,71 @@
+"""Which column of a source means what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+TimeUnit = Literal["auto", "s", "ms", "us"]
+
+
+class ColumnMapping(BaseModel):
+    """Names of a source's columns (or JSON fields) for each part of a sample.
+
+    Parameters
+    ----------
+    agent, value, time : str
+        Required columns.
+    id : str, optional
+        Identifies a sample within the source; without it no duplicate can be recognized.
+    schema_version : str
+        Read if present; records of an unknown version are rejected.
+    time_unit : str
+        Of numeric times: "s", "ms", "us", or "auto" by magnitude (below 1e11 seconds, below 1e14 milliseconds).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    agent: str = "agent"
+    value: str = "value"
+    time: str = "time"
+    id: str | None = None
+    schema_version: str = "schema_version"
+    time_unit: TimeUnit = "auto"
+
+    def resolve(self, columns: Sequence[str]) -> dict[str, str]:
+        """Map each part of a sample to its column, given the columns that a source has.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing (naming the closest one), appears twice, or is used for two parts.
+
+        Examples
+        --------
+        >>> ColumnMapping(agent="tailnumber", value="dep_delay").resolve(["tailnum", "dep_delay", "time"])
+        Traceback (most recent call last):
+        ValueError: agent column must be in the source, got 'tailnumber'; did you mean 'tailnum'?
+        """
+        wanted = {"agent": self.agent, "value": self.value, "time": self.time}
+        if self.id is not None:
+            wanted["id"] = self.id
+        for part, name in wanted.items():
+            if name not in columns:
+                raise ValueError(f"{part} column must be in the source, got {name!r}{_hint(name, columns)}")
+        if self.schema_version in columns:
+            wanted["schema_version"] = self.schema_version
+        for part, name in wanted.items():
+            if list(columns).count(name) > 1:
+                raise ValueError(f"{part} column must appear once in the header, got {name!r} twice")
+        if len(set(wanted.values())) < len(wanted):
+            raise ValueError(f"columns must be distinct, got {', '.join(wanted.values())}")
+        return wanted
+
+
+def _hint(name: str, columns: Sequence[str]) -> str:
+    match = get_close_matches(name, columns, n=1)
+    if match:
+        return f"; did you mean {match[0]!r}?"
+    return f"; the source has {', '.join(columns[:20])}" if columns else "; the source has no header"

@@ -1,0 +1,55 @@
+"""What the engine asks of a sink, and the check that keeps private events on their side."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Protocol
+
+from streaming.encode import EventLines
+from streaming.events import Event, PublicEvent
+
+
+class Trust(StrEnum):
+    """Who can read a sink."""
+
+    PUBLIC = "public"
+    """Anybody."""
+    PRIVATE = "private"
+    """Only who is inside the trust domain, or the addressee."""
+
+
+SinkPosition = dict[str, Any]
+"""How far a sink was written: plain JSON values, opaque to everybody but the sink."""
+
+
+class Sink(Protocol):
+    """Takes events; `restore` undoes whatever was written after a position, where the medium allows it."""
+
+    trust: Trust
+
+    def write(self, events: EventLines) -> None:
+        """Take events; they are durable after `flush`. `TypeError` if a public sink is given a private type."""
+
+    def flush(self) -> None:
+        """Make everything durable."""
+
+    def position(self) -> SinkPosition:
+        """Tell how far the sink is flushed."""
+
+    def restore(self, position: SinkPosition) -> None:
+        """Go back to a position: what was written after it is taken back."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+def check_trust(trust: Trust, kind: type[Event]) -> None:
+    """Refuse a private event at a public sink.
+
+    Raises
+    ------
+    TypeError
+        Naming the type; an event type that is in neither class counts as private.
+    """
+    if trust is not Trust.PRIVATE and not issubclass(kind, PublicEvent):
+        raise TypeError(f"public sink must be given public events, got {kind.__name__}")

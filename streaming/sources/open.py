@@ -1,0 +1,59 @@
+"""From what a user types to a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streaming.mapping import ColumnMapping
+from streaming.sources.csv_file import CsvSource
+from streaming.sources.jsonl_file import JsonlSource
+from streaming.sources.lines import MAX_LINE_BYTES
+from streaming.sources.ordered import OrderedSource
+from streaming.sources.parquet_file import ParquetSource
+from streaming.sources.source import Source
+
+TEXT_SOURCES = {".csv": CsvSource, ".tsv": CsvSource, ".jsonl": JsonlSource, ".ndjson": JsonlSource}
+
+
+def open_source(
+    location: str,
+    mapping: ColumnMapping,
+    *,
+    sort: bool = True,
+    id_key: bytes = b"",
+    max_line_bytes: int = MAX_LINE_BYTES,
+) -> Source:
+    """Open a file by its extension: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, or .parquet.
+
+    Parameters
+    ----------
+    location : str
+        Path of the file.
+    mapping : ColumnMapping
+        Which column means what.
+    sort : bool
+        Replay in event-time order, from memory; otherwise as the file stands, in bounded memory.
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_line_bytes : int
+        Longer lines are skipped and reported.
+
+    Raises
+    ------
+    ValueError
+        Before any data is read: no such file, unknown extension, missing column.
+    """
+    path = Path(location)
+    if not path.is_file():
+        raise ValueError(f"source must be a readable file, got {location!r}")
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in (".gz", ".zip")]
+    kind = suffixes[-1] if suffixes else ""
+    source: Source
+    if kind == ".parquet":
+        source = ParquetSource(path, mapping, id_key=id_key)
+    elif kind in TEXT_SOURCES:
+        source = TEXT_SOURCES[kind](path, mapping, id_key=id_key, max_line_bytes=max_line_bytes)
+    else:
+        known = ", ".join([*TEXT_SOURCES, ".parquet"])
+        raise ValueError(f"source must be a file of type {known} (text also .gz or .zip), got {location!r}")
+    return OrderedSource(source) if sort else source

@@ -1,0 +1,73 @@
+"""Samples from a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from streaming.columns import Batch, Position, Rejects, no_samples
+from streaming.decode import Decoder
+from streaming.mapping import ColumnMapping
+
+
+class ParquetSource:
+    """A bounded Parquet file, read a batch at a time; position: row.
+
+    Raises
+    ------
+    ValueError
+        Before any data is read, if the file is not Parquet or lacks a mapped column.
+    """
+
+    bounded = True
+
+    def __init__(self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
+        self.name = path.name
+        try:
+            self._file = parquet.ParquetFile(path)
+        except pa.ArrowInvalid:
+            raise ValueError(f"source must be a Parquet file, got {str(path)!r}") from None
+        self._columns = mapping.resolve(self._file.schema_arrow.names)
+        self._decoder = Decoder(mapping, id_key=id_key)
+        self._row = 0
+        self._batches: Iterator[pa.RecordBatch] | None = None
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Decode the next rows."""
+        if self._batches is None:
+            self._batches = self._read(self._row, max_samples)
+        try:
+            rows = next(self._batches, None)
+        except (pa.ArrowInvalid, OSError):
+            raise ValueError(f"source must be an undamaged Parquet file, got {self.name!r}") from None
+        if rows is None:
+            return Batch(no_samples(), Rejects(), {"row": self._row}, exhausted=True)
+        position = np.arange(self._row + 1, self._row + 1 + len(rows))
+        self._row += len(rows)
+        raw = {part: rows.column(column) for part, column in self._columns.items()}
+        samples, rejects = self._decoder.decode(raw, position)
+        return Batch(samples, rejects, {"row": self._row})
+
+    def restore(self, position: Position) -> None:
+        """Continue at a row."""
+        self._row, self._batches = int(position["row"]), None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read(self, row: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Read from a row on, starting at the row group that holds it."""
+        metadata, group = self._file.metadata, 0
+        while group < metadata.num_row_groups and row >= metadata.row_group(group).num_rows:
+            row -= metadata.row_group(group).num_rows
+            group += 1
+        groups = list(range(group, metadata.num_row_groups))
+        for batch in self._file.iter_batches(size, row_groups=groups, columns=list(self._columns.values())):
+            if row < len(batch):
+                yield batch.slice(row)
+            row = max(row - len(batch), 0)

@@ -1,0 +1,26 @@
+"""What the engine asks of a source."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from streaming.columns import Batch, Position
+
+
+class Source(Protocol):
+    """Gives batches of samples, and resumes from the position that came with any of them.
+
+    `name` identifies the source in dead letters and in the store; `bounded` says that it ends.
+    """
+
+    name: str
+    bounded: bool
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give what comes next: at most `max_samples`, nothing if nothing is there yet."""
+
+    def restore(self, position: Position) -> None:
+        """Continue after the batch that this position came with; call before the first batch."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

@@ -1,0 +1,111 @@
+"""Event times in many notations, to seconds since the epoch, and back to ISO 8601."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from operators.records import Floats
+from streaming.mapping import TimeUnit
+
+EARLIEST, LATEST = -2208988800.0, 4102444800.0
+"""Plausible event times: the years 1900 to 2099."""
+
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+class TimeParser:
+    """Reads a column of times; tries the notation that served last before the others.
+
+    Notations: ISO 8601 with a zone or without (taken as UTC), and epoch seconds, milliseconds or microseconds.
+    """
+
+    def __init__(self, unit: TimeUnit = "auto") -> None:
+        self._unit = unit
+        self._notations = [_with_zone, _without_zone, self._numbers]
+
+    def parse(self, column: pa.Array) -> Floats:
+        """Seconds since the epoch; NaN where the time is missing, unreadable or implausible."""
+        seconds = self._parse(column)
+        with np.errstate(invalid="ignore"):
+            return np.where((seconds >= EARLIEST) & (seconds < LATEST), seconds, np.nan)
+
+    def _parse(self, column: pa.Array) -> Floats:
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            return _seconds(column.cast(pa.timestamp("us", kind.tz), safe=False))
+        if pa.types.is_date(kind):
+            return _seconds(column.cast(pa.timestamp("us")))
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return self._scale(_floats(column))
+        for notation in self._notations:
+            try:
+                seconds = notation(column)
+            except pa.ArrowInvalid:
+                continue
+            self._notations.sort(key=lambda n, best=notation: n is not best)  # type: ignore[misc]
+            return seconds
+        return self._each(column)
+
+    def _numbers(self, column: pa.Array) -> Floats:
+        return self._scale(_floats(column.cast(pa.string()).cast(pa.float64())))
+
+    def _scale(self, number: Floats) -> Floats:
+        if self._unit != "auto":
+            return number / _PER_SECOND[self._unit]
+        size = np.abs(number)
+        return np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
+
+    def _each(self, column: pa.Array) -> Floats:
+        """Read the distinct times one by one: some are in another notation than the rest, or in none."""
+        encoded = column.dictionary_encode()
+        distinct = np.array([self._one(text) for text in encoded.dictionary.to_pylist()] + [math.nan])
+        return distinct[encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)]
+
+    def _one(self, raw: bytes | str) -> float:
+        try:
+            text = (raw.decode() if isinstance(raw, bytes) else raw).strip()
+            if _NUMBER.fullmatch(text):
+                return float(self._scale(np.array([float(text)]))[0])
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return math.nan
+
+
+def _with_zone(column: pa.Array) -> Floats:
+    return _seconds(column.cast(pa.string()).cast(pa.timestamp("us", "UTC")))
+
+
+def _without_zone(column: pa.Array) -> Floats:
+    return _seconds(column.cast(pa.string()).cast(pa.timestamp("us")))
+
+
+def _seconds(column: pa.Array) -> Floats:
+    micros = column.cast(pa.int64())
+    seconds: Floats = micros.fill_null(0).to_numpy(zero_copy_only=False) / 1e6
+    if column.null_count:
+        seconds[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return seconds
+
+
+def _floats(column: pa.Array) -> Floats:
+    numbers: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def iso(seconds: Floats) -> list[str]:
+    """Write times as ISO 8601 in UTC, to the microsecond, without a fraction where it is zero.
+
+    Examples
+    --------
+    >>> iso(np.array([1357034400.0, 0.25]))
+    ['2013-01-01T10:00:00Z', '1970-01-01T00:00:00.250000Z']
+    """
+    micros = np.rint(np.asarray(seconds) * 1e6).astype("datetime64[us]")
+    return [text.replace(".000000", "") + "Z" for text in np.datetime_as_string(micros, unit="us").tolist()]
