@@ -14,8 +14,7 @@ import numpy as np
 from operators.counter_base import Counter, State
 from operators.pm2 import Pm2
 from operators.records import Floats, Ints
-from operators.validation import require
-from operators.weights import gain, gls_table, require_weights, window_start
+from operators.weights import gain, gls_variance, window_start
 
 
 class VarianceFactors(NamedTuple):
@@ -101,12 +100,15 @@ def release_covariance(times: Ints, *, sample_variance: float, counter: Counter,
     >>> release_covariance(np.array([1, 2]), sample_variance=1.0, counter=Pm1(2), fresh_variance=4.0).tolist()
     [[5.0, 2.5], [2.5, 2.5]]
     """
-    noise = counter.covariance(len(times)) / np.multiply.outer(times, times)
-    covariance: Floats = sample_variance / np.maximum.outer(times, times) + fresh_variance * noise
+    return _covariance(times, sample_variance, fresh_variance * counter.covariance(len(times)))
+
+
+def _covariance(times: Ints, sample_variance: float, noise: Floats) -> Floats:
+    covariance: Floats = sample_variance / np.maximum.outer(times, times) + noise / np.multiply.outer(times, times)
     return covariance
 
 
-def factors_table(times: Ints, name: str, counter: Counter, *, noise_ratio: float | None = None) -> VarianceFactors:
+def factors_table(times: Ints, name: str, counter: Counter) -> VarianceFactors:
     """Return the factors after every release, shape (..., n), for many streams at once.
 
     Parameters
@@ -114,11 +116,9 @@ def factors_table(times: Ints, name: str, counter: Counter, *, noise_ratio: floa
     times : int array, shape (..., n)
         Release times of each stream (of each pair, under a round robin).
     name : str
-        A weighting.
+        "last", "mean_of_means" or "windowed".
     counter : Counter
         A horizon of at least n.
-    noise_ratio : float, optional
-        Variance of one fresh draw over the variance of one sample; for "gls" only, whose weights depend on it.
 
     Examples
     --------
@@ -127,11 +127,7 @@ def factors_table(times: Ints, name: str, counter: Counter, *, noise_ratio: floa
     >>> factors_table(np.array([10, 20]), "mean_of_means", Pm1(2)).data.tolist()
     [0.1, 0.0625]
     """
-    require_weights(name)
-    require((noise_ratio is not None) == (name == "gls"), "noise_ratio", "be given for gls and only there", noise_ratio)
     flat = times.reshape(-1, times.shape[-1])
-    if noise_ratio is not None:
-        return _gls_factors(times, counter, noise_ratio)
     tracker = FactorTracker(counter, name)
     state, rows = tracker.init(len(flat)), np.arange(len(flat))
     steps = [tracker.step(state, rows, np.full(len(flat), k + 1), flat[:, k]) for k in range(flat.shape[1])]
@@ -151,8 +147,12 @@ def variance_table(
     >>> table.round(4).tolist()
     [[0.2, 0.1]]
     """
-    ratio = fresh_variance / sample_variance if name == "gls" else None
-    return factors_table(times, name, counter, noise_ratio=ratio).variance(sample_variance, fresh_variance)
+    if name != "gls":
+        return factors_table(times, name, counter).variance(sample_variance, fresh_variance)
+    noise = fresh_variance * counter.covariance(times.shape[-1])
+    flat = times.reshape(-1, times.shape[-1])
+    best = [gls_variance(_covariance(stream, sample_variance, noise)) for stream in flat]
+    return np.array(best).reshape(times.shape)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class FactorTracker:
     weights: str
 
     def __post_init__(self) -> None:
-        require(self.weights in ("last", "mean_of_means", "windowed"), "weights", "be recursive", self.weights)
+        window_start(self.weights, np.array([1]))  # refuses what has no recursion
 
     def init(self, n_rows: int) -> State:
         """Return the state of `n_rows` streams before their first release."""
@@ -238,17 +238,3 @@ def printed_noise_factor_pm2(times: Ints, weights: Floats) -> float:
             bit = (release >> i) & 1
             total += float((per_sample * bit)[block].sum() ** 2)
     return total
-
-
-def _gls_factors(times: Ints, counter: Counter, noise_ratio: float) -> VarianceFactors:
-    """Return the factors of the least-variance weights, one Cholesky factor per stream."""
-    noise = counter.covariance(times.shape[-1])
-    flat = times.reshape(-1, times.shape[-1])
-    parts: list[tuple[Floats, Floats]] = []
-    for t in flat:
-        table = gls_table(release_covariance(t, sample_variance=1.0, counter=counter, fresh_variance=noise_ratio))
-        per_sample = table / t
-        later = np.cumsum(per_sample[:, ::-1], axis=-1)[:, ::-1]
-        parts.append(((np.diff(t, prepend=0) * later**2).sum(-1), ((per_sample @ noise) * per_sample).sum(-1)))
-    data, draws = (np.array(part).reshape(times.shape) for part in zip(*parts, strict=True))
-    return VarianceFactors(data, draws)

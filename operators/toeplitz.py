@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy.linalg import toeplitz
 
 from operators.counter_base import Counter, State
 from operators.records import Floats, Ints
@@ -78,9 +79,8 @@ class Toeplitz(Counter):
     def matrix(self, n: int) -> Floats:
         """Return the lower-triangular Toeplitz matrix of `b`."""
         buffers = fit_buffers(self.horizon)
-        lag = np.subtract.outer(np.arange(n), np.arange(n))
-        later = (buffers.weight * buffers.decay ** np.maximum(lag - 1, 0)[..., np.newaxis]).sum(-1)
-        return np.where(lag > 0, later, np.where(lag == 0, 1.0, 0.0))
+        later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
+        return np.asarray(toeplitz(np.append(1.0, later), np.zeros(n)))
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return `sum_{j < k} b_j**2`."""

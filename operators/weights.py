@@ -123,13 +123,33 @@ def gls_table(covariance: Floats) -> Floats:
     >>> gls_table(np.diag([1.0, 3.0])).round(6).tolist()
     [[1.0, 0.0], [0.75, 0.25]]
     """
-    scale = np.sqrt(np.diag(covariance))
-    factor = cholesky(covariance / np.multiply.outer(scale, scale), lower=True)
+    factor, scale = _scaled_factor(covariance)
     whiten = solve_triangular(factor, np.diag(1.0 / scale), lower=True)
     coefficient = whiten.sum(axis=1)
     table: Floats = np.cumsum(coefficient[:, np.newaxis] * whiten, axis=0)
     table /= np.cumsum(coefficient**2)[:, np.newaxis]
     return table
+
+
+def gls_variance(covariance: Floats) -> Floats:
+    """Return the variance of the best estimate after 1, ..., n releases: that of the rows of `gls_table`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> gls_variance(np.diag([1.0, 3.0])).round(6).tolist()
+    [1.0, 0.75]
+    """
+    factor, scale = _scaled_factor(covariance)
+    coefficient = solve_triangular(factor, 1.0 / scale, lower=True)
+    return np.asarray(1.0 / np.cumsum(coefficient**2))
+
+
+def _scaled_factor(covariance: Floats) -> tuple[Floats, Floats]:
+    """Return the lower Cholesky factor of the correlations, and the standard deviations."""
+    scale = np.sqrt(np.diag(covariance))
+    factor: Floats = cholesky(covariance / np.multiply.outer(scale, scale), lower=True)
+    return factor, scale
 
 
 def require_weights(name: str) -> None:
