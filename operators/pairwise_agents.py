@@ -1,0 +1,375 @@
+"""Many agents that ask each other one at a time, as in Algorithm 1: the state of every pair, one time step a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from operators.counter import Counter, State
+from operators.pairwise_schedule import PAIRWISE_SCHEDULES, Asked
+from operators.pairwise_statistic import Received, pair_statistic
+from operators.pairwise_variance import Query, VarianceScheme
+from operators.pm2 import Pm2
+from operators.records import Bools, Floats, Ints
+from operators.same_mean import same_mean_known, same_mean_welch, significance_at
+from operators.validation import require, require_positive
+
+SNAPSHOT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairwiseSettings:
+    """How the agents of Algorithm 1 release, test and combine.
+
+    Parameters
+    ----------
+    agents, runs : int
+        M agents in each of some independent runs.
+    counter : Counter
+        Noise of one pair's releases; its horizon is the largest number of releases of one agent to another.
+    fresh_variance : float
+        Variance of the noise of one p-sum, in squared value units.
+    schedule : {"round_robin", "restricted_round_robin"}
+    weights : {"last", "mean_of_means", "windowed", "gls"}
+    test : {"lazy", "eager", "oracle"}
+        Test the agent just asked, everybody at every step, or take given classes.
+    variance : {"known", "released", "from_releases", "bayesian"}
+        Where the variance of one sample comes from; all but known use Welch's test.
+    corrected : bool
+        For from_releases: the unbiased estimator for intervals of unequal length, instead of equation (16).
+    significance : float
+        The tests at t run at significance / ln(t + 1).
+    design_variance : float
+        Variance of one sample that the weights gls assume.
+    """
+
+    agents: int
+    runs: int
+    counter: Counter
+    fresh_variance: float
+    schedule: str = "round_robin"
+    weights: str = "last"
+    test: str = "lazy"
+    variance: str = "known"
+    corrected: bool = False
+    significance: float = 0.05
+    design_variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.agents >= 2, "agents", "be at least 2", self.agents)
+        require(self.runs >= 1, "runs", "be at least 1", self.runs)
+        require_positive(fresh_variance=self.fresh_variance, design_variance=self.design_variance)
+        require(
+            self.schedule in PAIRWISE_SCHEDULES, "schedule", f"be one of {', '.join(PAIRWISE_SCHEDULES)}", self.schedule
+        )
+        require(self.test in ("lazy", "eager", "oracle"), "test", "be lazy, eager or oracle", self.test)
+        schemes = ("known", "released", "from_releases", "bayesian")
+        require(self.variance in schemes, "variance", f"be one of {', '.join(schemes)}", self.variance)
+        common = self.schedule == "round_robin"
+        require(common or self.weights != "gls", "weights", "not be gls unless schedule is round_robin", self.weights)
+
+
+class PairwiseAgents:
+    """All pairs of Algorithm 1 (Private-ColME), vectorized over runs and agents.
+
+    Released: to agent a, and to nobody else, the noisy mean of the agent b that it asks. Reproduction and small
+    federations only: the state is M x M, and see **Privacy**.
+
+    Parameters
+    ----------
+    settings : PairwiseSettings
+    sample_variance : float array, shape (runs, agents), optional
+        Known variance of one sample of every agent.
+    classes : bool array, shape (agents - 1, runs * agents), optional
+        For the oracle test: whether each pair is in one class; see `same_class`.
+
+    Notes
+    -----
+    **Privacy.** Neighboring streams differ in the value of one sample (replace-one). The counter protects a sample
+    against one querier. A coalition of c queriers averages the noise of its pairs away: at (1, 1e-6) against one, 15
+    together reach epsilon 3.4 and 199 reach 15.6. Broadcast releases (`operators.agents`) do not have this loss. Under
+    restricted_round_robin the choice of whom to ask depends on raw data and is seen by the asked. The arithmetic is in
+    floats and the caller brings the noise: what a deployment sends must be noised integers on a grid.
+
+    Under round robin with the lazy test an agent-step costs O(1): running sums of 1/Var[T] and T/Var[T] over the class
+    change by the one pair that was asked; they are added up anew once per round, so that rounding does not pile up.
+
+    Examples
+    --------
+    >>> from operators.counter import make_counter
+    >>> settings = PairwiseSettings(
+    ...     agents=3, runs=1, counter=make_counter("pm1", horizon=4), fresh_variance=1.0)
+    >>> agents = PairwiseAgents(settings, sample_variance=np.ones((1, 3)))
+    >>> agents.step(np.array([[1.0, 2.0, 6.0]]), np.zeros((1, 3)))
+    >>> agents.estimate()[0].round(3).tolist()
+    [[1.333, 1.667, 6.0]]
+
+    References
+    ----------
+    Yakimenka, Weng, Lin, Rosnes, Kliewer, "Differentially-private collaborative online personalized mean estimation",
+    Algorithm 1.
+    """
+
+    def __init__(
+        self, settings: PairwiseSettings, *, sample_variance: Floats | None = None, classes: Bools | None = None
+    ) -> None:
+        known, oracle = settings.variance == "known", settings.test == "oracle"
+        require(
+            (sample_variance is not None) == known,
+            "sample_variance",
+            "be given if variance is known",
+            settings.variance,
+        )
+        require(classes is not None or not oracle, "classes", "be given for the oracle test", settings.test)
+        self.settings = settings
+        self._known = None if sample_variance is None else np.ravel(sample_variance).astype(np.float64)
+        self._schedule = PAIRWISE_SCHEDULES[settings.schedule](settings.agents, settings.runs)
+        ratio = settings.fresh_variance / settings.design_variance
+        self._statistic = pair_statistic(
+            settings.weights, settings.counter, others=settings.agents - 1, noise_ratio=ratio
+        )
+        self._scheme = (
+            None
+            if known
+            else VarianceScheme(
+                settings.variance,
+                levels=settings.counter.horizon.bit_length() if isinstance(settings.counter, Pm2) else 1,
+                fresh_variance=settings.fresh_variance,
+                corrected=settings.corrected,
+            )
+        )
+        self._init(classes)
+
+    def _init(self, classes: Bools | None) -> None:
+        others, columns, clocks = self._schedule.others, self._schedule.columns, self._schedule.clocks
+        pairs = others * columns
+        self.time = 0
+        self._tested = 0
+        self._state: dict[str, State] = {
+            "own": {name: np.zeros(columns) for name in ("total", "mean", "spread", "square")},
+            "pair": {
+                "value": np.zeros(pairs),
+                "precision": np.zeros(pairs),
+                "accepted": np.ones(pairs, dtype=np.bool_),
+            },
+            "sums": {"precision": np.zeros(columns), "value": np.zeros(columns)},
+            "clock": {"releases": np.zeros(clocks, dtype=np.int64), "time": np.zeros(clocks, dtype=np.int64)},
+            "schedule": self._schedule.init(),
+            "counter": self.settings.counter.init(pairs),
+            "statistic": self._statistic.init(pairs, clocks),
+            "variance": {} if self._scheme is None else self._scheme.init(pairs, clocks),
+        }
+        if classes is not None and self.settings.test == "oracle":
+            self._state["pair"]["accepted"][:] = classes.ravel()
+
+    def step(self, values: Floats, fresh: Floats, variance_fresh: Floats | None = None) -> None:
+        """Take one sample of every agent and let every agent ask one other, test and update its class.
+
+        Parameters
+        ----------
+        values : float array, shape (runs, agents)
+            The samples.
+        fresh : float array, shape (runs, agents)
+            Noise of the p-sum that each agent's query creates, of variance `fresh_variance`; entry [r, a] is used by
+            the agent that a asks.
+        variance_fresh : float array, shape (runs, agents), optional
+            The same for the released sample variance, of variance `(2L)^2 fresh_variance`; for variance released.
+        """
+        released = self.settings.variance == "released"
+        require(
+            (variance_fresh is not None) == released, "variance_fresh", "be given if variance is released", released
+        )
+        self.time += 1
+        self._receive(values.ravel())
+        pair, sums = self._state["pair"], self._state["sums"]
+        asked = self._schedule.ask(self.time, pair["accepted"], self._state["schedule"])
+        rows, asker = asked.rows, asked.asker
+        value, variance = self._query(asked, fresh.ravel()[asker], _entries(variance_fresh, asker))
+        lazy = self.settings.test == "lazy"
+        kept = pair["accepted"][rows]
+        before = pair["precision"][rows] * kept
+        sums["precision"][asker] -= before
+        sums["value"][asker] -= before * pair["value"][rows]
+        if lazy:
+            kept = self._accept(
+                self._state["own"]["mean"][asker] - value, self._own_variance()[asker], variance, self.time
+            )
+            pair["accepted"][rows] = kept
+        pair["value"][rows] = value
+        pair["precision"][rows] = precision = 1 / variance
+        precision = precision * kept
+        sums["precision"][asker] += precision
+        sums["value"][asker] += precision * value
+        if self.settings.test == "eager" and self.settings.schedule != "round_robin":
+            self._test_everybody()
+        elif self.settings.test != "eager" and self.time % self._schedule.others == 0:
+            self._add_up()
+
+    def estimate(self, members: Bools | None = None) -> tuple[Floats, Floats]:
+        """Return every agent's estimate and its variance by equation (4), shapes (runs, agents).
+
+        Private: an estimate mixes in the agent's own raw mean and is for that agent only. With `members` (shape of
+        `classes`) the same releases are combined over these classes instead of the agent's own.
+        """
+        if members is None and self.settings.test == "eager":
+            self._test_everybody()
+        sums = self._state["sums"] if members is None else self._sums(members)
+        own, mean = self._own_variance(), self._state["own"]["mean"]
+        shape = (self.settings.runs, self.settings.agents)
+        if self.time == 0:
+            return np.full(shape, np.nan), np.full(shape, np.inf)
+        alone = ~(np.isfinite(own) & (own > 0))  # no variance yet, or a zero one: the own mean is all there is
+        precision = 1 / np.where(alone, 1.0, own)
+        total = precision + sums["precision"]
+        value = np.where(alone, mean, (precision * mean + sums["value"]) / total)
+        return value.reshape(shape), np.where(alone, own, 1 / total).reshape(shape)
+
+    @property
+    def own_mean(self) -> Floats:
+        """Private: every agent's raw mean, shape (runs, agents)."""
+        return self._state["own"]["mean"].reshape(self.settings.runs, self.settings.agents)
+
+    @property
+    def accepted(self) -> Bools:
+        """Private: every agent's class by pair, shape (agents - 1, runs * agents), as `same_class` orders it."""
+        if self.settings.test == "eager":
+            self._test_everybody()
+        accepted: Bools = self._state["pair"]["accepted"].reshape(self._schedule.others, self._schedule.columns)
+        return accepted
+
+    def snapshot(self) -> dict[str, object]:
+        """Return the whole state as plain data: numbers and copies of arrays. It is private."""
+        arrays = {f"{part}.{name}": a.copy() for part, state in self._state.items() for name, a in state.items()}
+        return {"version": SNAPSHOT_VERSION, "time": self.time, **arrays}
+
+    def restore(self, snapshot: dict[str, object]) -> None:
+        """Continue from a snapshot taken under the same settings; what follows is as if there had been no cut."""
+        require(
+            snapshot.get("version") == SNAPSHOT_VERSION, "version", f"be {SNAPSHOT_VERSION}", snapshot.get("version")
+        )
+        for part, state in self._state.items():
+            for name, array in state.items():
+                saved = np.asarray(snapshot[f"{part}.{name}"])
+                require(saved.shape == array.shape, f"{part}.{name}", f"have shape {array.shape}", saved.shape)
+                array[...] = saved
+        self.time = int(str(snapshot["time"]))
+        self._tested = 0
+
+    def _receive(self, values: Floats) -> None:
+        own = self._state["own"]
+        own["total"] += values
+        mean = own["total"] / self.time
+        if self._scheme is not None:
+            own["spread"] += (values - own["mean"]) * (values - mean)
+            own["square"] += values**2
+        own["mean"][:] = mean
+
+    def _own_variance(self) -> Floats:
+        """Variance of every agent's raw mean: known, or estimated from its own samples."""
+        if self._known is not None:
+            variance: Floats = self._known / max(self.time, 1)
+            return variance
+        if self.time < 2:
+            return np.full(self._schedule.columns, np.inf)
+        spread: Floats = self._state["own"]["spread"] / ((self.time - 1) * self.time)
+        return spread
+
+    def _query(self, asked: Asked, fresh: Floats, variance_fresh: Floats | None) -> tuple[Floats, Floats]:
+        """Let the asked agents release; return T and its variance of every pair that exchanged something."""
+        clock, own, time = self._state["clock"], self._state["own"], self.time
+        release = clock["releases"][asked.clock] + 1
+        clock["releases"][asked.clock] = release
+        clock["time"][asked.clock] = time
+        counted = np.broadcast_to(release, asked.index.shape)
+        noise = self.settings.counter.step(self._state["counter"], asked.index, counted, fresh)
+        mean = own["mean"][asked.target] + noise / time
+        received = Received(asked.rows, asked.clock, release, time, mean)
+        value, factors = self._statistic.add(self._state["statistic"], received)
+        if self._scheme is None:
+            assert self._known is not None  # noqa: S101 - one of the two, see __init__
+            return value, factors.variance(self._known[asked.target], self.settings.fresh_variance)
+        query = Query(
+            rows=asked.rows,
+            index=asked.index,
+            clock=asked.clock,
+            release=release,
+            time=time,
+            total=own["total"][asked.target],
+            square=own["square"][asked.target],
+            mean=mean,
+            fresh=fresh,
+            variance_fresh=variance_fresh,
+        )
+        estimate = self._scheme.add(self._state["variance"], query)
+        return value, factors.variance(estimate, self.settings.fresh_variance)
+
+    def _accept(self, difference: Floats, own: Floats, variance: Floats, counts: Ints | int) -> Bools:
+        significance = significance_at(self.time, self.settings.significance)
+        if self._known is not None:
+            return same_mean_known(difference, own + variance, significance)
+        return same_mean_welch(difference, own, self.time, variance, counts, significance)
+
+    def _test_everybody(self) -> None:
+        """Re-test all pairs that exchanged something; the others stay accepted."""
+        if self._tested == self.time:
+            return
+        pair, columns = self._state["pair"], self._schedule.columns
+        heard = np.flatnonzero(self._heard())
+        column = heard % columns
+        with np.errstate(divide="ignore"):
+            variance = 1 / pair["precision"][heard]
+        difference = self._state["own"]["mean"][column] - pair["value"][heard]
+        common = len(self._state["clock"]["time"]) == self._schedule.others
+        counts = self._state["clock"]["time"][heard // columns if common else heard]
+        pair["accepted"][heard] = self._accept(difference, self._own_variance()[column], variance, counts)
+        self._tested = self.time
+        self._add_up()
+
+    def _heard(self) -> Bools:
+        """Say which pairs have exchanged a release."""
+        releases = self._state["clock"]["releases"]
+        heard: Bools = np.repeat(releases, self._schedule.others * self._schedule.columns // len(releases)) > 0
+        return heard
+
+    def _sums(self, members: Bools) -> State:
+        """Add up 1/Var[T] and T/Var[T] over the members of every agent's class."""
+        shape = (self._schedule.others, self._schedule.columns)
+        pair = {name: array.reshape(shape) for name, array in self._state["pair"].items()}
+        precision = np.zeros(shape[1])
+        value = np.zeros(shape[1])
+        for offset in range(shape[0]):
+            weight = pair["precision"][offset] * members[offset]
+            precision += weight
+            value += weight * pair["value"][offset]
+        return {"precision": precision, "value": value}
+
+    def _add_up(self) -> None:
+        accepted = self._state["pair"]["accepted"].reshape(self._schedule.others, -1)
+        self._state["sums"] = self._sums(accepted)
+
+
+def same_class(label: Ints) -> Bools:
+    """Lay out which pairs are in one class in the order of the pairs' rows.
+
+    Parameters
+    ----------
+    label : int array, shape (runs, agents)
+
+    Returns
+    -------
+    bool array, shape (agents - 1, runs * agents)
+        Entry [o, r * agents + a]: is the o-th of the others in the class of a.
+
+    Examples
+    --------
+    >>> same_class(np.array([[0, 1, 0]])).astype(int).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
+    agent = np.arange(label.shape[1])
+    same = [label == label[:, offset + (agent <= offset)] for offset in range(label.shape[1] - 1)]
+    return np.stack(same).reshape(len(same), -1)
+
+
+def _entries(values: Floats | None, asker: Ints | slice) -> Floats | None:
+    return None if values is None else values.ravel()[asker]

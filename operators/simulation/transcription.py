@@ -1,0 +1,290 @@
+"""Algorithm 1 of the paper, line by line: slow and obviously right, the oracle of the production simulator.
+
+Nothing here is shared with the production code but the dense matrix of the Toeplitz counter, which is its definition.
+Paper symbols are used throughout: kappa, tau, theta, T, V, Z (noise of a p-sum), W (noise of a released variance).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import gamma, gammainc, ndtri, stdtrit
+
+from operators.records import Floats, Ints
+from operators.simulation.config import SimulationConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What is given to Algorithm 1.
+
+    Attributes
+    ----------
+    config : SimulationConfig
+        Which counter, weights, schedule, test and variance scheme.
+    data, noise, variance_noise : float arrays, shape (steps, agents)
+        `noise[t - 1, a]` is the fresh draw, of unit variance, of the p-sum that the query of agent a at t creates.
+    noise_variance, variance_noise_variance : float
+        Variance of the noise of one p-sum, in squared units of its sum; the same for released sample variances.
+    variance : float array, shape (agents,)
+        True variance of one sample, used where it is known.
+    design_variance : float
+        Variance of one sample that the weights gls assume.
+    label : int array, shape (agents,), optional
+        True classes, for the oracle test.
+    matrix : float array, optional
+        `B` of the Toeplitz counter: noise of the k-th release is `sum_e B[k, e] fresh_e`.
+    """
+
+    config: SimulationConfig
+    data: Floats
+    noise: Floats
+    noise_variance: float
+    variance: Floats
+    design_variance: float
+    variance_noise: Floats | None = None
+    variance_noise_variance: float = 0.0
+    label: Ints | None = None
+    matrix: Floats | None = None
+
+
+@dataclass(slots=True)
+class Pair:
+    """What agent a got of agent b, and the noise that b keeps for a."""
+
+    times: list[int] = field(default_factory=list)
+    Z: list[float] = field(default_factory=list)
+    W: list[float] = field(default_factory=list)
+    noisy_means: list[float] = field(default_factory=list)
+    T: float = 0.0
+    var_t: float = math.inf
+    accepted: bool = True
+
+
+def transcribe(given: Inputs) -> tuple[Floats, list[list[int]]]:
+    """Run Algorithm 1 for every agent.
+
+    Returns
+    -------
+    estimates : float array, shape (steps, agents)
+    classes : list of lists
+        The members of every agent's class after the last step, itself included.
+
+    Examples
+    --------
+    >>> config = SimulationConfig.from_options(mode="paper", agents=2, steps=2)
+    >>> flat = np.full((2, 2), 0.5)
+    >>> zero = np.zeros((2, 2))
+    >>> given = Inputs(
+    ...     config=config, data=flat, noise=zero, noise_variance=1.0, variance=flat[0], design_variance=0.5
+    ... )
+    >>> transcribe(given)[0].tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    steps, M = given.data.shape
+    pairs = [{b: Pair() for b in range(M) if b != a} for a in range(M)]
+    if given.config.test == "oracle":
+        for a in range(M):
+            for b, pair in pairs[a].items():
+                pair.accepted = _same_label(given, a, b)
+    last_asked: list[int] = [-1] * M
+    estimates = np.empty((steps, M))
+    for t in range(1, steps + 1):
+        for a in range(M):
+            asked = choose_agent(given, pairs[a], t, last_asked[a])
+            if asked is not None:
+                last_asked[a] = asked
+                query(given, pairs[a][asked], t, a, asked)
+            decide(given, pairs[a], t, a, asked)
+            estimates[t - 1, a] = estimate(given, pairs[a], a, t)
+    classes = [sorted([a] + [b for b, pair in pairs[a].items() if pair.accepted]) for a in range(M)]
+    return estimates, classes
+
+
+def choose_agent(given: Inputs, pairs: dict[int, Pair], t: int, last_asked: int) -> int | None:
+    """Line 8: round robin over the others, or over the others in the class, in the order of their indices."""
+    others = sorted(pairs)
+    if given.config.schedule == "round_robin":
+        return others[(t - 1) % len(others)]
+    for b in [b for b in others if b > last_asked] + [b for b in others if b <= last_asked]:
+        if pairs[b].accepted:
+            return b
+    return None
+
+
+def query(given: Inputs, pair: Pair, t: int, a: int, b: int) -> None:
+    """Lines 9 to 11: b releases its mean to a; the statistic and its variance follow."""
+    pair.times.append(t)
+    pair.Z.append(math.sqrt(given.noise_variance) * given.noise[t - 1, a])
+    if given.variance_noise is not None:
+        pair.W.append(math.sqrt(given.variance_noise_variance) * given.variance_noise[t - 1, a])
+    kappa = len(pair.times)
+    B = usage(given, kappa)
+    noise = sum(B[kappa - 1, e] * pair.Z[e] for e in range(kappa))
+    pair.noisy_means.append(float(np.mean(given.data[:t, b])) + noise / t)
+    w = weights(given, pair.times, B)
+    pair.T = sum(w[i] * pair.noisy_means[i] for i in range(kappa))
+    V_b = variance_estimate(given, pair, b)
+    pair.var_t = variance_of_statistic(pair.times, w, V_b, B, given.noise_variance)
+
+
+def splits(given: Inputs, kappa: int) -> list[tuple[int, int]]:
+    """Section IV: first and last release of each p-sum that makes up the kappa-th prefix sum."""
+    if given.config.counter == "pm1":
+        return [(i, i) for i in range(1, kappa + 1)]
+    parts, start = [], 0
+    for s in reversed(range(kappa.bit_length())):
+        if kappa >> s & 1:
+            parts.append((start + 1, start + 2**s))
+            start += 2**s
+    return parts
+
+
+def usage(given: Inputs, kappa: int) -> Floats:
+    """B[k, e] = 1 if release k uses the noise drawn at release e; for Toeplitz the given weights."""
+    if given.config.counter == "toeplitz":
+        assert given.matrix is not None  # noqa: S101 - a caller's mistake
+        return given.matrix[:kappa, :kappa]
+    B = np.zeros((kappa, kappa))
+    for k in range(1, kappa + 1):
+        B[k - 1, [last - 1 for _, last in splits(given, k)]] = 1.0
+    return B
+
+
+def weights(given: Inputs, times: list[int], B: Floats) -> Floats:
+    """Return the weights w_1 .. w_kappa of equation (1)."""
+    kappa = len(times)
+    w = np.zeros(kappa)
+    if given.config.weights == "last":
+        w[-1] = 1.0
+    elif given.config.weights == "mean_of_means":
+        w[:] = 1 / kappa
+    elif given.config.weights == "windowed":
+        first = 2 ** int(math.log2(kappa))
+        w[first - 1 :] = 1 / (kappa - first + 1)
+    else:
+        t = np.array(times, dtype=float)
+        covariance = given.design_variance / np.maximum.outer(t, t)
+        covariance += given.noise_variance * (B @ B.T) / np.outer(t, t)
+        w = np.linalg.solve(covariance, np.ones(kappa))
+        w /= w.sum()
+    return w
+
+
+def variance_of_statistic(times: list[int], w: Floats, V_b: float, B: Floats, noise_variance: float) -> float:
+    """Equation (2), its noise term as corrected: every fresh draw counted with its total weight."""
+    if math.isinf(V_b):
+        return math.inf
+    c = w / np.array(times, dtype=float)
+    d = np.diff(times, prepend=0)
+    from_data = sum(d[i] * np.sum(c[i:]) ** 2 for i in range(len(times)))
+    from_noise = sum(np.sum(c[e:] * B[e:, e]) ** 2 for e in range(len(times)))
+    return float(V_b * from_data + noise_variance * from_noise)
+
+
+def variance_estimate(given: Inputs, pair: Pair, b: int) -> float:
+    """Line 11: V_b->a; infinite while there is none or if it is negative."""
+    if given.config.variance == "known":
+        return float(given.variance[b])
+    V = _released(given, pair, b) if given.config.variance == "released" else _from_releases(given, pair, b)
+    return V if V >= 0 else math.inf
+
+
+def _parts(given: Inputs, pair: Pair, b: int) -> list[tuple[Floats, float, float]]:
+    """Return each p-sum's raw data, its noise Z and, if variances are released, its W."""
+    parts = []
+    for first, last in splits(given, len(pair.times)):
+        start = pair.times[first - 2] if first > 1 else 0
+        W = pair.W[last - 1] if pair.W else 0.0
+        parts.append((given.data[start : pair.times[last - 1], b], pair.Z[last - 1], W))
+    return parts
+
+
+def _released(given: Inputs, pair: Pair, b: int) -> float:
+    """Equations (6) to (8)."""
+    t = pair.times[-1]
+    if t < 2:
+        return math.inf
+    total, inverses, parts = 0.0, 0.0, _parts(given, pair, b)
+    for x, Z, W in parts:
+        d = len(x)
+        within = float(np.sum(x**2) - np.sum(x) ** 2 / d) + (d - 1) / d * W
+        total += within + (float(np.sum(x)) + Z) ** 2 / d
+        inverses += 1 / d
+    mean = pair.noisy_means[-1]
+    return (total - t * mean**2 - given.noise_variance * (inverses - len(parts) / t)) / (t - 1)
+
+
+def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
+    """Equation (16), with (19) for bayesian; in mode tuned its unbiased form for intervals of unequal length."""
+    parts = _parts(given, pair, b)
+    k, t = len(parts), pair.times[-1]
+    if k < 2:
+        return math.inf
+    d = np.array([len(x) for x, _, _ in parts], dtype=float)
+    G = np.array([np.sum(x) + Z for x, Z, _ in parts])
+    if given.config.mode == "tuned" and given.config.variance == "from_releases":
+        T = G.sum() / t
+        return float((np.sum((G - d * T) ** 2 / d) - given.noise_variance * (np.sum(1 / d) - k / t)) / (k - 1))
+    Y = G / np.sqrt(d)
+    V_prime = float(np.sum(Y**2) / (k - 1) - np.sum(Y) ** 2 / (k * (k - 1)))
+    noise = given.noise_variance * float(np.mean(1 / d))
+    if given.config.variance == "from_releases" or V_prime >= noise:
+        return V_prime - noise
+    x = (k - 1) * V_prime / (2 * noise)
+
+    def f(s: int) -> float:
+        return float(gamma((k + 2) / 2 + s) * gammainc((k + 2) / 2 + s, x))
+
+    return V_prime * (k - 1) / 2 * f(-1) / f(0) - noise
+
+
+def decide(given: Inputs, pairs: dict[int, Pair], t: int, a: int, asked: int | None) -> None:
+    """Line 13: test the agent just asked (lazy) or everybody (eager); the oracle's classes never change."""
+    if given.config.test == "oracle":
+        return
+    tested = pairs.values() if given.config.test == "eager" else [] if asked is None else [pairs[asked]]
+    own = given.data[:t, a]
+    for pair in tested:
+        if pair.times:
+            pair.accepted = accepts(given, own, float(given.variance[a]), pair)
+
+
+def accepts(given: Inputs, own: Floats, own_variance: float, pair: Pair) -> bool:
+    """Section III-C: the test with known variance, or Welch's with the printed degrees of freedom."""
+    t = len(own)
+    theta = given.config.significance / math.log(t + 1)
+    if given.config.variance != "known":
+        own_variance = float(np.var(own, ddof=1)) if t > 1 else math.inf
+    x, y = own_variance / t, pair.var_t
+    if math.isinf(x) or math.isinf(y):
+        return True
+    z = float(ndtri(1 - theta / 2))
+    if given.config.variance != "known":
+        nu = (x + y) ** 2 / (x**2 / (t - 1) + y**2 / (pair.times[-1] - 1))
+        z = float(stdtrit(nu, 1 - theta / 2))
+    return abs(float(np.mean(own)) - pair.T) < z * math.sqrt(x + y)
+
+
+def estimate(given: Inputs, pairs: dict[int, Pair], a: int, t: int) -> float:
+    """Line 14, equations (3) and (5); with no variance or a zero one of its own, an agent's estimate is its mean."""
+    own = given.data[:t, a]
+    V_a = float(given.variance[a])
+    if given.config.variance != "known":
+        V_a = float(np.var(own, ddof=1)) if t > 1 else math.inf
+    mean = float(np.mean(own))
+    if math.isinf(V_a) or V_a == 0 or given.config.collaboration == "none":
+        return mean
+    total, numerator = t / V_a, mean * t / V_a
+    for pair in pairs.values():
+        if pair.accepted and pair.times:
+            total += 1 / pair.var_t
+            numerator += pair.T / pair.var_t
+    return numerator / total
+
+
+def _same_label(given: Inputs, a: int, b: int) -> bool:
+    assert given.label is not None  # noqa: S101 - a caller's mistake
+    return bool(given.label[a] == given.label[b])
