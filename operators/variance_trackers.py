@@ -1,8 +1,8 @@
 """The variance schemes one release at a time: O(1) memory and time per stream, O(log) for PM-II.
 
 Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or pair, made by
-`init`, mutated by `step`, snapshotted by copying. The functions of `operators.variance_schemes` are the same estimates
-from all partial sums at once.
+`init`, mutated by `step`, snapshotted by copying. The functions of `operators.variance_schemes` and
+`operators.variance_from_releases` are the same estimates from all partial sums at once.
 """
 
 from __future__ import annotations
@@ -15,18 +15,13 @@ from operators.counter_base import Counter, State, lowest_bit
 from operators.pm2 import Pm2
 from operators.records import Floats, Ints
 from operators.validation import require
-from operators.variance_schemes import (
-    bayesian_from_parts,
-    corrected_from_terms,
-    printed_parts,
-    released_from_terms,
-    usable,
-)
+from operators.variance_from_releases import bayesian_from_parts, corrected_from_terms, printed_parts
+from operators.variance_schemes import released_from_terms, usable
 
 
 @dataclass(frozen=True)
 class FromReleases:
-    """`variance_schemes.from_releases` as a recursion: unbiased for any release times, for every counter.
+    """`variance_from_releases.from_releases` as a recursion: unbiased for any release times, for every counter.
 
     Parameters
     ----------
@@ -86,7 +81,7 @@ class FromReleases:
 
 @dataclass(frozen=True)
 class PrintedFromReleases:
-    """`variance_schemes.from_releases_printed` as a recursion, for the counters of the paper.
+    """`variance_from_releases.from_releases_printed` as a recursion, for the counters of the paper.
 
     Parameters
     ----------
@@ -139,7 +134,7 @@ class PrintedFromReleases:
 
 
 class Bayesian(PrintedFromReleases):
-    """`variance_schemes.from_releases_bayesian` as a recursion: equation (19) wherever (16) is negative."""
+    """`variance_from_releases.from_releases_bayesian` as a recursion: equation (19) wherever (16) is negative."""
 
     def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
         return bayesian_from_parts(n, spread, noise)
