@@ -1,0 +1,110 @@
+"""The sensitivity that calibrates the noise, against the pair (B, C) that is really used: exact column norms.
+
+Releases are `B (C x + fresh)` with `B C = A`, the prefix sums; replacing one sample moves one entry of `x` by at most
+the sensitivity `s`, so `C x` by `s` times the norm of one column of `C = B^{-1} A`. `B` is read off `step` itself (the
+response to unit draws), not off the formula that the calibration uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_triangular
+
+from operators.calibration import gaussian_delta
+from operators.counter import COUNTERS, Counter, fresh_noise, make_counter
+from operators.noise import GaussianNoise
+from operators.pm2 import Pm2
+from operators.toeplitz import Toeplitz
+
+HORIZONS = [1, 2, 3, 7, 8, 100, 257]
+
+
+def response(counter: Counter, n: int) -> np.ndarray:
+    """`B` as `step` applies it: column e is the noise of all releases when only draw e is 1."""
+    state, rows, noise = counter.init(n), np.arange(n), np.zeros((n, n))
+    for k in range(n):
+        noise[k] = counter.step(state, rows, np.full(n, k + 1), (rows == k).astype(np.float64))
+    return noise
+
+
+def columns(counter: Counter, n: int) -> np.ndarray:
+    return solve_triangular(response(counter, n), np.tri(n), lower=True)
+
+
+def l2_is_covered(counter: Counter) -> bool:
+    worst = np.sqrt((columns(counter, counter.horizon) ** 2).sum(0)).max()
+    return bool(worst <= counter.l2_sensitivity * (1 + 1e-9))
+
+
+def l1_is_covered(counter: Counter) -> bool:
+    return bool(np.abs(columns(counter, counter.horizon)).sum(0).max() <= counter.l1_sensitivity * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("horizon", HORIZONS)
+@pytest.mark.parametrize("name", sorted(COUNTERS))
+def test_l2_sensitivity_is_the_largest_column_norm(name: str, horizon: int) -> None:
+    counter = make_counter(name, horizon=horizon)
+    norms = np.sqrt((columns(counter, horizon) ** 2).sum(0))
+    assert norms.max() == pytest.approx(counter.l2_sensitivity, rel=1e-9)  # covered, and nothing is wasted
+    assert norms.argmax() == 0 or norms[0] == pytest.approx(norms.max())
+
+
+@pytest.mark.parametrize("horizon", HORIZONS)
+@pytest.mark.parametrize("name", sorted(COUNTERS))
+def test_l1_sensitivity_is_the_largest_column_norm_or_refused(name: str, horizon: int) -> None:
+    counter = make_counter(name, horizon=horizon)
+    if name == "toeplitz":
+        with pytest.raises(ValueError, match="noise must be gaussian"):
+            _ = counter.l1_sensitivity
+    else:
+        assert np.abs(columns(counter, horizon)).sum(0).max() == pytest.approx(counter.l1_sensitivity, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(COUNTERS))
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_all_releases_together_spend_exactly_delta(name: str, epsilon: float) -> None:
+    """Everything published is post-processing of one Gaussian vector: its exact delta at epsilon is the budget."""
+    counter, span, delta = make_counter(name, horizon=100), 1000.0, 1e-6
+    noise = fresh_noise(counter, epsilon=epsilon, delta=delta, sensitivity=span)
+    assert isinstance(noise, GaussianNoise)
+    moved = span * np.sqrt((columns(counter, 100) ** 2).sum(0)).max()
+    assert gaussian_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
+
+
+@dataclass(frozen=True)
+class OneLevelPm2(Pm2):
+    """Known bad: calibrates as if a sample met one partial sum."""
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def l1_sensitivity(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class StaleToeplitz(Toeplitz):
+    """Known bad: the sensitivity of a tenth of the horizon."""
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return Toeplitz(self.horizon // 10).l2_sensitivity
+
+
+def test_known_bad_twins_are_caught() -> None:
+    assert l2_is_covered(Pm2(100))
+    assert l1_is_covered(Pm2(100))
+    assert l2_is_covered(Toeplitz(100))
+    assert not l2_is_covered(OneLevelPm2(100))
+    assert not l1_is_covered(OneLevelPm2(100))
+    assert not l2_is_covered(StaleToeplitz(100))
+
+
+def test_a_horizon_that_is_not_refused_would_leak() -> None:
+    """What the refusal at the horizon is for: at 8 releases a sample meets 4 partial sums, not the 3 paid for."""
+    assert np.abs(columns(Pm2(8), 8)).sum(0).max() == 4 > Pm2(7).l1_sensitivity
