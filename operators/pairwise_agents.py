@@ -9,11 +9,11 @@ import numpy as np
 from operators.counter import Counter, State
 from operators.pairwise_schedule import PAIRWISE_SCHEDULES, Asked
 from operators.pairwise_statistic import Received, pair_statistic
-from operators.pairwise_variance import Query, VarianceScheme
-from operators.pm2 import Pm2
 from operators.records import Bools, Floats, Ints
 from operators.same_mean import same_mean_known, same_mean_welch, significance_at
 from operators.validation import require, require_positive
+from operators.variance_schemes import sample_variance as own_sample_variance
+from operators.variance_trackers import Bayesian, FromReleases, PrintedFromReleases, Released
 
 SNAPSHOT_VERSION = 1
 
@@ -42,6 +42,9 @@ class PairwiseSettings:
         The tests at t run at significance / ln(t + 1).
     design_variance : float
         Variance of one sample that the weights gls assume.
+    half_width : float, optional
+        Half the length L of the declared interval: what an agent whose samples are all equal makes its variance of
+        (`variance_schemes.sample_variance`); without it such an agent has no variance yet.
     """
 
     agents: int
@@ -55,6 +58,7 @@ class PairwiseSettings:
     corrected: bool = False
     significance: float = 0.05
     design_variance: float = 1.0
+    half_width: float | None = None
 
     def __post_init__(self) -> None:
         require(self.agents >= 2, "agents", "be at least 2", self.agents)
@@ -68,6 +72,19 @@ class PairwiseSettings:
         require(self.variance in schemes, "variance", f"be one of {', '.join(schemes)}", self.variance)
         common = self.schedule == "round_robin"
         require(common or self.weights != "gls", "weights", "not be gls unless schedule is round_robin", self.weights)
+        _ = self.scheme  # it checks the counter
+
+    @property
+    def scheme(self) -> Released | FromReleases | PrintedFromReleases | None:
+        """How the variance of another agent's samples is estimated; None if it is known."""
+        if self.variance == "released":
+            return Released(self.counter, self.fresh_variance, 1.0)
+        if self.variance == "bayesian":
+            return Bayesian(self.counter, self.fresh_variance)
+        if self.variance == "from_releases":
+            kind = FromReleases if self.corrected else PrintedFromReleases
+            return kind(self.counter, self.fresh_variance)
+        return None
 
 
 class PairwiseAgents:
@@ -129,16 +146,7 @@ class PairwiseAgents:
         self._statistic = pair_statistic(
             settings.weights, settings.counter, others=settings.agents - 1, noise_ratio=ratio
         )
-        self._scheme = (
-            None
-            if known
-            else VarianceScheme(
-                settings.variance,
-                levels=settings.counter.horizon.bit_length() if isinstance(settings.counter, Pm2) else 1,
-                fresh_variance=settings.fresh_variance,
-                corrected=settings.corrected,
-            )
-        )
+        self._scheme = settings.scheme
         self._init(classes)
 
     def _init(self, classes: Bools | None) -> None:
@@ -158,7 +166,7 @@ class PairwiseAgents:
             "schedule": self._schedule.init(),
             "counter": self.settings.counter.init(pairs),
             "statistic": self._statistic.init(pairs, clocks),
-            "variance": {} if self._scheme is None else self._scheme.init(pairs, clocks),
+            "variance": {} if self._scheme is None else self._scheme.init(pairs),
         }
         if classes is not None and self.settings.test == "oracle":
             self._state["pair"]["accepted"][:] = classes.ravel()
@@ -219,7 +227,7 @@ class PairwiseAgents:
         shape = (self.settings.runs, self.settings.agents)
         if self.time == 0:
             return np.full(shape, np.nan), np.full(shape, np.inf)
-        alone = ~(np.isfinite(own) & (own > 0))  # no variance yet, or a zero one: the own mean is all there is
+        alone = np.isinf(own)  # no variance yet: the own mean is all there is
         precision = 1 / np.where(alone, 1.0, own)
         total = precision + sums["precision"]
         value = np.where(alone, mean, (precision * mean + sums["value"]) / total)
@@ -270,10 +278,9 @@ class PairwiseAgents:
         if self._known is not None:
             variance: Floats = self._known / max(self.time, 1)
             return variance
-        if self.time < 2:
-            return np.full(self._schedule.columns, np.inf)
-        spread: Floats = self._state["own"]["spread"] / ((self.time - 1) * self.time)
-        return spread
+        count = np.asarray(self.time)
+        own = own_sample_variance(count, self._state["own"]["spread"], half_width=self.settings.half_width)
+        return own / max(self.time, 1)
 
     def _query(self, asked: Asked, fresh: Floats, variance_fresh: Floats | None) -> tuple[Floats, Floats]:
         """Let the asked agents release; return T and its variance of every pair that exchanged something."""
@@ -289,20 +296,27 @@ class PairwiseAgents:
         if self._scheme is None:
             assert self._known is not None  # noqa: S101 - one of the two, see __init__
             return value, factors.variance(self._known[asked.target], self.settings.fresh_variance)
-        query = Query(
-            rows=asked.rows,
-            index=asked.index,
-            clock=asked.clock,
-            release=release,
-            time=time,
-            total=own["total"][asked.target],
-            square=own["square"][asked.target],
-            mean=mean,
-            fresh=fresh,
-            variance_fresh=variance_fresh,
-        )
-        estimate = self._scheme.add(self._state["variance"], query)
+        estimate = self._estimate_variance(asked, counted, time * mean, variance_fresh)
         return value, factors.variance(estimate, self.settings.fresh_variance)
+
+    def _estimate_variance(self, asked: Asked, release: Ints, totals: Floats, variance_fresh: Floats | None) -> Floats:
+        """Return what the askers believe of the variances of the asked, from the noisy prefix sums `totals`."""
+        state, own = self._state["variance"], self._state["own"]
+        times = np.full(len(release), self.time)
+        if isinstance(self._scheme, Released):
+            assert variance_fresh is not None  # noqa: S101 - refused in step
+            return self._scheme.step(
+                state,
+                asked.index,
+                release,
+                times,
+                raw_totals=own["total"][asked.target],
+                raw_squares=own["square"][asked.target],
+                totals=totals,
+                fresh=variance_fresh,
+            )
+        assert self._scheme is not None  # noqa: S101 - variances are not known here
+        return self._scheme.step(state, asked.index, release, times, totals)
 
     def _accept(self, difference: Floats, own: Floats, variance: Floats, counts: Ints | int) -> Bools:
         significance = significance_at(self.time, self.settings.significance)

@@ -261,8 +261,10 @@ class SimulationConfig:
                 f"not be bayesian with counter {self.counter} and schedule {self.schedule} (eq. 19: pm1, round_robin)"
             )
             require(ok, "variance", rule, self.variance)
-        elif self.variance != "known":
-            rule = "be known with counter toeplitz (the schemes need p-sums with independent noise)"
+        elif self.variance == "from_releases" and self.mode == "paper":
+            rule = (
+                "not be from_releases with counter toeplitz in mode paper (eq. 16 needs p-sums with independent noise)"
+            )
             require(self.counter != "toeplitz", "variance", rule, self.variance)
         if self.weights == "gls":
             rule = f"not be gls beyond {GLS_RELEASES} releases of a pair (these steps and agents: {self.most_releases})"

@@ -70,6 +70,7 @@ def pairwise_agents(
         corrected=config.mode == "tuned",
         significance=config.significance,
         design_variance=design_variance(config, variance),
+        half_width=config.half_width,
     )
     return PairwiseAgents(settings, sample_variance=variance if known else None, classes=classes)
 
@@ -102,9 +103,9 @@ def simulate_pairwise(config: SimulationConfig) -> SimulationResult:
 
 def chunk_runs(config: SimulationConfig) -> int:
     """How many runs to simulate at once: bounded by cache and by the memory of the pairs' state."""
-    numbers = 8 if config.variance == "known" else 14
+    numbers = 8 if config.variance == "known" else 16
     levels = config.most_releases.bit_length() if config.counter == "pm2" else 5 * (config.counter == "toeplitz")
-    numbers += levels * (1 if config.variance == "known" else 5)
+    numbers += levels * (1 if config.variance == "known" else 7)
     numbers += config.most_releases if config.weights == "gls" else 0
     per_run = 8 * numbers * config.agents * (config.agents - 1)
     return max(1, min(config.runs, _COLUMNS // config.agents, _PAIR_BYTES // per_run))

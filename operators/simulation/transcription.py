@@ -203,10 +203,12 @@ def _parts(given: Inputs, pair: Pair, b: int) -> list[tuple[Floats, float, float
 
 
 def _released(given: Inputs, pair: Pair, b: int) -> float:
-    """Equations (6) to (8)."""
+    """Equations (6) to (8); for Toeplitz, whose draws mix, the accumulated noise instead of one W per p-sum."""
     t = pair.times[-1]
     if t < 2:
         return math.inf
+    if given.config.counter == "toeplitz":
+        return _released_mixed(given, pair, b)
     total, inverses, parts = 0.0, 0.0, _parts(given, pair, b)
     for x, Z, W in parts:
         d = len(x)
@@ -217,17 +219,37 @@ def _released(given: Inputs, pair: Pair, b: int) -> float:
     return (total - t * mean**2 - given.noise_variance * (inverses - len(parts) / t)) / (t - 1)
 
 
+def _released_mixed(given: Inputs, pair: Pair, b: int) -> float:
+    t, kappa = pair.times[-1], len(pair.times)
+    B = usage(given, kappa)
+    starts = [0, *pair.times[:-1]]
+    x = [given.data[s:e, b] for s, e in zip(starts, pair.times, strict=True)]
+    d, G, v = increments(given, pair)
+    within = sum(float(np.sum(part**2) - np.sum(part) ** 2 / len(part)) for part in x)
+    total = within + float(B[-1] @ np.array(pair.W)) + float(np.sum(G**2 / d))
+    noise = given.noise_variance * float(np.sum(v / d) - B[-1] @ B[-1] / t)
+    return (total - t * pair.noisy_means[-1] ** 2 - noise) / (t - 1)
+
+
+def increments(given: Inputs, pair: Pair) -> tuple[Floats, Floats, Floats]:
+    """Lengths of the intervals between releases, increments of the noisy sums, and the variances of their noise."""
+    B = usage(given, len(pair.times))
+    d = np.diff(pair.times, prepend=0).astype(float)
+    G = np.diff(np.array(pair.times) * np.array(pair.noisy_means), prepend=0.0)
+    v = np.sum(np.diff(B, axis=0, prepend=0.0) ** 2, axis=1)
+    return d, G, v
+
+
 def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
-    """Equation (16), with (19) for bayesian; in mode tuned its unbiased form for intervals of unequal length."""
+    """Equation (16), with (19) for bayesian; in mode tuned the unbiased form from the increments of the releases."""
+    if given.config.mode == "tuned" and given.config.variance == "from_releases":
+        return _from_increments(given, pair)
     parts = _parts(given, pair, b)
-    k, t = len(parts), pair.times[-1]
+    k = len(parts)
     if k < 2:
         return math.inf
     d = np.array([len(x) for x, _, _ in parts], dtype=float)
     G = np.array([np.sum(x) + Z for x, Z, _ in parts])
-    if given.config.mode == "tuned" and given.config.variance == "from_releases":
-        T = G.sum() / t
-        return float((np.sum((G - d * T) ** 2 / d) - given.noise_variance * (np.sum(1 / d) - k / t)) / (k - 1))
     Y = G / np.sqrt(d)
     V_prime = float(np.sum(Y**2) / (k - 1) - np.sum(Y) ** 2 / (k * (k - 1)))
     noise = given.noise_variance * float(np.mean(1 / d))
@@ -241,23 +263,33 @@ def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
     return V_prime * (k - 1) / 2 * f(-1) / f(0) - noise
 
 
+def _from_increments(given: Inputs, pair: Pair) -> float:
+    d, G, v = increments(given, pair)
+    k, t = len(d), pair.times[-1]
+    if k < 2:
+        return math.inf
+    T = pair.noisy_means[-1]
+    B = usage(given, k)
+    noise = given.noise_variance * float(np.sum(v / d) - B[-1] @ B[-1] / t)
+    return float((np.sum((G - d * T) ** 2 / d) - noise) / (k - 1))
+
+
 def decide(given: Inputs, pairs: dict[int, Pair], t: int, a: int, asked: int | None) -> None:
     """Line 13: test the agent just asked (lazy) or everybody (eager); the oracle's classes never change."""
     if given.config.test == "oracle":
         return
     tested = pairs.values() if given.config.test == "eager" else [] if asked is None else [pairs[asked]]
     own = given.data[:t, a]
+    V_a = own_variance(given, own, a)
     for pair in tested:
         if pair.times:
-            pair.accepted = accepts(given, own, float(given.variance[a]), pair)
+            pair.accepted = accepts(given, own, V_a, pair)
 
 
 def accepts(given: Inputs, own: Floats, own_variance: float, pair: Pair) -> bool:
     """Section III-C: the test with known variance, or Welch's with the printed degrees of freedom."""
     t = len(own)
     theta = given.config.significance / math.log(t + 1)
-    if given.config.variance != "known":
-        own_variance = float(np.var(own, ddof=1)) if t > 1 else math.inf
     x, y = own_variance / t, pair.var_t
     if math.isinf(x) or math.isinf(y):
         return True
@@ -268,14 +300,22 @@ def accepts(given: Inputs, own: Floats, own_variance: float, pair: Pair) -> bool
     return abs(float(np.mean(own)) - pair.T) < z * math.sqrt(x + y)
 
 
+def own_variance(given: Inputs, own: Floats, a: int) -> float:
+    """V_a of section III-C2, or sigma_a^2; samples that are all equal count as if one more had been off by L."""
+    t = len(own)
+    if given.config.variance == "known":
+        return float(given.variance[a])
+    if t == 1:
+        return math.inf
+    return float(np.var(own, ddof=1)) or given.config.half_width**2 / t
+
+
 def estimate(given: Inputs, pairs: dict[int, Pair], a: int, t: int) -> float:
-    """Line 14, equations (3) and (5); with no variance or a zero one of its own, an agent's estimate is its mean."""
+    """Line 14, equations (3) and (5); with no variance of its own yet, an agent's estimate is its mean."""
     own = given.data[:t, a]
-    V_a = float(given.variance[a])
-    if given.config.variance != "known":
-        V_a = float(np.var(own, ddof=1)) if t > 1 else math.inf
+    V_a = own_variance(given, own, a)
     mean = float(np.mean(own))
-    if math.isinf(V_a) or V_a == 0 or given.config.collaboration == "none":
+    if math.isinf(V_a) or given.config.collaboration == "none":
         return mean
     total, numerator = t / V_a, mean * t / V_a
     for pair in pairs.values():

@@ -13,8 +13,8 @@ from operators.simulation.pairwise import design_variance
 from operators.simulation.trace import TraceInputs, known_variance, trace, true_label
 from operators.simulation.transcription import Inputs, transcribe
 
-AGENTS, STEPS = 6, 60
-SIZES = (3, 2, 1)
+AGENTS, STEPS = 5, 48
+SIZES = (2, 2, 1)
 
 
 def combinations() -> list[dict[str, str]]:
@@ -84,7 +84,7 @@ def test_production_equals_the_transcription(choices: dict[str, str]) -> None:
     config = configured(**choices)
     if config is None:
         pytest.skip("refused; see test_every_refusal_is_one_line")
-    for seed, noise_variance in ((1, 0.01), (2, 10.0)):
-        produced, (estimates, classes) = both(config, noise_variance, arrays(seed))
-        np.testing.assert_allclose(produced.estimates, estimates, rtol=0, atol=1e-9)
-        assert produced.classes == classes
+    seed = sum(map(ord, "".join(choices.values())))
+    produced, (estimates, classes) = both(config, (0.01, 10.0)[seed % 2], arrays(seed))
+    np.testing.assert_allclose(produced.estimates, estimates, rtol=0, atol=1e-9)
+    assert produced.classes == classes
