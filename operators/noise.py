@@ -110,8 +110,8 @@ class KeyedNoise:
     **Privacy.** The bits are indistinguishable from independent uniform ones for whoever lacks the secret, as long as
     AES-256 is a pseudo-random permutation: the (epsilon, delta) of a mechanism built on them is computational. The
     function is CBC-MAC over exactly three blocks, `owner | index, draw | version`; for inputs of one fixed length
-    CBC-MAC is a pseudo-random function up to q**2 / 2**128 for q draws (Bellare, Kilian, Rogaway, Theorem 3.1 with
-    small constants). Keys come from HKDF-SHA256 with the deployment and the purpose in `info`.
+    CBC-MAC is a pseudo-random function, with an advantage of the order of (3 q)**2 / 2**128 after q draws. Keys come
+    from HKDF-SHA256 with the deployment and the purpose in `info`.
 
     Raises
     ------
@@ -192,7 +192,8 @@ class KeyedNoise:
         Returns
         -------
         uint64 array (n,)
-            Equal inputs have equal versions; different ones differ except with probability 2**-64.
+            Equal inputs have equal versions, whoever owns them, so versions stay inside the trust domain, in the
+            ledger; different inputs have different versions except with probability 2**-64.
         """
         blocks = np.stack([np.asarray(count, dtype=np.int64), np.asarray(total, dtype=np.int64)], axis=1)
         return _Encryptor(self._version_key)(blocks.view(np.uint64))[:, 0].copy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import numpy as np
 
 from operators.noise import NoiseIds
@@ -44,6 +46,10 @@ class SimulationNoise:
     def version_of(self, count: Ints, total: Ints) -> Words:  # noqa: ARG002 - the bits do not depend on it
         """Zeros, as a uint64 array (n,): fresh bits need no version."""
         return np.zeros(len(count), dtype=np.uint64)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # A copied generator would repeat the noise of the original in whatever was copied with it.
+        return self
 
     def __repr__(self) -> str:
         return f"SimulationNoise(seed={self.seed})"

@@ -243,4 +243,5 @@ def test_simulation_noise_is_seeded_and_fresh() -> None:
     assert not np.any(once == first.bits(some))
     assert not np.any(once == SimulationNoise(seed=4).bits(some))
     assert first.version_of(some.index, some.index).tolist() == [0] * 100
+    assert copy.deepcopy(first) is first
     assert repr(first) == "SimulationNoise(seed=3)"

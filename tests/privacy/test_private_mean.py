@@ -1,0 +1,127 @@
+"""The private mean keeps (epsilon, delta) over everything it releases: exactly, from the Gaussian vector it adds.
+
+Two neighboring streams run with the same bits, so that the difference of their releases is the exact difference `d` of
+what the noise protects. The releases are Gaussian with covariance S = variance * B B^T, so the mechanism is exactly the
+scalar one with sensitivity `sqrt(d^T S^-1 d)`.
+"""
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from river import utils
+
+from operators.calibration import gaussian_delta
+from operators.counter import COUNTERS, make_counter
+from operators.noise import KeyedNoise, NoiseSource
+from operators.private_mean import PrivateMean
+from operators.records import Floats
+from operators.simulation.noise import SimulationNoise
+from tests.privacy.audit import above, audit_epsilon_lower_bound
+
+EPSILON, DELTA = 1.0, 1e-6
+N = 60
+SCHEDULES: list[tuple[str | int, int]] = [(1, 60), (5, 12), ("geometric:3,1.4", 9), (60, 1)]
+
+
+def statistic(
+    schedule: str | int,
+    horizon: int,
+    *,
+    window: int | None,
+    noise: NoiseSource,
+    epsilon: float = EPSILON,
+    delta: float = DELTA,
+) -> Any:
+    settings: dict[str, Any] = {"lower": -1.0, "upper": 1.0, "epsilon": epsilon, "delta": delta, "noise": noise}
+    settings |= {"schedule": schedule, "horizon": horizon}
+    if window is None:
+        return PrivateMean(**settings)
+    return utils.Rolling(PrivateMean, window_size=window, removals=True, **settings)
+
+
+def releases(mean: Any, stream: Floats) -> Floats:
+    """Every released integer, in order."""
+    totals, released = [], 0
+    for x in stream:
+        mean.update(float(x))
+        if mean._stream.index > released:
+            released = mean._stream.index
+            totals.append(mean._stream.released_total)
+    return np.array(totals, dtype=np.float64)
+
+
+def sensitivities(schedule: str | int, horizon: int, *, window: int | None) -> Floats:
+    """`sqrt(d^T (B B^T)^-1 d)` in grid units, for a change of each sample of the stream from -1 to 1."""
+    base = np.random.default_rng(4).uniform(-1, 1, N)
+    counter = make_counter("toeplitz", horizon=horizon)
+    found = []
+    for position in range(N):
+        low, high = base.copy(), base.copy()
+        low[position], high[position] = -1.0, 1.0
+        pair = [releases(statistic(schedule, horizon, window=window, noise=SimulationNoise(7)), x) for x in (low, high)]
+        d = pair[1] - pair[0]
+        found.append(float(np.linalg.norm(np.linalg.solve(counter.matrix(len(d)), d))))
+    return np.array(found)
+
+
+def delta_of(mean: PrivateMean, sensitivity: float) -> float:
+    return gaussian_delta(mean._fresh.stddev / sensitivity, EPSILON)
+
+
+@pytest.mark.parametrize(("schedule", "horizon"), SCHEDULES)
+def test_all_releases_of_a_growing_mean_together(schedule: str | int, horizon: int) -> None:
+    worst = sensitivities(schedule, horizon, window=None).max()
+    delta = delta_of(statistic(schedule, horizon, window=None, noise=SimulationNoise(7)), worst)
+    assert 0.9 * DELTA < delta <= DELTA  # tight: the first sample meets every release
+
+
+@pytest.mark.parametrize(("schedule", "horizon"), SCHEDULES[:3])
+@pytest.mark.parametrize("window", [1, 7, 20])
+def test_all_releases_of_a_sliding_mean_together(schedule: str | int, horizon: int, window: int) -> None:
+    worst = sensitivities(schedule, horizon, window=window).max()
+    assert delta_of(statistic(schedule, horizon, window=window, noise=SimulationNoise(7)).obj, worst) <= DELTA
+
+
+def test_known_bad_twin_a_sliding_mean_with_the_noise_of_a_growing_one() -> None:
+    worst = sensitivities(1, 60, window=40).max()
+    assert delta_of(statistic(1, 60, window=None, noise=SimulationNoise(7)), worst) > 5 * DELTA
+
+
+@pytest.mark.parametrize("name", list(COUNTERS))
+@pytest.mark.parametrize("horizon", [2, 5, 64, 1000])
+def test_two_columns_of_a_counter_differ_by_at_most_root_two_of_the_longest(name: str, horizon: int) -> None:
+    """What the noise of a sliding window rests on: the columns of `C = B^-1 A` have no negative products."""
+    counter = make_counter(name, horizon=horizon)
+    columns = np.linalg.solve(counter.matrix(horizon), np.tri(horizon))
+    products = columns.T @ columns
+    assert products.min() >= 0.0
+    lengths = np.diag(products)
+    distance = lengths[:, np.newaxis] + lengths - 2 * products
+    assert math.sqrt(distance.max()) <= math.sqrt(2) * counter.l2_sensitivity * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("window", "seen_by"), [(None, [0, 1, 1, 1]), (3, [0, 1, 0, 0])])
+def test_as_a_black_box(window: int | None, seen_by: list[int]) -> None:
+    """1500 instances per input, the releases projected on the most telling direction: false alarm 1e-6.
+
+    The third of eight samples changes; `seen_by` says which of the four releases contain it.
+    """
+    epsilon, delta = 4.0, 1e-2
+    source = KeyedNoise(b"the audit's own secret", deployment="audit", purpose="private mean")
+    prototype = statistic(2, 4, window=window, noise=source, epsilon=epsilon, delta=delta)
+    direction = np.linalg.solve(make_counter("toeplitz", horizon=4).covariance(4), np.array(seen_by, dtype=np.float64))
+    projected = []
+    for third in (-1.0, 1.0):
+        stream = np.array([0.0, 0.0, third, 0.0, 0.0, 0.0, 0.0, 0.0])
+        outputs = np.array([releases(copy.deepcopy(prototype), stream) for _ in range(1500)])
+        # Centered between the two inputs and in units of what the change moves: about -1/2 and +1/2.
+        middle = np.cumsum([2, 2, 2, 2]) * 2.0**20 / 2 if window is None else np.array([2, 3, 3, 3]) * 2.0**20 / 2
+        projected.append((outputs - middle) @ direction / (direction @ np.array(seen_by)) / 2.0**20)
+    events = above(np.linspace(-2, 2, 17))
+    assert 0.4 < audit_epsilon_lower_bound(projected[0], projected[1], events, delta=delta) <= epsilon
+    means = [p.mean() for p in projected]
+    quieter = [m + (p - m) / 5 for m, p in zip(means, projected, strict=True)]  # a fifth of the noise
+    assert audit_epsilon_lower_bound(quieter[0], quieter[1], events, delta=delta) > epsilon
