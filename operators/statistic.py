@@ -219,7 +219,8 @@ def printed_noise_factor_pm2(times: Ints, weights: Floats) -> float:
     """Return equation (21) as the paper prints it, over `s2`; kept to show the error, used by nothing.
 
     It takes all releases of `2**(l-1) .. 2**l - 1` that have a one at the same place as users of the same draw; from 7
-    releases on they are not, and the equation overestimates: by up to 89 % for mean-of-means and windowed weights.
+    releases on they are not, and the equation overestimates: with windowed weights under a round robin of 200 agents
+    by 8 % at 7 releases, 68 % at 127 and 103 % at 511; with "last" it is right.
 
     Examples
     --------
