@@ -202,10 +202,11 @@ def _known_version(column: pa.Array) -> Bools:
     if pa.types.is_binary(column.type):
         encoded = column.dictionary_encode()
         distinct = [raw == str(SCHEMA_VERSION).encode() for raw in encoded.dictionary.to_pylist()] + [True]
-        return np.array(distinct)[encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)]
+        at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+        return np.array(distinct, np.bool_)[at]
     if pa.types.is_string(column.type):
         return _known_version(column.cast(pa.binary()))
     if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
-        known: Bools = (column.cast(pa.int64()).fill_null(SCHEMA_VERSION)).to_numpy(zero_copy_only=False)
-        return known == SCHEMA_VERSION
+        stated: Ints = column.cast(pa.int64()).fill_null(SCHEMA_VERSION).to_numpy(zero_copy_only=False)
+        return np.asarray(stated == SCHEMA_VERSION)
     return np.zeros(len(column), np.bool_)

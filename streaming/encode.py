@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.events import DeadLetter, Event
+from streaming.events import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ MAX_NAME = 256
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=1)]
-Variance = Annotated[FiniteFloat, Field(ge=0)]
+NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0)]
 Delta = Annotated[FiniteFloat, Field(gt=0, lt=1)]
 Interval = tuple[FiniteFloat, FiniteFloat]
@@ -70,7 +70,7 @@ class Release(PublicEvent):
     n: Count = Field(description="Number of samples in the sum.")
     total: int = Field(description="The noised sum in grid units; the integer that is published.")
     mean: FiniteFloat = Field(description="The noised mean, in the value's unit; may lie outside the bounds.")
-    noise_variance: Variance = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
     epsilon: Epsilon
     delta: Delta
     mode: Literal["tuned", "paper"]
@@ -89,9 +89,14 @@ class PersonalEstimate(PrivateEvent):
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
     local: FiniteFloat = Field(description="What the agent knows alone: its raw mean.")
     local_interval: Interval = Field(description="Interval of `local` at the same level.")
-    effective_class_size: Annotated[FiniteFloat, Field(ge=0)] = Field(
+    effective_class_size: NotNegative = Field(
         description="Variance of learning alone over variance of the estimate: 1 means that nothing was gained."
     )
+    class_size: NotNegative = Field(description="How many agents the estimate treats as the own class, this one too.")
+    component: Annotated[int, Field(ge=-1)] = Field(
+        description="Most likely component of the fitted population; -1 if there are none."
+    )
+    membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="Probability of that component.")
     method: str = Field(description="Collaboration that combined the releases.")
     epsilon: Epsilon
     delta: Delta
@@ -120,6 +125,7 @@ Reason = Literal[
     "bad_value",
     "duplicate",
     "duplicate_columns",
+    "in_future",
     "late",
     "malformed",
     "missing_agent",
@@ -177,8 +183,7 @@ class Refusal(PublicEvent):
 
 
 EVENTS: dict[str, type[Event]] = {
-    event.topic: event
-    for event in (Sample, Release, PersonalEstimate, Population, DeadLetter, BudgetEvent, Refusal)
+    event.topic: event for event in (Sample, Release, PersonalEstimate, Population, DeadLetter, BudgetEvent, Refusal)
 }
 """Every event type by the name that `meanstream schema NAME` takes."""
 

@@ -19,6 +19,19 @@ class CorruptedSnapshotError(ValueError):
     """Bytes that are not what was written."""
 
 
+def seal(body: bytes) -> bytes:
+    """Append a checksum."""
+    return body + hashlib.blake2b(body, digest_size=_CHECKSUM).digest()
+
+
+def unseal(data: bytes) -> bytes:
+    """Check and remove the checksum; `CorruptedSnapshotError` if any byte was changed."""
+    body = data[:-_CHECKSUM]
+    if seal(body) != data:
+        raise CorruptedSnapshotError("snapshot must match its checksum, got other bytes")
+    return body
+
+
 Columns = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -43,8 +56,7 @@ def encode_columns(columns: Columns) -> bytes:
         header.append((name, kind, array.shape))
         parts.append(np.ascontiguousarray(array, dtype=kind).tobytes())
     head = msgspec.json.encode(header)
-    body = b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts])
-    return body + hashlib.blake2b(body, digest_size=_CHECKSUM).digest()
+    return seal(b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts]))
 
 
 def decode_columns(data: bytes) -> Columns:
@@ -55,10 +67,10 @@ def decode_columns(data: bytes) -> Columns:
     CorruptedSnapshotError
         If a byte was changed, or the version is unknown.
     """
-    body, checksum = data[:-_CHECKSUM], data[-_CHECKSUM:]
-    if hashlib.blake2b(body, digest_size=_CHECKSUM).digest() != checksum or not body.startswith(MAGIC):
-        raise CorruptedSnapshotError("snapshot must match its checksum, got other bytes")
+    body = unseal(data)
     start = len(MAGIC)
+    if body[:start] != MAGIC:
+        raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
     version = int.from_bytes(body[start : start + 2], "little")
     if version != VERSION:
         raise CorruptedSnapshotError(f"snapshot must have version {VERSION}, got {version}")

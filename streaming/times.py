@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 
-from operators.records import Floats
+from operators.records import Floats, Ints
 from streaming.mapping import TimeUnit
 
 EARLIEST, LATEST = -2208988800.0, 4102444800.0
@@ -33,7 +33,8 @@ class TimeParser:
         """Seconds since the epoch; NaN where the time is missing, unreadable or implausible."""
         seconds = self._parse(column)
         with np.errstate(invalid="ignore"):
-            return np.where((seconds >= EARLIEST) & (seconds < LATEST), seconds, np.nan)
+            plausible = (seconds >= EARLIEST) & (seconds < LATEST)
+        return np.asarray(np.where(plausible, seconds, np.nan), np.float64)
 
     def _parse(self, column: pa.Array) -> Floats:
         kind = column.type
@@ -65,7 +66,8 @@ class TimeParser:
         """Read the distinct times one by one: some are in another notation than the rest, or in none."""
         encoded = column.dictionary_encode()
         distinct = np.array([self._one(text) for text in encoded.dictionary.to_pylist()] + [math.nan])
-        return distinct[encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)]
+        at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+        return distinct[at]
 
     def _one(self, raw: bytes | str) -> float:
         try:
@@ -109,3 +111,8 @@ def iso(seconds: Floats) -> list[str]:
     """
     micros = np.rint(np.asarray(seconds) * 1e6).astype("datetime64[us]")
     return [text.replace(".000000", "") + "Z" for text in np.datetime_as_string(micros, unit="us").tolist()]
+
+
+def moment(seconds: float) -> datetime:
+    """Give a time as an aware datetime, to the microsecond."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=round(seconds * 1e6))

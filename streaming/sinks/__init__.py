@@ -1,0 +1,1 @@
+"""Where events go: files, folders, standard output; each declares who can read it."""

@@ -39,7 +39,7 @@ class JsonlSink:
 
     def position(self) -> SinkPosition:
         """Tell the length of the file."""
-        return {"bytes": os.fstat(self._file).st_size}
+        return {"path": str(self._path.resolve()), "bytes": os.fstat(self._file).st_size}
 
     def restore(self, position: SinkPosition) -> None:
         """Cut the file back.
@@ -49,6 +49,8 @@ class JsonlSink:
         ValueError
             If the file is shorter than that: somebody else changed it.
         """
+        if position["path"] != str(self._path.resolve()):
+            return  # another file from now on
         size = os.fstat(self._file).st_size
         if size < position["bytes"]:
             raise ValueError(
@@ -79,12 +81,12 @@ class StreamSink:
         self._stream.flush()
 
     def position(self) -> SinkPosition:
-        """Nothing can be taken back."""
+        """Tell nothing: nothing can be taken back."""
         return {}
 
     def restore(self, position: SinkPosition) -> None:
-        """Nothing can be taken back."""
+        """Do nothing: what was written cannot be taken back."""
 
     def close(self) -> None:
-        """Standard output stays open."""
+        """Hand everything to the reader; standard output stays open."""
         self._stream.flush()

@@ -59,10 +59,12 @@ class ParquetSink:
 
     def position(self) -> SinkPosition:
         """Tell the number of parts."""
-        return {"parts": self._parts}
+        return {"path": str(self._folder.resolve()), "parts": self._parts}
 
     def restore(self, position: SinkPosition) -> None:
         """Remove later parts."""
+        if position["path"] != str(self._folder.resolve()):
+            return  # another folder from now on
         if self._parts < position["parts"]:
             raise ValueError(
                 f"sink must be the folder that this store wrote to ({position['parts']} parts), "

@@ -53,9 +53,7 @@ class CsvSource(TextSource):
         used = {part: columns[i] for part, i in self._fields.items()}
         table = arrow_csv.read_csv(
             pa.BufferReader(block.data),
-            read_options=arrow_csv.ReadOptions(
-                use_threads=False, block_size=len(block.data) + 1, column_names=columns
-            ),
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(block.data) + 1, column_names=columns),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self._delimiter,
                 quote_char='"' if b'"' in block.data else False,

@@ -12,7 +12,12 @@ from streaming.sources.ordered import OrderedSource
 from streaming.sources.parquet_file import ParquetSource
 from streaming.sources.source import Source
 
-TEXT_SOURCES = {".csv": CsvSource, ".tsv": CsvSource, ".jsonl": JsonlSource, ".ndjson": JsonlSource}
+TEXT_SOURCES: dict[str, type[CsvSource] | type[JsonlSource]] = {
+    ".csv": CsvSource,
+    ".tsv": CsvSource,
+    ".jsonl": JsonlSource,
+    ".ndjson": JsonlSource,
+}
 
 
 def open_source(

@@ -78,8 +78,9 @@ class SyntheticSource:
         self._row += len(row)
         counter = (row + (p.seed << 40)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
         agent = np.minimum((_uniform(counter) * p.agents).astype(np.int64), p.agents - 1)
-        value = np.array(p.means)[agent % len(p.means)] + p.stddev * ndtri(_uniform(counter + np.uint64(1)))
-        samples = SampleColumns(self._names, agent, value, p.start + row * p.interval, None, row + 1)
+        value: Floats = np.array(p.means)[agent % len(p.means)] + p.stddev * ndtri(_uniform(counter + np.uint64(1)))
+        time: Floats = p.start + row.astype(np.float64) * p.interval
+        samples = SampleColumns(self._names, agent, value, time, None, row + 1)
         return Batch(samples, Rejects(), {"row": self._row}, exhausted=not len(row))
 
     def restore(self, position: Position) -> None:

@@ -1,0 +1,218 @@
+"""The embedded engine: one process, one loop, a batch of samples at a time, exactly once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from operators.agents import Agents, AgentsSettings, ReleaseBatch
+from operators.noise import KeyedNoise
+from streaming.clock import Clock, SystemClock
+from streaming.columns import Batch, Position, Rejects
+from streaming.crash import CrashHook, CrashPoint, no_crash
+from streaming.delivery import Delivery
+from streaming.intake import Intake
+from streaming.ledger import LedgerRows
+from streaming.options import EngineOptions
+from streaming.releases import budget_lines, dead_letter_lines, ledger_rows, refusal_lines
+from streaming.sinks.group import Sinks
+from streaming.sources.source import Source
+from streaming.stats import EngineStats
+from streaming.store import Store
+
+
+def never() -> bool:
+    """Do not stop before the source ends."""
+    return False
+
+
+class Engine:
+    """Reads samples from a source, updates the agents, and lets releases and estimates out.
+
+    One turn: read a batch, admit it, update the agents with what the watermark has passed, commit everything in one
+    transaction, deliver what was committed. A release is charged in the ledger by that transaction before it is written
+    anywhere. After a crash the engine continues from the last commit: sinks are cut back to what that commit knew to be
+    delivered, and the rest is delivered again.
+
+    Parameters
+    ----------
+    source : Source
+        Where samples come from.
+    settings : AgentsSettings
+        Bounds, privacy parameters, counter and schedule; those that the store was opened with.
+    noise : KeyedNoise
+        The keyed noise of this deployment (`streaming.secret.deployment_noise`).
+    store : Store
+        Opened for writing. The engine does not close it.
+    sinks : Sinks
+        Where events go. The engine does not close them.
+    options : EngineOptions
+        Everything else.
+    clock : Clock
+        For waiting, and to refuse event times of the future.
+    crash : callable
+        Called at every `CrashPoint`; a test raises there.
+    on_turn : callable
+        Called with the statistics after each turn: a live line.
+
+    Notes
+    -----
+    **Privacy.** Releases and all that is written to public sinks is (epsilon, delta)-differentially private with
+    respect to the value of any one sample; times, ids, agents and the validity of a sample are public.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        settings: AgentsSettings,
+        noise: KeyedNoise,
+        store: Store,
+        sinks: Sinks,
+        options: EngineOptions | None = None,
+        clock: Clock | None = None,
+        crash: CrashHook = no_crash,
+        on_turn: Callable[[EngineStats], None] | None = None,
+    ) -> None:
+        self.stats = EngineStats()
+        self.agents = Agents(settings, noise)
+        self._source = source
+        self._settings = settings
+        self._store = store
+        self._options = options or EngineOptions()
+        self._clock = clock or SystemClock()
+        self._crash = crash
+        self._on_turn = on_turn
+        self._intake = Intake(settings, self._options, source.name, self.stats)
+        self._delivery = Delivery(store, sinks, settings, self._options, self.stats, crash)
+        self._positions: dict[str, Position] = {}
+        self._event_time = -math.inf
+        self._saved_agents = 0
+
+    def run(self, stop: Callable[[], bool] = never) -> EngineStats:
+        """Work until the source ends or `stop()` is true between two batches; everything is then committed."""
+        self._resume()
+        while not stop():
+            began = time.perf_counter()
+            batch = self._source.next_batch(self._options.batch_size)
+            if batch.exhausted:
+                self._finish(batch)
+                break
+            if not len(batch.samples) and not len(batch.rejects) and batch.position == self._position():
+                self._clock.sleep(self._options.poll)
+                continue
+            self._crash(CrashPoint.BATCH_READ)
+            self._turn(batch, ended=False)
+            self.stats.batch_seconds = time.perf_counter() - began
+            if self._on_turn is not None:
+                self._on_turn(self.stats)
+        self._delivery.mark()
+        return self.stats
+
+    def _position(self) -> Position | None:
+        return self._positions.get(self._source.name)
+
+    def _resume(self) -> None:
+        """Continue from the last commit, if there is one, and deliver what it left undelivered."""
+        state = self._store.state("engine")
+        if state is not None:
+            self._intake.restore(self._store, state["intake"])
+            self.agents.add_agents(self._intake.names)
+            for chunk, columns in self._store.chunks("agents"):
+                self.agents.restore_chunk(chunk, columns)
+            self.agents.mark_clean()
+            self._positions = state["positions"]
+            self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
+            position = self._position()
+            if position is not None:
+                self._source.restore(position)
+        self.stats.agents = self._saved_agents = self.agents.n_agents
+        self.stats.event_time = _finite(self._event_time)
+        self.stats.watermark = _finite(self._intake.watermark)
+        self._delivery.resume()
+        if state is not None:
+            self._delivery.deliver(self.agents, self._event_time, ended=bool(state["ended"]))
+
+    def _finish(self, batch: Batch) -> None:
+        """Take in what still waits, and bring every agent's estimate up to date."""
+        state = self._store.state("engine")
+        if state is not None and state["ended"] and not self._intake.waiting:
+            return  # this source had ended before, and nothing has come since
+        self._turn(batch, ended=True)
+        if self._on_turn is not None:
+            self._on_turn(self.stats)
+
+    def _turn(self, batch: Batch, *, ended: bool) -> None:
+        rejects = batch.rejects
+        self._intake.admit(batch.samples, rejects, self._clock.now())
+        released = self._update(ended=ended)
+        self._crash(CrashPoint.AGENTS_UPDATED)
+        self._commit(batch.position, released, rejects, ended=ended)
+        self._delivery.deliver(self.agents, self._event_time, ended=ended)
+
+    def _update(self, *, ended: bool) -> list[ReleaseBatch]:
+        """Give the agents what the watermark has passed."""
+        due = self._intake.due(ended=ended)
+        self.agents.add_agents(self._intake.names[self.agents.n_agents :])
+        released = []
+        if len(due.time):
+            released.append(self.agents.update(due.agent, due.value, due.time))
+            self._event_time = float(due.time[-1])
+        if math.isfinite(self._intake.watermark):
+            released.append(self.agents.advance(self._intake.watermark))
+        self.stats.event_time = _finite(self._event_time)
+        self.stats.watermark = _finite(self._intake.watermark)
+        return released
+
+    def _commit(self, position: Position, released: list[ReleaseBatch], rejects: Rejects, *, ended: bool) -> None:
+        """Position, state, ledger and outgoing events: all or nothing."""
+        began = time.perf_counter()
+        store = self._store
+        rows = ledger_rows(released, self._intake.names, self._settings)
+        with store.transaction():
+            self._positions[self._source.name] = position
+            intake = self._intake.save(store, self._saved_agents)
+            state: dict[str, Any] = {"positions": self._positions, "intake": intake, "ended": ended}
+            store.put_state("engine", {**state, "event_time": _finite(self._event_time)})
+            self._delivery.save()
+            self._crash(CrashPoint.POSITION_SAVED)
+            for chunk in self.agents.dirty_chunks():
+                store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk))
+            self._crash(CrashPoint.SNAPSHOT_SAVED)
+            refused = store.ledger.charge(rows)
+            self._crash(CrashPoint.LEDGER_CHARGED)
+            exhausted = self._post(released, rows, refused, rejects)
+            self._crash(CrashPoint.OUTBOX_FILLED)
+        self.agents.mark_clean()
+        self._saved_agents = len(self._intake.names)
+        self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
+        self.stats.commit_seconds = time.perf_counter() - began
+        self._crash(CrashPoint.COMMITTED)
+
+    def _post(self, released: list[ReleaseBatch], rows: LedgerRows, refused: list[int], rejects: Rejects) -> int:
+        """Put dead letters and notices into the outbox; return how many agents reached their horizon."""
+        store, names, settings = self._store, self._intake.names, self._settings
+        exhausted = np.concatenate([batch.exhausted for batch in released] or [np.zeros(0, np.int64)])
+        for events in (
+            dead_letter_lines(rejects, self._source.name),
+            budget_lines(exhausted, names, self._event_time, settings),
+            refusal_lines(rows, refused, names, settings.horizon),
+        ):
+            store.post(events.kind.topic, events.lines)
+        return len(exhausted)
+
+    def _count(self, released: int, refused: int, exhausted: int, rejects: Rejects) -> None:
+        stats = self.stats
+        stats.releases += released
+        stats.refusals += refused
+        stats.exhausted += exhausted
+        stats.rejected.update(rejects.reason)
+        stats.commits += 1
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,154 @@
+"""What happens to samples before they count: bounds, plausibility, lateness, duplicates, waiting for their turn."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+
+from operators.agents import AgentsSettings
+from operators.records import Ints, Words
+from streaming.buffer import EventBuffer, Piece
+from streaming.columns import Rejects, SampleColumns
+from streaming.options import EngineOptions
+from streaming.seen_ids import SeenIds
+from streaming.snapshot import Columns
+from streaming.stats import EngineStats
+from streaming.store import Store
+
+
+class Intake:
+    """Admits samples of one source into the event-time buffer, and gives them out when their time has come.
+
+    The watermark is the greatest event time seen minus the allowed lateness; it never falls. A sample before it is
+    late. Both are decided in the order of arrival, so that the size of batches changes nothing.
+
+    **Privacy.** Which samples count depends on times and ids, which are public, and on nothing else; except with
+    `out_of_bounds="reject"`, where it also shows that a value was out of bounds, which is then public.
+    """
+
+    def __init__(self, settings: AgentsSettings, options: EngineOptions, source: str, stats: EngineStats) -> None:
+        self.names: list[str] = []  # of agents, by number
+        self.watermark = -math.inf
+        self._settings = settings
+        self._options = options
+        self._stats = stats
+        self._newest = -math.inf
+        self._numbers: dict[str, int] = {}
+        self._of_code: Ints = np.zeros(0, np.int64)  # source's code of an agent to its number, -1 if new
+        self._buffer = EventBuffer()
+        self._seen = SeenIds()
+        digest = hashlib.blake2b(source.encode(), digest_size=8).digest()
+        self._salt = np.frombuffer(digest, np.uint64)[0]  # ids of two sources are never duplicates
+
+    def admit(self, samples: SampleColumns, rejects: Rejects, now: float) -> None:
+        """Take the good samples of a batch; note why others are not used."""
+        self._stats.events += len(samples) + len(rejects)
+        samples = self._reject(samples, samples.time > now + self._options.max_future, "in_future", rejects)
+        samples = self._within_bounds(samples, rejects)
+        if not len(samples):
+            return
+        key = np.zeros(len(samples), np.uint64) if samples.key is None else samples.key ^ self._salt
+        late, newest = self._late(samples)
+        again = self._duplicates(key, late) if samples.key is not None else np.zeros(len(samples), np.bool_)
+        rejects.add_many("duplicate", samples.position[again])
+        rejects.add_many("late", samples.position[late & ~again])
+        self._newest = newest
+        accepted = ~(late | again)
+        if not accepted.all():
+            samples, key = samples.take(accepted), key[accepted]
+        self._enter(samples, key)
+
+    def due(self, *, ended: bool = False) -> Piece:
+        """Take out the samples before the watermark, or all of them if the source has ended; in a fixed order."""
+        reached = np.nextafter(self._newest, math.inf) if ended else self._newest - self._options.allowed_lateness
+        self.watermark = max(self.watermark, float(reached))
+        self._seen.forget(self.watermark - self._options.allowed_lateness)
+        return self._buffer.drain(self.watermark)
+
+    def save(self, store: Store, saved_agents: int) -> dict[str, Any]:
+        """Write what changed within the transaction of a store; return the rest as plain values."""
+        store.add_agents(saved_agents, self.names[saved_agents:])
+        for kind, (new, dropped) in (("pending", self._buffer.changes()), ("ids", self._seen.changes())):
+            for number, columns in new.items():
+                store.put_chunk(kind, number, columns)
+            store.drop_chunks(kind, dropped)
+        return {"watermark": _finite(self.watermark), "newest": _finite(self._newest)}
+
+    def restore(self, store: Store, state: dict[str, Any]) -> None:
+        """Continue from what was saved."""
+        self.names = store.agents()
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+        self.watermark = -math.inf if state["watermark"] is None else state["watermark"]
+        self._newest = -math.inf if state["newest"] is None else state["newest"]
+        columns: Columns
+        for number, columns in store.chunks("pending"):
+            self._buffer.restore(number, columns, self.watermark)
+        for number, columns in store.chunks("ids"):
+            self._seen.restore(number, columns)
+
+    @property
+    def waiting(self) -> int:
+        """Number of samples in the buffer."""
+        return len(self._buffer)
+
+    def _reject(self, samples: SampleColumns, which: np.ndarray, reason: str, rejects: Rejects) -> SampleColumns:
+        if not which.any():
+            return samples
+        rejects.add_many(reason, samples.position[which])
+        return samples.take(~which)
+
+    def _within_bounds(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
+        """Count what the agents will clip, or reject it."""
+        outside = (samples.value < self._settings.lower) | (samples.value > self._settings.upper)
+        if self._options.out_of_bounds == "reject":
+            return self._reject(samples, outside, "out_of_bounds", rejects)
+        self._stats.clipped += int(np.count_nonzero(outside))
+        return samples
+
+    def _late(self, samples: SampleColumns) -> tuple[np.ndarray, float]:
+        """Compare each sample with the watermark as it stood when the sample arrived."""
+        newest = np.maximum.accumulate(np.r_[self._newest, samples.time])
+        late = samples.time < np.maximum(newest[:-1] - self._options.allowed_lateness, self.watermark)
+        return late, float(newest[-1])
+
+    def _duplicates(self, key: Words, late: np.ndarray) -> np.ndarray:
+        """Find repeated ids; a late sample repeats an accepted one or is just late."""
+        again = np.zeros(len(key), np.bool_)
+        again[~late] = self._seen.duplicates(key[~late])
+        if late.any():
+            again[late] = self._seen.known(key[late]) | np.isin(key[late], key[~late])
+        return again
+
+    def _enter(self, samples: SampleColumns, key: Words) -> None:
+        if not len(samples):
+            return
+        agent = self._number(samples)
+        if samples.key is not None:
+            self._seen.add(key, samples.time)
+        self._stats.accepted += len(samples)
+        self._stats.agents = len(self.names)
+        piece = Piece.sorted_by_time(agent, samples.value, samples.time, key, samples.position)
+        self._buffer.add(piece)
+
+    def _number(self, samples: SampleColumns) -> Ints:
+        """Translate the source's codes to numbers of agents; an agent is entered with its first good sample."""
+        missing = len(samples.names) - len(self._of_code)
+        if missing:
+            self._of_code = np.r_[self._of_code, np.full(missing, -1, np.int64)]
+        number = self._of_code[samples.agent]
+        if (number < 0).any():
+            for code in np.unique(samples.agent[number < 0]).tolist():
+                name = samples.names[code]
+                if name not in self._numbers:
+                    self._numbers[name] = len(self.names)
+                    self.names.append(name)
+                self._of_code[code] = self._numbers[name]
+            number = self._of_code[samples.agent]
+        return number
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,53 @@
+"""How the engine runs, apart from privacy: all of this may change between two runs on a store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from operators.validation import require, require_between, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Options of a run.
+
+    Parameters
+    ----------
+    batch_size : int
+        Greatest number of samples per turn, hence per commit.
+    allowed_lateness : float
+        How far a sample's event time may lie behind the newest one, in seconds. Releases wait for it.
+    max_future : float
+        How far event time may run ahead of the clock, in seconds; one absurd time would make all others late.
+    out_of_bounds : {"clip", "reject"}
+        What becomes of values outside the declared bounds. "reject" makes public that a value was outside.
+    collaboration : str
+        How an agent learns from the releases: "learned_prior", "tests" or "none".
+    level : float
+        Nominal coverage of the intervals.
+    refresh : float or None
+        Event time between two rounds of personal estimates for the agents that released meanwhile, in seconds; None:
+        only at the end of a bounded source.
+    poll : float
+        Seconds to wait when a source has nothing.
+    """
+
+    batch_size: int = 65_536
+    allowed_lateness: float = 0.0
+    max_future: float = 86_400.0
+    out_of_bounds: Literal["clip", "reject"] = "clip"
+    collaboration: str = "learned_prior"
+    level: float = 0.95
+    refresh: float | None = 86_400.0
+    poll: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
+        for name in ("allowed_lateness", "max_future", *(() if self.refresh is None else ("refresh",))):
+            value = getattr(self, name)
+            require(math.isfinite(value) and value >= 0, name, "be at least 0 and finite", value)
+        require(self.out_of_bounds in ("clip", "reject"), "out_of_bounds", "be 'clip' or 'reject'", self.out_of_bounds)
+        require_between(0, 1, level=self.level)
+        require_positive(poll=self.poll)

@@ -1,0 +1,94 @@
+"""Everybody's personal estimate, computed from everybody's newest release and one's own samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from operators.agents import Agents, AgentsSettings
+from operators.collaboration import FittedPopulation, make_collaboration
+from operators.learning_alone import FittedAlone
+from operators.records import AgentEstimates, Floats, Ints, OwnMeans
+from streaming.encode import EventLines, columns_to_lines, lines_of
+from streaming.events import PersonalEstimate, Population
+from streaming.options import EngineOptions
+from streaming.times import iso, moment
+
+
+class PersonalEstimates:
+    """Answers agents; outside the exactly-once core, because it can be computed again from the committed state.
+
+    **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's raw mean: it is
+    addressed to that agent.
+    """
+
+    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
+        self.median_half_width: float | None = None
+
+    def refresh(self, agents: Agents, which: Ints | None, time: float) -> tuple[EventLines, EventLines]:
+        """Fit the population once; estimate for some agents, or for all who ever had a sample.
+
+        Returns
+        -------
+        EventLines, EventLines
+            Private estimates, and one public event about the population.
+        """
+        latest = agents.latest()
+        own = agents.own(which)
+        own = own.take(own.count > 0) if hasattr(own, "take") else own
+        width2 = (self._settings.upper - self._settings.lower) ** 2 / 12
+        fitted = self._collaboration.fit(latest, width2 / latest.count + latest.noise_variance)
+        means = OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=width2 / np.maximum(own.count, 1))
+        estimates = self._lines(agents.names, means, fitted, time)
+        return estimates, self._population(fitted, len(latest), time)
+
+    def _lines(self, names: list[str], own: OwnMeans, fitted: FittedPopulation, time: float) -> EventLines:
+        options, settings = self._options, self._settings
+        answer = fitted.estimate(own, level=options.level)
+        alone = FittedAlone().estimate(own, level=options.level)
+        interval, local_interval = self._interval(answer), self._interval(alone)
+        if len(own):
+            self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
+        columns: dict[str, Any] = {
+            "agent": [names[a] for a in own.agent.tolist()],
+            "n": own.count.tolist(),
+            "value": answer.value.tolist(),
+            "interval": interval.tolist(),
+            "local": own.mean.tolist(),
+            "local_interval": local_interval.tolist(),
+            "effective_class_size": answer.effective_class_size.tolist(),
+            "class_size": answer.class_size.tolist(),
+            "component": answer.component.tolist(),
+            "membership": answer.membership.tolist(),
+        }
+        constants = {
+            "time": iso(np.array([time]))[0],
+            "level": options.level,
+            "method": options.collaboration,
+            "epsilon": float(settings.epsilon),
+            "delta": float(settings.delta),
+            "mode": settings.mode,
+        }
+        return columns_to_lines(PersonalEstimate, columns, constants)
+
+    def _interval(self, answer: AgentEstimates) -> Floats:
+        """Pairs of ends; a mean of clipped samples cannot lie outside the bounds, so neither does its interval."""
+        ends = np.stack([answer.lower, answer.upper], axis=1)
+        return np.clip(ends, self._settings.lower, self._settings.upper)
+
+    def _population(self, fitted: FittedPopulation, n_agents: int, time: float) -> EventLines:
+        settings = self._settings
+        event = Population(
+            time=moment(time),
+            agents=n_agents,
+            method=self._options.collaboration,
+            fitted=fitted.describe(),
+            epsilon=float(settings.epsilon),
+            delta=float(settings.delta),
+            mode=settings.mode,  # type: ignore[arg-type]
+        )
+        return lines_of(Population, [event])

@@ -1,0 +1,86 @@
+"""Releases as ledger rows and as events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from operators.agents import AgentsSettings, ReleaseBatch
+from operators.records import Floats, Ints
+from streaming.columns import Rejects
+from streaming.encode import EventLines, columns_to_lines
+from streaming.events import BudgetEvent, DeadLetter, Refusal, Release
+from streaming.ledger import LedgerRows
+from streaming.times import iso
+
+
+def ledger_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
+    """Write releases as they will leave the process.
+
+    The id of a release is its agent, percent-encoded, a colon, and which release of the agent it is: `N14228:3`.
+    """
+    parts = [(batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)]
+    columns = {
+        name: np.concatenate([getattr(r, name) for r, _, _ in parts]) if parts else np.zeros(0, np.int64)
+        for name in ("agent", "index", "count", "total", "mean", "noise_variance")
+    }
+    time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
+    version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
+    agent, index = columns["agent"].tolist(), columns["index"].tolist()
+    encoded = {a: quote(names[a], safe="") for a in set(agent)}
+    ids = [f"{encoded[a]}:{i}" for a, i in zip(agent, index, strict=True)]
+    fields: dict[str, Any] = {
+        "release_id": ids,
+        "agent": [names[a] for a in agent],
+        "index": index,
+        "time": iso(time),
+        "n": columns["count"].tolist(),
+        "total": columns["total"].tolist(),
+        "mean": columns["mean"].tolist(),
+        "noise_variance": columns["noise_variance"].tolist(),
+    }
+    lines = columns_to_lines(Release, fields, _privacy(settings))
+    return LedgerRows(
+        release_id=ids,
+        agent=agent,
+        release_index=index,
+        input_version=version.view(np.int64).tolist(),
+        time=time.tolist(),
+        output=list(lines.lines),
+    )
+
+
+def budget_lines(agents: Ints, names: Sequence[str], time: float, settings: AgentsSettings) -> EventLines:
+    """Tell that agents made the last release of their horizon."""
+    constants = {"spent": settings.horizon, "horizon": settings.horizon, **_privacy(settings)}
+    columns: dict[str, Any] = {
+        "agent": [names[a] for a in agents.tolist()],
+        "time": iso(np.full(len(agents), time)),
+    }
+    return columns_to_lines(BudgetEvent, columns, constants)
+
+
+def refusal_lines(rows: LedgerRows, refused: Sequence[int], names: Sequence[str], horizon: int) -> EventLines:
+    """Tell that releases were refused, what was spent and what remains."""
+    spent = [rows.release_index[i] for i in refused]
+    columns: dict[str, Any] = {
+        "release_id": [rows.release_id[i] for i in refused],
+        "agent": [names[rows.agent[i]] for i in refused],
+        "time": iso(np.array([rows.time[i] for i in refused])),
+        "spent": spent,
+        "remaining": [horizon - s for s in spent],
+    }
+    return columns_to_lines(Refusal, columns, {"asked": 1})
+
+
+def dead_letter_lines(rejects: Rejects, source: str) -> EventLines:
+    """Tell which records were not used and why."""
+    columns: dict[str, Any] = {"reason": rejects.reason, "position": rejects.position, "size": rejects.size}
+    return columns_to_lines(DeadLetter, columns, {"source": source})
+
+
+def _privacy(settings: AgentsSettings) -> dict[str, Any]:
+    return {"epsilon": float(settings.epsilon), "delta": float(settings.delta), "mode": settings.mode}

@@ -1,0 +1,47 @@
+"""What the engine counts; plain numbers for whoever shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counts since the process started.
+
+    Attributes
+    ----------
+    events : int
+        Records read, good and bad.
+    accepted : int
+        Samples that were taken.
+    rejected : Counter of str
+        Dead letters by reason.
+    clipped : int
+        Samples outside the bounds that were clipped. **Privacy.** Depends on values: for the trust domain only.
+    agents, releases, refusals, exhausted : int
+        Agents known; releases, refused releases, and agents at their horizon.
+    commits, estimates : int
+        Transactions, and personal estimates written.
+    median_half_width : float or None
+        Of the intervals of the last refresh. **Privacy.** Depends on values: for the trust domain only.
+    event_time, watermark : float or None
+        Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
+    """
+
+    events: int = 0
+    accepted: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    clipped: int = 0
+    agents: int = 0
+    releases: int = 0
+    refusals: int = 0
+    exhausted: int = 0
+    commits: int = 0
+    estimates: int = 0
+    median_half_width: float | None = None
+    event_time: float | None = None
+    watermark: float | None = None
+    commit_seconds: float = 0.0
+    batch_seconds: float = 0.0
