@@ -1,0 +1,75 @@
+"""No collaboration: each agent's own mean and its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import ndtri
+
+from operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
+from operators.validation import require_between
+
+
+def normal_half_width(variance: Floats, level: float) -> Floats:
+    """Half the length of a normal interval, in the value's unit.
+
+    Examples
+    --------
+    >>> normal_half_width(np.array([1.0, 4.0]), 0.95).round(2).tolist()
+    [1.96, 3.92]
+    """
+    require_between(0, 1, level=level)
+    return np.asarray(ndtri(0.5 + 0.5 * level) * np.sqrt(variance), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class FittedAlone:
+    """The population of an agent that asks nobody.
+
+    Examples
+    --------
+    >>> own = OwnMeans(agent=np.array([0]), count=np.array([4]), mean=np.array([2.0]), variance=np.array([0.25]))
+    >>> answer = FittedAlone().estimate(own)
+    >>> answer.value.tolist(), answer.upper.round(2).tolist()
+    ([2.0], [2.98])
+    """
+
+    method: str = "none"
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: each agent's own mean with a normal interval, addressed to that agent only."""
+        half_width = normal_half_width(own.variance, level)
+        ones = np.ones(len(own))
+        return AgentEstimates(
+            value=own.mean.copy(),
+            lower=own.mean - half_width,
+            upper=own.mean + half_width,
+            level=level,
+            effective_class_size=ones,
+            class_size=ones.copy(),
+            component=np.full(len(own), -1, dtype=np.int64),
+            membership=ones.copy(),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Public: that there is no model."""
+        return {"method": self.method, "n_agents": 0, "n_components": 0, "components": []}
+
+
+@dataclass(frozen=True, slots=True)
+class LearningAlone:
+    """Learn from one's own samples only: the baseline of every comparison.
+
+    Notes
+    -----
+    **Privacy.** Reads no release and makes none. With few samples the interval rests on the variance it is given, so
+    give it one that is shrunk to the pool (`PooledVariance.own_variance`); that is defined from the first sample on.
+    """
+
+    name: ClassVar[str] = "none"
+
+    def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedAlone:  # noqa: ARG002 - the common interface
+        """Ignore everybody's releases."""
+        return FittedAlone()
