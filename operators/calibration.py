@@ -76,9 +76,10 @@ def analytic_gaussian_stddev(epsilon: float, delta: float) -> float:
 
     Notes
     -----
-    **Privacy.** Exact for every epsilon, up to a factor 1 + 1e-10 to the safe side: `gaussian_delta` of the result
-    never exceeds delta. The published integer `total + rint(noise)` is the rounding of `total + noise`, so the
-    guarantee of the continuous mechanism carries over without loss.
+    **Privacy.** Exact for every epsilon, up to a factor 1 + 1e-10 to the safe side: `gaussian_delta` of the result does
+    not exceed delta (tested for epsilon from 1e-3 to 50 and delta from 1e-15 to 1/2). The published integer
+    `total + rint(noise)` is the rounding of `total + noise`, so the guarantee of the continuous mechanism carries over
+    without loss.
 
     References
     ----------

@@ -2,6 +2,9 @@
 
 One bit is the sign and 127 bits are the magnitude, so both tails keep their relative precision. What is published is
 always an integer in grid units, `total + rint(noise)`.
+
+The bits are the same on every machine. The floats may differ in the last place between processors and SciPy versions,
+which moves a rounded release about once in a billion: what must be re-emitted exactly is stored with the ledger.
 """
 
 from __future__ import annotations
@@ -161,7 +164,7 @@ class LaplaceNoise:
     @property
     def variance(self) -> float:
         """Variance of `sample`: `2 q / (1 - q)**2`, in squared grid units."""
-        return 0.5 / math.sinh(0.5 / self.scale) ** 2 if self.scale > 1e-3 else 0.0
+        return 2.0 * math.exp(-1.0 / self.scale) / math.expm1(-1.0 / self.scale) ** 2
 
     @property
     def tail_delta(self) -> float:

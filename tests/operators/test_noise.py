@@ -67,6 +67,17 @@ def test_the_same_ids_give_the_same_bits_in_every_batch() -> None:
     assert keyed().bits(ids(0)).shape == (0, 2)
 
 
+@pytest.mark.parametrize("kind", [GaussianNoise, LaplaceNoise])
+def test_a_sample_does_not_depend_on_its_batch(kind: type) -> None:
+    bits = keyed().bits(ids(1000))
+    before = bits.copy()
+    whole = kind(12.5).sample(bits)
+    assert np.array_equal(bits, before)
+    for size in (1, 7, 64, 999):
+        parts = [kind(12.5).sample(bits[start : start + size]) for start in range(0, 1000, size)]
+        assert np.array_equal(np.concatenate(parts), whole)
+
+
 def variants() -> dict[str, Words]:
     base = ids()
     return {
@@ -178,7 +189,7 @@ def test_mean_and_variance(kind: type, scale: float) -> None:
     assert abs(sample.var() - noise.variance) < 5 * math.sqrt((fourth - noise.variance**2) / N)
 
 
-@pytest.mark.parametrize("scale", [0.05, *SCALES])
+@pytest.mark.parametrize("scale", [1e-4, 0.05, *SCALES])
 def test_the_pmf_sums_to_one_and_laplace_variance_is_that_of_its_pmf(scale: float) -> None:
     k = np.arange(-4000, 4001)
     for noise in (GaussianNoise(scale), LaplaceNoise(scale)):
