@@ -139,8 +139,29 @@ def parse_schedule(text: str) -> Geometric | Every:
     try:
         if kind == "geometric" and len(parts) == 2:
             return Geometric(int(parts[0]), float(parts[1]))
-        if kind == "every" and len(parts) == 1 and rest[-1:] in _UNITS:
-            return Every(float(rest[:-1]) * _UNITS[rest[-1]])
+        if kind == "every":
+            return Every(parse_duration("every", rest))
     except ValueError as error:
         raise ValueError(f"schedule must {_FORMS}, got {text!r}: {error}") from None
     raise ValueError(f"schedule must {_FORMS}, got {text!r}")
+
+
+def parse_duration(name: str, text: str) -> float:
+    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, if the text has another form or the duration is negative or not finite.
+
+    Examples
+    --------
+    >>> parse_duration("lateness", "1.5h")
+    5400.0
+    """
+    try:
+        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+    except (ValueError, KeyError):
+        seconds = math.nan
+    require(math.isfinite(seconds) and seconds >= 0, name, "be a duration such as 90s, 15m, 1h, 1d or 2w", text)
+    return seconds
