@@ -28,8 +28,8 @@ class PrivateMean(stats.base.Univariate):
 
     Released, to whoever can call `get`: after certain numbers of updates, the noised sum and the number of samples in
     it. Between two releases `get` repeats the last one, so it may be called, published and plotted at will. Before the
-    first release it is NaN, never a guess that looks like data and never the raw mean; a learner behind it needs the NaN
-    dropped.
+    first release it is NaN, never a guess that looks like data and never the raw mean; a learner behind it needs the
+    NaN dropped.
 
     Parameters
     ----------
