@@ -41,11 +41,11 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 def valid_name(raw: bytes) -> str | None:
-    """Read the name of an agent; None if it is not UTF-8, blank, too long or holds control characters.
+    r"""Read the name of an agent; None if it is not UTF-8, blank, too long or holds control characters.
 
     Examples
     --------
-    >>> valid_name(b"N14228"), valid_name(b"a\\x00b"), valid_name(b" "), valid_name(b"x" * 300)
+    >>> valid_name(b"N14228"), valid_name(b"a\x00b"), valid_name(b" "), valid_name(b"x" * 300)
     ('N14228', None, None, None)
     """
     try:

@@ -31,6 +31,7 @@ class Delivery:
 
     def __init__(
         self,
+        *,
         store: Store,
         sinks: Sinks,
         settings: AgentsSettings,

@@ -42,6 +42,7 @@ def columns_to_lines(kind: type[Event], columns: dict[str, Sequence[Any]], const
 
     Examples
     --------
+    >>> from streaming.events import DeadLetter
     >>> columns_to_lines(DeadLetter, {"position": [7], "size": [None]}, {"reason": "late", "source": "f.csv"}).lines
     [b'{"reason":"late","source":"f.csv","position":7,"size":null,"schema_version":1}']
     """

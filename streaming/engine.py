@@ -88,7 +88,14 @@ class Engine:
         self._crash = crash
         self._on_turn = on_turn
         self._intake = Intake(settings, self._options, source.name, self.stats)
-        self._delivery = Delivery(store, sinks, settings, self._options, self.stats, crash)
+        self._delivery = Delivery(
+            store=store,
+            sinks=sinks,
+            settings=settings,
+            options=self._options,
+            stats=self.stats,
+            crash=crash,
+        )
         self._positions: dict[str, Position] = {}
         self._event_time = -math.inf
         self._saved_agents = 0

@@ -1,0 +1,97 @@
+"""A small deployment in a folder: settings, store, sinks, and an engine that can die anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from operators.agents import AgentsSettings
+from streaming.clock import Clock
+from streaming.crash import CrashHook, no_crash
+from streaming.deployment import open_deployment
+from streaming.engine import Engine, never
+from streaming.options import EngineOptions
+from streaming.sinks.group import Sinks
+from streaming.sinks.jsonl import JsonlSink
+from streaming.sinks.sink import Trust
+from streaming.sources.source import Source
+from streaming.stats import EngineStats
+from streaming.testing import SettableClock
+
+ROLES = {
+    "releases": Trust.PUBLIC,
+    "estimates": Trust.PRIVATE,
+    "population": Trust.PUBLIC,
+    "dead_letters": Trust.PUBLIC,
+    "notices": Trust.PUBLIC,
+}
+
+
+@dataclass
+class World:
+    """One store and its sinks in a folder; `run` is one life of the process."""
+
+    folder: Path
+    settings: AgentsSettings = field(
+        default_factory=lambda: AgentsSettings(
+            lower=0, upper=10, epsilon=1, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=12
+        )
+    )
+    options: EngineOptions = field(
+        default_factory=lambda: EngineOptions(batch_size=16, refresh=20.0, allowed_lateness=3.0)
+    )
+    clock: Clock = field(default_factory=lambda: SettableClock(2e9))
+    secret: str = "a secret of more than sixteen bytes"
+
+    def run(
+        self, source: Source, *, crash: CrashHook = no_crash, stop: Callable[[], bool] = never, roles: Sequence[str] = tuple(ROLES)
+    ) -> EngineStats:
+        self.folder.mkdir(exist_ok=True)
+        deployment = open_deployment(
+            self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": self.secret}
+        )
+        sinks = Sinks(**{role: JsonlSink(self.folder / f"{role}.jsonl", trust=ROLES[role]) for role in roles})
+        try:
+            self.engine = Engine(
+                source=source,
+                settings=self.settings,
+                noise=deployment.noise,
+                store=deployment.store,
+                sinks=sinks,
+                options=self.options,
+                clock=self.clock,
+                crash=crash,
+            )
+            return self.engine.run(stop)
+        finally:
+            sinks.close()
+            deployment.store.close()
+
+    def lines(self, role: str) -> list[bytes]:
+        return (self.folder / f"{role}.jsonl").read_bytes().splitlines()
+
+    def events(self, role: str) -> list[dict[str, object]]:
+        return [msgspec.json.decode(line) for line in self.lines(role)]
+
+    def files(self) -> dict[str, bytes]:
+        return {role: (self.folder / f"{role}.jsonl").read_bytes() for role in ROLES}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that dies loses nothing that it wrote; only a machine that dies would."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "world")
+
+
+@pytest.fixture
+def new_world(tmp_path: Path) -> Callable[[str], World]:
+    return lambda name: World(tmp_path / name)

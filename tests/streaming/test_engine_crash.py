@@ -1,0 +1,195 @@
+"""The engine dies at every step and goes on: nothing lost, no noise drawn twice, nothing charged twice."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming.crash import CrashPoint
+from streaming.columns import Batch, Rejects
+from streaming.testing import Abort, Script, ScriptedSource
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+class DieAt:
+    """Raise at the n-th visit of a crash point."""
+
+    def __init__(self, point: CrashPoint, visit: int) -> None:
+        self.point, self.left = point, visit
+
+    def __call__(self, point: CrashPoint) -> None:
+        if point is self.point:
+            self.left -= 1
+            if self.left == 0:
+                raise Died
+
+
+class Spoiled(ScriptedSource):
+    """Every batch also has a record that cannot be read."""
+
+    def next_batch(self, max_samples: int) -> Batch:
+        batch = super().next_batch(max_samples)
+        rejects = Rejects()
+        if len(batch.samples):
+            rejects.add("malformed", int(batch.samples.position[0]), 12)
+        return Batch(batch.samples, rejects, batch.position, batch.exhausted)
+
+
+def samples(n: int = 120) -> list[Any]:
+    rng = np.random.default_rng(5)
+    times = np.arange(n) + rng.uniform(0, 2.5, n)  # out of order, within the allowed lateness of 3
+    return [(f"agent {i % 4}", float(v), float(t)) for i, (v, t) in enumerate(zip(rng.uniform(-1, 11, n), times))]
+
+
+def ledger(folder: Path) -> list[Any]:
+    connection = sqlite3.connect(folder / "s.db")
+    try:
+        return connection.execute("SELECT * FROM ledger ORDER BY seq").fetchall()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def reference(new_world: Callable[[str], Any]) -> Any:
+    world = new_world("reference")
+    stats = world.run(Spoiled(samples()))
+    assert stats.commits >= 8
+    assert stats.releases == len(world.lines("releases")) > 20
+    assert stats.estimates > 8
+    assert all(world.files()[role] for role in ("releases", "estimates", "population", "dead_letters"))
+    return world
+
+
+@pytest.mark.parametrize("point", CrashPoint)
+def test_killed_at_every_step_the_outputs_are_the_same_bytes(
+    point: CrashPoint, reference: Any, new_world: Callable[[str], Any]
+) -> None:
+    twice = point is CrashPoint.DELIVERY_MARKED  # at the start and at the end of a run
+    for visit in (1, 2) if twice else (1, 2, 3):
+        world = new_world(f"killed-{visit}")
+        with pytest.raises(Died):
+            world.run(Spoiled(samples()), crash=DieAt(point, visit))
+        world.run(Spoiled(samples()))
+        assert world.files() == reference.files()
+        assert ledger(world.folder) == ledger(reference.folder)
+
+
+def test_killed_again_and_again(reference: Any, new_world: Callable[[str], Any]) -> None:
+    world = new_world("unlucky")
+    rng = np.random.default_rng(1)
+    points = list(CrashPoint)
+    lives = 0
+    for _ in range(60):
+        lives += 1
+        try:
+            world.run(Spoiled(samples()), crash=DieAt(points[rng.integers(len(points))], int(rng.integers(1, 4))))
+            break
+        except Died:
+            continue
+    world.run(Spoiled(samples()))
+    assert lives > 3
+    assert world.files() == reference.files()
+    assert ledger(world.folder) == ledger(reference.folder)
+
+
+def test_every_crash_point_is_visited(new_world: Callable[[str], Any]) -> None:
+    seen: set[CrashPoint] = set()
+    new_world("visited").run(Spoiled(samples()), crash=seen.add)
+    assert seen == set(CrashPoint)
+
+
+def test_a_released_value_was_charged_before(new_world: Callable[[str], Any]) -> None:
+    world = new_world("charged")
+
+    def released_is_charged(point: CrashPoint) -> None:
+        if point is CrashPoint.RELEASES_WRITTEN:
+            charged = {row[7] for row in ledger(world.folder)}
+            assert set(world.lines("releases")) <= charged
+
+    world.run(Spoiled(samples()), crash=released_is_charged)
+
+
+def test_a_torn_line_is_taken_back(reference: Any, new_world: Callable[[str], Any]) -> None:
+    world = new_world("torn")
+    with pytest.raises(Died):
+        world.run(Spoiled(samples()), crash=DieAt(CrashPoint.RELEASES_WRITTEN, 3))
+    for role in ("releases", "estimates"):
+        with (world.folder / f"{role}.jsonl").open("ab") as file:
+            file.write(b'{"torn')
+    world.run(Spoiled(samples()))
+    assert world.files() == reference.files()
+
+
+def test_pause_and_abort_change_no_release(reference: Any, new_world: Callable[[str], Any]) -> None:
+    world = new_world("script")
+    script = samples()
+    script[50:50] = [Script.PAUSE, Script.PAUSE]
+    script[20:20] = [Script.ABORT]
+    source = Spoiled(script)
+    with pytest.raises(Abort):
+        world.run(source)
+    resumed = Spoiled(source.script)  # the abort became a pause
+    world.run(resumed)
+    assert [e["mean"] for e in world.events("releases")] == [e["mean"] for e in reference.events("releases")]
+
+
+def test_a_graceful_stop_commits_and_goes_on(reference: Any, new_world: Callable[[str], Any]) -> None:
+    world = new_world("stop")
+    for turns in (0, 2, 3, 100):
+        left = iter([False] * turns)
+        world.run(Spoiled(samples()), stop=lambda left=left: next(left, True))
+    assert sorted(world.lines("releases")) == sorted(reference.lines("releases"))
+    assert world.lines("estimates")[-4:] == reference.lines("estimates")[-4:]
+
+
+def test_running_a_finished_stream_again_changes_nothing(reference: Any) -> None:
+    before = reference.files()
+    stats = reference.run(Spoiled(samples()))
+    assert (stats.events, stats.commits) == (0, 0)
+    assert reference.files() == before
+
+
+def test_more_samples_of_the_same_source_are_taken_up(reference: Any) -> None:
+    released = len(reference.lines("releases"))
+    more = samples() + [("agent 0", 5.0, 200.0 + i) for i in range(60)]
+    stats = reference.run(Spoiled(more))
+    assert stats.accepted == 60
+    assert len(reference.lines("releases")) > released
+    assert reference.events("estimates")[-4]["n"] == 90
+
+
+PROGRAM = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from conftest import World
+from test_engine_crash import Spoiled, samples, CrashPoint
+left = [3]
+def die(point):
+    if point is CrashPoint.RELEASES_WRITTEN:
+        left[0] -= 1
+        if not left[0]:
+            os._exit(9)
+World(Path({folder!r})).run(Spoiled(samples()), crash=die)
+"""
+
+
+def test_a_real_process_that_dies_leaves_a_usable_store(reference: Any, new_world: Callable[[str], Any]) -> None:
+    world = new_world("process")
+    program = PROGRAM.format(tests=os.path.dirname(__file__), folder=str(world.folder))
+    process = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[2], check=False)
+    assert process.returncode == 9
+    assert world.lines("releases")
+    world.run(Spoiled(samples()))
+    assert world.files() == reference.files()
