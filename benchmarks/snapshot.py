@@ -2,7 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/snapshot.py --agents 1000000
 
-Times are process CPU times of all threads, the best of `--repeat`; `ratio` divides by `np.sort` of the same released means.
+Times are process CPU times of all threads, the best of `--repeat`; a ratio divides by `np.sort` of the
+same released means.
 """
 
 from __future__ import annotations
