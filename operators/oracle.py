@@ -108,6 +108,8 @@ def expected_reciprocal(own: float, precision: Floats, probability: float) -> fl
     >>> round(expected_reciprocal(1.0, np.array([1.0]), 0.5), 12)
     0.75
     """
+    if probability == 1.0:
+        return float(1.0 / (own + precision.sum()))
     ratio = precision / own
     low = np.log(_NEGLIGIBLE / (1.0 + ratio.sum()))  # left of it the integrand is e^v
     v = np.arange(low, np.log(40.0), 0.25)
