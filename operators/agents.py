@@ -11,6 +11,7 @@ import numpy as np
 from operators.counter import Counter, fresh_noise, make_counter
 from operators.fixed_point import FixedPoint
 from operators.noise import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, owner_words
+from operators.noise_distributions import TAIL_DELTA
 from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from operators.release_times import Every, Geometric, parse_schedule
 from operators.validation import require, require_between, require_bounds, require_positive
@@ -86,10 +87,13 @@ class AgentsSettings:
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:
         """Distribution of the one fresh draw of a release, in grid units."""
+        # What the inversion cuts off the tails, once per release, is counted in delta (Laplace: see `explain`).
+        tails = self.horizon * TAIL_DELTA if self.noise == "gaussian" else 0.0
+        require(self.delta > tails, "delta", f"exceed the {tails:.1e} that the noise's tails cost", self.delta)
         return fresh_noise(
             self.mechanism,
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=self.delta - tails,
             sensitivity=self.grid.span,
             noise=self.noise,
             calibration=self.calibration,
