@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from operators.release_times import Geometric, parse_schedule
 from operators.simulation.data import MeansModel, own_half_width
 from operators.validation import require, require_between, require_positive
 
@@ -35,6 +36,8 @@ MODE_DEFAULTS: dict[str, dict[str, str]] = {
         "calibration": "analytic",
     },
 }
+RELEASE_TIMES = "geometric:10,1.25"
+"""Broadcast releases happen at these of an agent's own sample counts, unless `schedule` says otherwise."""
 GLS_RELEASES = 512
 """Pairwise gls keeps every release of every pair and a table of weights that is the square of this long."""
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -190,9 +193,9 @@ class SimulationConfig:
         return self.schedule.partition(":")[0] == "broadcast"
 
     @property
-    def release_times(self) -> str | None:
-        """The release schedule written after `broadcast:`, or None for the default one."""
-        return self.schedule.partition(":")[2] or None
+    def release_times(self) -> str:
+        """The release schedule written after `broadcast:`, or the default one."""
+        return self.schedule.partition(":")[2] or RELEASE_TIMES
 
     @property
     def most_releases(self) -> int:
@@ -243,6 +246,8 @@ class SimulationConfig:
 
     def _check_broadcast(self) -> None:
         """Every release is read by all, so that everybody is tested anew: lazy and eager coincide."""
+        rule = "be broadcast or broadcast:geometric:FIRST,FACTOR"
+        require(isinstance(parse_schedule(self.release_times), Geometric), "schedule", rule, self.schedule)
         known = self.variance in ("known", "from_releases")
         require(known, "variance", "be known or from_releases with schedule broadcast", self.variance)
 

@@ -1,0 +1,101 @@
+"""`meanstream simulate agents`: what a configuration of agents achieves, or a replay of Algorithm 1 on given arrays."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.simulation_options import SimulationOptions, takes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from operators.records import Floats
+    from operators.simulation.result import SimulationResult
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def simulate() -> None:
+    """Estimate by simulation what a configuration achieves."""
+
+
+@app.command("agents")
+@takes(SimulationOptions)
+def agents(options: SimulationOptions) -> None:
+    """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
+
+    `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
+    same runs. Seeded noise: for simulation only.
+
+    \b
+    Examples:
+      meanstream simulate agents --agents 200 --steps 30000 --means classes:0.2,0.4,0.8 --mode paper --runs 20
+      meanstream simulate agents --means normal:0.5,0.1 --steps 2000 --checkpoints 500,2000 --json
+      meanstream simulate agents --trace arrays.npz --counter pm2 --weights windowed --noise-variance 84.2 --json
+    """  # noqa: D301 - click reads the escape
+    if options.trace is not None:
+        print_json(_replay(options))
+        return
+    with refusing():
+        config = options.configuration()
+        if options.noise_variance is not None:
+            raise BadOption(f"noise_variance must be left out without --trace, got {options.noise_variance!r}")
+    from operators.simulation.run import simulate as run
+
+    result = run(config)
+    if options.json:
+        print_json(result.as_dict())
+    else:
+        sys.stdout.write(as_table(result))
+
+
+def as_table(result: SimulationResult) -> str:
+    """Lay out one line per checkpoint."""
+    names = ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2")
+    lines = [f"{'step':>8}" + "".join(f"{name:>11}" for name in names)]
+    for i, checkpoint in enumerate(result.checkpoints):
+        values = [getattr(result, name) for name in names]
+        cells = [f"{'-':>11}" if series is None else f"{series[i]:>11.3g}" for series in values]
+        lines.append(f"{checkpoint:>8}" + "".join(cells))
+    config = result.config
+    said = ", ".join(str(config[name]) for name in ("counter", "weights", "schedule", "collaboration", "calibration"))
+    lines.append(f"mode {config['mode']} ({said}); epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample")
+    lines.append(f"{result.agent_steps_per_second:.3g} agent-steps per second")
+    return "\n".join(lines) + "\n"
+
+
+def _replay(options: SimulationOptions) -> dict[str, Any]:
+    assert options.trace is not None  # noqa: S101 - said by the caller
+    arrays = _load(options.trace)
+    with refusing():
+        from operators.simulation.trace import TraceInputs, trace
+
+        steps, n_agents = arrays["data"].shape
+        config = options.configuration(agents=n_agents, steps=steps)
+        given = TraceInputs(noise_variance=options.noise_variance, **arrays)
+        given.check(config)
+        replayed = trace(config, given)
+    return {"estimates": replayed.estimates, "classes": replayed.classes, "config": config.as_dict()}
+
+
+def _load(path: Path) -> dict[str, Floats]:
+    """Read the arrays of a trace; no pickled objects."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in ("data", "noise", "variance_noise") if name in archive}
+    except (OSError, ValueError):
+        raise BadOption(f"trace must be a readable .npz file of numbers, got {str(path)!r}") from None
+    for name in ("data", "noise"):
+        if name not in arrays:
+            raise BadOption(f"trace must hold the array {name!r}, got {sorted(arrays)} in {str(path)!r}")
+    for name, array in arrays.items():
+        if array.ndim != 2 or array.dtype.kind not in "fiub":
+            raise BadOption(f"trace must hold {name!r} as numbers of shape (steps, agents), got shape {array.shape}")
+    return {name: array.astype(np.float64) for name, array in arrays.items()}
