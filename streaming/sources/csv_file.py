@@ -32,8 +32,12 @@ class CsvSource(TextSource):
     ) -> None:
         super().__init__(path, mapping, id_key=id_key, max_line_bytes=max_line_bytes)
         self._delimiter = "\t" if ".tsv" in path.suffixes else ","
-        self._header = self._read_header()
-        wanted = mapping.resolve(self._header)
+        try:
+            self._header = self._read_header()
+            wanted = mapping.resolve(self._header)
+        except ValueError:
+            self.close()
+            raise
         self._fields = {part: self._header.index(column) for part, column in wanted.items()}
 
     def restore(self, position: Position) -> None:
@@ -58,7 +62,7 @@ class CsvSource(TextSource):
                 delimiter=self._delimiter,
                 quote_char='"' if b'"' in block.data else False,
                 ignore_empty_lines=False,
-                invalid_row_handler=invalid,
+                invalid_row_handler=invalid if _is_utf8(block.data) else None,  # it is given the row as text
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(used.values(), pa.binary()),
@@ -100,6 +104,16 @@ class CsvSource(TextSource):
         except (UnicodeDecodeError, csv.Error):
             raise ValueError(f"source must start with a UTF-8 header line, got another in {self.name!r}") from None
         return [name.strip() for name in header]
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -31,7 +31,11 @@ class ParquetSource:
             self._file = parquet.ParquetFile(path)
         except pa.ArrowInvalid:
             raise ValueError(f"source must be a Parquet file, got {str(path)!r}") from None
-        self._columns = mapping.resolve(self._file.schema_arrow.names)
+        try:
+            self._columns = mapping.resolve(self._file.schema_arrow.names)
+        except ValueError:
+            self.close()
+            raise
         self._decoder = Decoder(mapping, id_key=id_key)
         self._row = 0
         self._batches: Iterator[pa.RecordBatch] | None = None

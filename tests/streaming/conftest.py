@@ -68,6 +68,7 @@ class World:
             )
             return self.engine.run(stop)
         finally:
+            source.close()
             sinks.close()
             deployment.store.close()
 
@@ -90,6 +91,11 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path / "world")
+
+
+@pytest.fixture(scope="session")
+def world_type() -> type[World]:
+    return World
 
 
 @pytest.fixture
