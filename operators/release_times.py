@@ -10,7 +10,7 @@ from itertools import islice, takewhile
 
 import numpy as np
 
-from operators.records import Floats, Ints
+from operators.records import Ints
 from operators.validation import require, require_positive
 
 _LARGEST = 2**62
@@ -77,22 +77,12 @@ class Every:
     Notes
     -----
     **Privacy.** Who had a sample in which interval is public; values play no part.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Every(60).boundaries_up_to(np.array([59.9, 60.0, 200.0])).tolist()
-    [0, 1, 3]
     """
 
     seconds: float
 
     def __post_init__(self) -> None:
         require_positive(seconds=self.seconds)
-
-    def boundaries_up_to(self, elapsed: Floats) -> Ints:
-        """Return how many boundaries lie in (0, elapsed] seconds of event time."""
-        return np.floor(np.asarray(elapsed) / self.seconds).astype(np.int64)
 
 
 def _geometric(first: int, factor: float) -> Iterator[int]:

@@ -57,18 +57,6 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     return _constant_from(int(window_start(name, np.asarray(n))), n)
 
 
-def weights_table(name: str, n: int) -> Floats:
-    """Return the weights after 1, 2, ..., n releases as the rows of a lower-triangular matrix (not for "gls").
-
-    Examples
-    --------
-    >>> weights_table("mean_of_means", 2).tolist()
-    [[1.0, 0.0], [0.5, 0.5]]
-    """
-    rows = [np.append(weights(name, k), np.zeros(n - k)) for k in range(1, n + 1)]
-    return np.array(rows)
-
-
 def window_start(name: str, release: Ints) -> Ints:
     """Return the first release that has weight, for the weightings that are equal from there on.
 

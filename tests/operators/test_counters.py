@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_registry_refuses() -> None:
 def test_fresh_noise_of_the_paper() -> None:
     """`s2 = 8 L^2 ln(1.25/delta)/epsilon^2`, with epsilon and delta divided by the levels for PM-II; Laplace 8 L^2."""
     half_width, delta, levels = 0.9, 1e-6, 15
-    paper = {"sensitivity": 2 * half_width, "calibration": "classical", "composition": "basic"}
+    paper: dict[str, Any] = {"sensitivity": 2 * half_width, "calibration": "classical", "composition": "basic"}
     gauss = 8 * half_width**2 * math.log(1.25 / delta)
     pm1, pm2 = make_counter("pm1", horizon=151), make_counter("pm2", horizon=151, levels=levels)
     assert fresh_variance(pm1, epsilon=1.0, delta=delta, **paper) == pytest.approx(gauss)
@@ -196,6 +197,20 @@ def test_toeplitz_buffers_are_few_and_on_the_grid() -> None:
     assert excess_stddev(fit_buffers(1_000_000), 1_000_000) <= EXCESS
     for values in fit_buffers(1_000_000)[:2]:
         assert np.array_equal(values * 2.0**40, np.rint(values * 2.0**40))
+
+
+def test_toeplitz_parameters_of_stored_streams_do_not_change() -> None:
+    """A stream of noise can only be resumed with the very floats that it was begun with (horizon 64, in 2**-40)."""
+    decay, weight = (values * 2.0**40 for values in fit_buffers(64)[:2])
+    assert decay.tolist() == [1097191491506, 1064306368407, 724588546502]
+    assert weight.tolist() == [58986080540, 164016205353, 300670819106]
+
+
+def test_toeplitz_variance_beyond_its_table() -> None:
+    counter = Toeplitz(100_000)
+    inside, across = counter.noise_variance(np.array([4096])), counter.noise_variance(np.array([4096, 4097]))
+    assert inside[0] == pytest.approx(across[0], rel=1e-14)
+    assert across[1] > across[0]
 
 
 def test_square_root_norm_is_the_sum_of_squares() -> None:

@@ -64,10 +64,6 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_schedule(text) == Every(seconds)
 
 
-def test_boundaries() -> None:
-    assert Every(60).boundaries_up_to(np.array([0.0, 59.0, 60.0, 3601.0])).tolist() == [0, 0, 1, 60]
-
-
 @pytest.mark.parametrize(
     "text",
     [

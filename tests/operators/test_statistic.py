@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -112,7 +114,11 @@ def test_last_weights_are_not_affected_by_the_misprint() -> None:
 
 def test_table_of_gls_is_the_least() -> None:
     times = unequal_times(2, 20)
-    known = {"sample_variance": 0.25, "counter": make_counter("toeplitz", horizon=20), "fresh_variance": 30.0}
+    known: dict[str, Any] = {
+        "sample_variance": 0.25,
+        "counter": make_counter("toeplitz", horizon=20),
+        "fresh_variance": 30.0,
+    }
     best = variance_table(times, "gls", **known)
     assert best.shape == (2, 20)
     for name in RECURSIVE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from operators.statistic import variance_of_statistic, variance_table
 from operators.theory import ideal, ideal_random_classes, local, theory_table
 from operators.weights import weights
 
-FIGURE_2 = {
+FIGURE_2: dict[str, Any] = {
     "agents": 200,
     "classes": 3,
     "stddev": 0.5,
@@ -70,7 +71,7 @@ def test_oracle_round_robin_is_proposition_3(name: str, weighting: str) -> None:
                 precision.append(1 / table(times)[-1])
             else:
                 w = weights(weighting, len(times))
-                known = {"sample_variance": s2, "counter": counter, "fresh_variance": fresh}
+                known: dict[str, Any] = {"sample_variance": s2, "counter": counter, "fresh_variance": fresh}
                 precision.append(1 / float(variance_of_statistic(times, w, **known)))
         assert error == pytest.approx(brute_force(t / s2, np.array(precision), 0.5), rel=1e-10)
 
@@ -155,6 +156,6 @@ def test_one_class_and_many() -> None:
         ({"weights": "best"}, "weights must be one of"),
     ],
 )
-def test_refusals(change: dict[str, object], message: str) -> None:
+def test_refusals(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         theory_table(**(FIGURE_2 | {"checkpoints": [100]} | change))
