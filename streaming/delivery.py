@@ -16,6 +16,7 @@ from streaming.personal import PersonalEstimates
 from streaming.sinks.group import Sinks
 from streaming.stats import EngineStats
 from streaming.store import Store
+from streaming.variance import ReleaseVariance
 
 ROLES = {"dead_letter": "dead_letters", "budget": "notices", "refusal": "notices"}
 """Topic of an event in the outbox to the role of its sink."""
@@ -63,10 +64,10 @@ class Delivery:
         self._unmarked = True
         self.mark()  # sinks that are new in this run have a position from now on
 
-    def deliver(self, agents: Agents, event_time: float, *, ended: bool) -> None:
+    def deliver(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> None:
         """Write what was committed, then the estimates that are due, and make all durable."""
         ledger_seq, outbox_seq = self._write_releases(), self._write_outbox()
-        refreshed = self._write_estimates(agents, event_time, ended=ended)
+        refreshed = self._write_estimates(agents, variance, event_time, ended=ended)
         self._crash(CrashPoint.ESTIMATES_WRITTEN)
         final = ended and (self._final or refreshed)
         if (ledger_seq, outbox_seq, final) == (self._ledger_seq, self._outbox_seq, self._final) and not refreshed:
@@ -119,7 +120,7 @@ class Delivery:
             self._crash(point)
         return rows[-1][0] if rows else self._outbox_seq
 
-    def _write_estimates(self, agents: Agents, event_time: float, *, ended: bool) -> bool:
+    def _write_estimates(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> bool:
         """Refresh at the end for everybody, before that for agents that released since the last time."""
         if (self._sinks.estimates is None and self._sinks.population is None) or not agents.n_agents:
             return False
@@ -134,7 +135,7 @@ class Delivery:
             which = np.array(self._store.ledger.agents_after(self._refreshed_seq), np.int64)
             if not len(which):
                 return False
-        estimates, population = self._estimates.refresh(agents, which, event_time)
+        estimates, population = self._estimates.refresh(agents, which, variance.variance, event_time)
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)
         self._stats.estimates += len(estimates)

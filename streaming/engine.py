@@ -23,6 +23,7 @@ from streaming.sinks.group import Sinks
 from streaming.sources.source import Source
 from streaming.stats import EngineStats
 from streaming.store import Store
+from streaming.variance import ReleaseVariance
 
 
 def never() -> bool:
@@ -96,6 +97,7 @@ class Engine:
             stats=self.stats,
             crash=crash,
         )
+        self._variance = ReleaseVariance(settings)
         self._positions: dict[str, Position] = {}
         self._event_time = -math.inf
         self._saved_agents = 0
@@ -132,6 +134,7 @@ class Engine:
             for chunk, columns in self._store.chunks("agents"):
                 self.agents.restore_chunk(chunk, columns)
             self.agents.mark_clean()
+            self._variance.restore(state["variance"], self.agents.latest())
             self._positions = state["positions"]
             self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
             position = self._position()
@@ -142,7 +145,7 @@ class Engine:
         self.stats.watermark = _finite(self._intake.watermark)
         self._delivery.resume()
         if state is not None:
-            self._delivery.deliver(self.agents, self._event_time, ended=bool(state["ended"]))
+            self._deliver(ended=bool(state["ended"]))
 
     def _finish(self, batch: Batch) -> None:
         """Take in what still waits, and bring every agent's estimate up to date."""
@@ -159,7 +162,10 @@ class Engine:
         released = self._update(ended=ended)
         self._crash(CrashPoint.AGENTS_UPDATED)
         self._commit(batch.position, released, rejects, ended=ended)
-        self._delivery.deliver(self.agents, self._event_time, ended=ended)
+        self._deliver(ended=ended)
+
+    def _deliver(self, *, ended: bool) -> None:
+        self._delivery.deliver(self.agents, self._variance, self._event_time, ended=ended)
 
     def _update(self, *, ended: bool) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed."""
@@ -171,6 +177,8 @@ class Engine:
             self._event_time = float(due.time[-1])
         if math.isfinite(self._intake.watermark):
             released.append(self.agents.advance(self._intake.watermark))
+        for batch in released:
+            self._variance.observe(batch.releases)
         self.stats.event_time = _finite(self._event_time)
         self.stats.watermark = _finite(self._intake.watermark)
         return released
@@ -183,7 +191,12 @@ class Engine:
         with store.transaction():
             self._positions[self._source.name] = position
             intake = self._intake.save(store, self._saved_agents)
-            state: dict[str, Any] = {"positions": self._positions, "intake": intake, "ended": ended}
+            state: dict[str, Any] = {
+                "positions": self._positions,
+                "intake": intake,
+                "ended": ended,
+                "variance": self._variance.snapshot(),
+            }
             store.put_state("engine", {**state, "event_time": _finite(self._event_time)})
             self._delivery.save()
             self._crash(CrashPoint.POSITION_SAVED)

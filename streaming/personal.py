@@ -9,6 +9,7 @@ import numpy as np
 from operators.agents import Agents, AgentsSettings
 from operators.collaboration import FittedPopulation, make_collaboration
 from operators.learning_alone import FittedAlone
+from operators.pooled_variance import own_variance
 from operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from streaming.encode import EventLines, columns_to_lines, lines_of
 from streaming.events import PersonalEstimate, Population
@@ -29,8 +30,21 @@ class PersonalEstimates:
         self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
         self.median_half_width: float | None = None
 
-    def refresh(self, agents: Agents, which: Ints | None, time: float) -> tuple[EventLines, EventLines]:
+    def refresh(
+        self, agents: Agents, which: Ints | None, variance: float, time: float
+    ) -> tuple[EventLines, EventLines]:
         """Fit the population once; estimate for some agents, or for all who ever had a sample.
+
+        Parameters
+        ----------
+        agents : Agents
+            Everybody's state.
+        which : int array or None
+            Agents to answer.
+        variance : float
+            Public: pooled variance of one sample.
+        time : float
+            Event time up to which samples are included.
 
         Returns
         -------
@@ -38,11 +52,11 @@ class PersonalEstimates:
             Private estimates, and one public event about the population.
         """
         latest = agents.latest()
+        fitted = self._collaboration.fit(latest, variance / latest.count + latest.noise_variance)
         own = agents.own(which)
-        own = own.take(own.count > 0) if hasattr(own, "take") else own
-        width2 = (self._settings.upper - self._settings.lower) ** 2 / 12
-        fitted = self._collaboration.fit(latest, width2 / latest.count + latest.noise_variance)
-        means = OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=width2 / np.maximum(own.count, 1))
+        own = agents.own(own.agent[own.count > 0])
+        of_mean = own_variance(variance, own) / own.count
+        means = OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=of_mean)
         estimates = self._lines(agents.names, means, fitted, time)
         return estimates, self._population(fitted, len(latest), time)
 

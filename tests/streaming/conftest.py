@@ -48,7 +48,12 @@ class World:
     secret: str = "a secret of more than sixteen bytes"
 
     def run(
-        self, source: Source, *, crash: CrashHook = no_crash, stop: Callable[[], bool] = never, roles: Sequence[str] = tuple(ROLES)
+        self,
+        source: Source,
+        *,
+        crash: CrashHook = no_crash,
+        stop: Callable[[], bool] = never,
+        roles: Sequence[str] = tuple(ROLES),
     ) -> EngineStats:
         self.folder.mkdir(exist_ok=True)
         deployment = open_deployment(

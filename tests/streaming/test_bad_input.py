@@ -109,13 +109,18 @@ def csv_file(spoiled: bytes) -> bytes:
 
 
 def jsonl_file(spoiled: bytes) -> bytes:
-    rows = [b'{"agent":"agent %d","value":%d,"time":%d,"id":"id %d"}\n' % (i % 3, i % 7, i, i) for i in range(GOOD_ROWS)]
+    rows = [
+        b'{"agent":"agent %d","value":%d,"time":%d,"id":"id %d"}\n' % (i % 3, i % 7, i, i) for i in range(GOOD_ROWS)
+    ]
     return b"".join([*rows[:SPOILED_AT], spoiled, *rows[SPOILED_AT:]])
 
 
 CASES = [
     *(pytest.param("x.csv", csv_file(bad), reasons, id=f"csv: {name}") for name, (bad, reasons) in CSV_CASES.items()),
-    *(pytest.param("x.jsonl", jsonl_file(bad), reasons, id=f"jsonl: {name}") for name, (bad, reasons) in JSON_CASES.items()),
+    *(
+        pytest.param("x.jsonl", jsonl_file(bad), reasons, id=f"jsonl: {name}")
+        for name, (bad, reasons) in JSON_CASES.items()
+    ),
 ]
 
 

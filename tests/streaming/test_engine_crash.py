@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming.crash import CrashPoint
 from streaming.columns import Batch, Rejects
+from streaming.crash import CrashPoint
 from streaming.testing import Abort, Script, ScriptedSource
 
 

@@ -140,7 +140,10 @@ def test_lines_are_those_of_the_file_whatever_they_hold(lines: list[bytes], size
     ("change", "message"),
     [
         ({"agent": "whom"}, r"agent column must be in the source, got 'whom'; did you mean 'who'\?"),
-        ({"value": "amount"}, r"value column must be in the source, got 'amount'; the source has who, x, other, t, key"),
+        (
+            {"value": "amount"},
+            r"value column must be in the source, got 'amount'; the source has who, x, other, t, key",
+        ),
         ({"time": "x"}, r"columns must be distinct"),
         ({"id": "keys"}, r"id column .* did you mean 'key'\?"),
     ],
