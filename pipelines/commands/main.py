@@ -6,8 +6,11 @@ import sys
 
 import typer
 
-from pipelines.commands import simulate
+from pipelines.commands import explain, reproduce, run, simulate, theory
+from pipelines.commands.budget import budget
+from pipelines.commands.demo import demo
 from pipelines.commands.options import BadOption
+from pipelines.commands.schema import schema
 
 app = typer.Typer(
     name="meanstream",
@@ -17,7 +20,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(simulate.app, name="simulate", help="Estimate by simulation what a configuration achieves.")
+app.add_typer(run.app, name="run")
+app.add_typer(simulate.app, name="simulate")
+app.add_typer(theory.app, name="theory")
+app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(explain.app, name="explain")
+app.command("demo")(demo)
+app.command("budget")(budget)
+app.command("schema")(schema)
 
 
 def main() -> None:

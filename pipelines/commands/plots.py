@@ -50,11 +50,19 @@ def _draw_panel(ax: Any, panel: dict[str, Any]) -> None:
         style = {"color": curve["color"], "lw": 1.4}
         ax.plot(*_visible(panel, curve["checkpoints"], curve["mse"]), curve["line"], label=curve["label"], **style)
         marked = [entry for entry in curve["reference"] if entry["step"] <= panel["steps"]]
-        ax.plot([e["step"] for e in marked], [e["mse"] for e in marked], "o", ms=4, mfc="none", color=curve["color"])
+        ax.plot(
+            [e["step"] for e in marked],
+            [e["mse"] for e in marked],
+            "o",
+            ms=4,
+            mfc="white",
+            color=curve["color"],
+            zorder=5,
+        )
     if any(curve["reference"] for curve in panel["curves"]):
         ax.plot([], [], "o", ms=4, mfc="none", color="0.35", label="reference values")
     ax.set(xscale="log", yscale="log", xlabel="time t (samples per agent)", title=panel["title"])
-    ax.set_xlim(10, panel["steps"])
+    ax.set_xlim(10, 1.12 * panel["steps"])
     ax.grid(visible=True, which="major", alpha=0.3)
     ax.legend(fontsize=7.5, loc="lower left")
 

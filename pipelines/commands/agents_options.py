@@ -1,0 +1,158 @@
+"""The options of everything that hosts agents, declared once: `run agents` and `explain agents` take the same."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from pipelines.commands.options import ConfigOption, JsonOption
+
+if TYPE_CHECKING:
+    from operators.agents import AgentsSettings
+    from streaming.options import EngineOptions
+
+INPUT, PRIVACY, COLLABORATION, OUTPUT = "Input", "Privacy", "Collaboration", "Output"
+
+
+def _option(help_text: str, panel: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=panel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsOptions:
+    """What a user says about a stream of agents, before anything is checked or opened."""
+
+    config: ConfigOption = None
+    source: Annotated[
+        str | None,
+        _option("File: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip) or .parquet.", INPUT),
+    ] = None
+    agent: Annotated[str, _option("Column that says whose sample it is.", INPUT)] = "agent"
+    value: Annotated[str, _option("Column of the value.", INPUT)] = "value"
+    time: Annotated[str, _option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
+    id: Annotated[str | None, _option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
+    sort: Annotated[
+        bool, _option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort")
+    ] = True
+    lateness: Annotated[str, _option("How far behind the newest event a sample may arrive.", INPUT)] = "1h"
+    out_of_bounds: Annotated[str, _option("clip: clip and count; reject: dead-letter.", INPUT)] = "clip"
+
+    lower: Annotated[float | None, _option("Declared lower bound of a value.", PRIVACY)] = None
+    upper: Annotated[float | None, _option("Declared upper bound of a value.", PRIVACY)] = None
+    epsilon: Annotated[float | None, _option("Of one sample's value, over the life of the stream.", PRIVACY)] = None
+    delta: Annotated[float | None, _option("Of one sample's value, over the life of the stream.", PRIVACY)] = None
+    mode: Annotated[
+        str, _option("tuned, or paper: sets the defaults of counter, calibration and collaboration.", PRIVACY)
+    ] = "tuned"
+    counter: Annotated[str | None, _option("toeplitz | pm1 | pm2.", PRIVACY)] = None
+    noise: Annotated[str, _option("gaussian | laplace.", PRIVACY)] = "gaussian"
+    calibration: Annotated[str | None, _option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
+    horizon: Annotated[int, _option("Releases an agent may ever make: its budget.", PRIVACY)] = 64
+    levels: Annotated[int | None, _option("Divisor of pm2's budget; default: what the horizon needs.", PRIVACY)] = None
+    schedule: Annotated[str, _option("geometric:FIRST,FACTOR in an agent's own count, or every:DURATION.", PRIVACY)] = (
+        "geometric:10,1.25"
+    )
+    secret_file: Annotated[
+        Path | None, _option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
+    ] = None
+
+    collaboration: Annotated[str | None, _option("learned_prior | tests | none.", COLLABORATION)] = None
+    stddev: Annotated[
+        float | None, _option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
+    ] = None
+    level: Annotated[float, _option("Coverage of the intervals.", COLLABORATION)] = 0.95
+    refresh: Annotated[
+        str | None, _option("Estimate everybody anew each DURATION of event time, not only at releases.", COLLABORATION)
+    ] = None
+
+    store: Annotated[Path, _option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(
+        "meanstream.db"
+    )
+    sink: Annotated[str, _option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT)] = "-"
+    releases: Annotated[str | None, _option("Releases (public).", OUTPUT)] = None
+    population: Annotated[str | None, _option("The fitted population (public).", OUTPUT)] = None
+    dead_letters: Annotated[str | None, _option("Rejected records, redacted (public).", OUTPUT)] = None
+    notices: Annotated[str | None, _option("Agents at their horizon, refused releases (public).", OUTPUT)] = None
+    quiet: Annotated[bool, _option("Print no progress.", OUTPUT, "--quiet")] = False
+    json: JsonOption = False
+
+    def settings(self) -> AgentsSettings:
+        """Check the privacy part.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from operators.agents import AgentsSettings
+        from operators.validation import require
+
+        for name in ("lower", "upper", "epsilon", "delta"):
+            require(getattr(self, name) is not None, name, "be given", None)
+        assert self.lower is not None  # noqa: S101 - said above, for the type checker
+        assert self.upper is not None  # noqa: S101
+        assert self.epsilon is not None  # noqa: S101
+        assert self.delta is not None  # noqa: S101
+        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+        paper = self.mode == "paper"
+        return AgentsSettings(
+            lower=self.lower,
+            upper=self.upper,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            counter=self.counter or ("pm1" if paper else "toeplitz"),
+            horizon=self.horizon,
+            schedule=self.schedule,
+            noise=self.noise,
+            calibration=self.calibration or ("classical" if paper else "analytic"),
+            levels=self.levels,
+            mode=self.mode,
+        )
+
+    def engine_options(self) -> EngineOptions:
+        """Check the rest.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from operators.release_times import parse_duration
+        from streaming.options import EngineOptions
+
+        return EngineOptions(
+            allowed_lateness=parse_duration("lateness", self.lateness),
+            out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
+            collaboration=self.collaboration_name,
+            level=self.level,
+            refresh=None if self.refresh is None else parse_duration("refresh", self.refresh),
+        )
+
+    @property
+    def collaboration_name(self) -> str:
+        """The way to collaborate, by default that of the mode."""
+        return self.collaboration or ("tests" if self.mode == "paper" else "learned_prior")
+
+
+def takes_agents_options(command: Callable[[AgentsOptions], None]) -> Callable[..., None]:
+    """Give a command the fields of `AgentsOptions` as its options."""
+    hints = get_type_hints(AgentsOptions, include_extras=True)
+
+    def call(**options: Any) -> None:
+        command(AgentsOptions(**options))
+
+    parameters = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in fields(AgentsOptions)
+        if f.default is not MISSING
+    ]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    call.__doc__ = command.__doc__
+    call.__name__ = command.__name__
+    return call

@@ -1,0 +1,202 @@
+"""`meanstream demo`: a year of real flights becomes one private, personalized mean per aircraft."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.commands.agents_options import AgentsOptions
+from pipelines.commands.demo_score import MIN_COUNT, Score, score
+from pipelines.commands.flights import LOWER, UPPER, Truth, flights_file, hold_back, read_flights
+from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from operators.records import Floats, Ints
+
+METHODS = ("learned_prior", "tests")
+MONTHS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What each aircraft of the truth knew at one time: its newest estimate; NaN and 0 where it had none."""
+
+    count: Ints
+    value: Floats
+    lower: Floats
+    upper: Floats
+    local: Floats
+    local_lower: Floats
+    local_upper: Floats
+    gain: Floats
+
+
+def demo(
+    *,
+    epsilon: Annotated[float, typer.Option(help="Of one flight's delay, over the whole year.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Of one flight's delay, over the whole year.")] = 1e-6,
+    seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the events and the picture.")] = Path("out/demo"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Replay the flights that left New York in 2013; give every aircraft its own private mean departure delay.
+
+    Every second flight of an aircraft is held back as truth. The noise is seeded, hence not private: a demo.
+
+    Example: meanstream demo
+    """
+    with refusing():
+        AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta).settings()
+    stream, truth = hold_back(read_flights(flights_file()))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(f"out must be a folder that can be written, got {str(out)!r} ({error.strerror})") from None
+    estimates = {}
+    for method in METHODS:
+        if not quiet:
+            sys.stderr.write(f"{stream.num_rows:,} flights of {len(truth.agent):,} aircraft, {method} ...\n")
+        estimates[method] = _run(stream, method, out, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
+    final = {method: newest(table, truth) for method, table in estimates.items()}
+    scores = {method: s for method, answers in final.items() if (s := _score(truth, answers)) is not None}
+    population = _last_line(out / "learned_prior-population.jsonl")
+    result = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "flights": stream.num_rows,
+        "aircraft": len(truth.agent),
+        "min_samples": MIN_COUNT,
+        "squared_error_relative_to_alone": {method: asdict(s) for method, s in scores.items()},
+        "population": population_sentence(population),
+        "picture": _picture(estimates, truth, final["learned_prior"], population, out),
+    }
+    if as_json:
+        print_json(result)
+        return
+    from pipelines.commands.demo_table import print_report
+
+    print_report(truth, final["learned_prior"], result)
+
+
+def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: float, seed: int, quiet: bool) -> pa.Table:
+    """Run the engine on the stream with one way to collaborate; return the personal estimates it wrote."""
+    from pyarrow import json as arrow_json
+    from pyarrow import parquet
+
+    from pipelines.commands.run import run_agents
+
+    with tempfile.TemporaryDirectory() as scratch:
+        flights, secret = Path(scratch) / "flights.parquet", Path(scratch) / "secret"
+        parquet.write_table(stream, flights)
+        secret.write_text(f"meanstream demo, no secret at all: {seed}")
+        for stale in out.glob(f"{method}-*.jsonl"):
+            stale.unlink()
+        run_agents(
+            AgentsOptions(
+                source=str(flights),
+                agent="tailnum",
+                value="dep_delay",
+                time="time_hour",
+                lower=LOWER,
+                upper=UPPER,
+                epsilon=epsilon,
+                delta=delta,
+                collaboration=method,
+                refresh="1d",
+                store=Path(scratch) / "state.db",
+                secret_file=secret,
+                sink=str(out / f"{method}-estimates.jsonl"),
+                releases=str(out / f"{method}-releases.jsonl"),
+                population=str(out / f"{method}-population.jsonl"),
+                quiet=quiet,
+            )
+        )
+    return arrow_json.read_json(out / f"{method}-estimates.jsonl")
+
+
+def newest(table: pa.Table, truth: Truth, until: Any = None) -> Answers:
+    """Take each aircraft's newest estimate up to a time, in the order of `truth.agent`."""
+    import numpy as np
+
+    if until is not None:
+        table = table.slice(0, int(np.searchsorted(table["time"].to_numpy(), until, side="right")))
+    row = np.full(len(truth.agent), -1)
+    row[np.searchsorted(truth.agent, table["agent"].to_numpy().astype(str))] = np.arange(table.num_rows)
+
+    def pick(column: Any) -> Floats:
+        return np.where(row >= 0, np.append(column, np.nan)[row], np.nan)
+
+    ends = {n: np.reshape(table[n].combine_chunks().flatten(), (-1, 2)) for n in ("interval", "local_interval")}
+    return Answers(
+        count=np.nan_to_num(pick(table["n"].to_numpy())).astype(np.int64),
+        value=pick(table["value"].to_numpy()),
+        lower=pick(ends["interval"][:, 0]),
+        upper=pick(ends["interval"][:, 1]),
+        local=pick(table["local"].to_numpy()),
+        local_lower=pick(ends["local_interval"][:, 0]),
+        local_upper=pick(ends["local_interval"][:, 1]),
+        gain=pick(table["effective_class_size"].to_numpy()),
+    )
+
+
+def _score(truth: Truth, answers: Answers) -> Score | None:
+    return score(
+        truth,
+        count=answers.count,
+        value=answers.value,
+        local=answers.local,
+        lower=answers.lower,
+        upper=answers.upper,
+    )
+
+
+def population_sentence(population: dict[str, Any]) -> str:
+    """Say what the releases tell about all aircraft together."""
+    fitted = population["fitted"]
+    parts = [
+        f"{100 * c['weight']:.0f} % around {c['center']:.1f} minutes (standard error {c['center_stddev']:.1f})"
+        for c in fitted["components"]
+    ]
+    groups = "one group" if len(parts) == 1 else f"{len(parts)} groups"
+    return (
+        f"The releases of {population['agents']:,} aircraft look like {groups}: {', '.join(parts)}; "
+        f"means within a group differ by {fitted['spread']:.1f} minutes (standard deviation)."
+    )
+
+
+def _picture(
+    estimates: dict[str, pa.Table], truth: Truth, final: Answers, population: dict[str, Any], out: Path
+) -> str | None:
+    """Draw error against time and the learned prior; None where matplotlib is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        return None
+    import numpy as np
+
+    from pipelines.commands.demo_plot import draw
+
+    last = estimates["learned_prior"]["time"].to_numpy().max()
+    times = np.datetime64("2013-01-15") + np.arange(2 * MONTHS) * np.timedelta64(365 // (2 * MONTHS), "D")
+    times = np.append(times.astype(last.dtype), last)
+    curves = {
+        method: [(t, s) for t in times if (s := _score(truth, newest(table, truth, t))) is not None]
+        for method, table in estimates.items()
+    }
+    return str(draw(curves, population["fitted"]["density"], final, out / "demo.png"))
+
+
+def _last_line(path: Path) -> dict[str, Any]:
+    last = path.read_text(encoding="utf-8").splitlines()[-1]
+    event: dict[str, Any] = json.loads(last)
+    return event

@@ -1,0 +1,176 @@
+"""`meanstream explain agents`: what a configuration protects, with which mechanism, and who sees what."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pipelines.commands.agents_options import AgentsOptions, takes_agents_options
+from pipelines.commands.options import print_json, refusing
+
+if TYPE_CHECKING:
+    from operators.agents import AgentsSettings
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def explain() -> None:
+    """Say what a configuration protects, before anything runs."""
+
+
+@app.command("agents")
+@takes_agents_options
+def agents(options: AgentsOptions) -> None:
+    """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
+
+    Example: meanstream explain agents --lower -30 --upper 120 --epsilon 1 --delta 1e-6
+    """
+    with refusing():
+        settings = options.settings()
+        collaboration = _collaboration(options)
+    facts = {**privacy_facts(settings), "collaboration": collaboration}
+    if options.json:
+        print_json(facts)
+    else:
+        sys.stdout.write(as_text(facts))
+
+
+def privacy_facts(settings: AgentsSettings) -> dict[str, Any]:
+    """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
+    return {
+        "mode": settings.mode,
+        "privacy_unit": "sample",
+        "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)",
+        "public": "who produced samples, how many and when; whether a record was valid",
+        "bounds": _bounds(settings),
+        "mechanism": _mechanism(settings),
+        "releases": _releases(settings),
+        "total": {
+            "epsilon": settings.epsilon,
+            "delta": settings.delta,
+            "over": "all releases of an agent together, over the life of its stream, against everybody else together",
+            "after": f"release {settings.horizon} of an agent: its releases stop with a budget event",
+        },
+        "who_sees_what": {
+            "the engine and its store": "raw samples while they are processed, exact sums (hosted deployment)",
+            "an agent": "its own personal estimate, which mixes in its raw mean, and everything public",
+            "everybody": "releases, the fitted population, budget events, redacted dead letters",
+        },
+    }
+
+
+def _bounds(settings: AgentsSettings) -> dict[str, Any]:
+    grid = settings.grid
+    return {
+        "lower": settings.lower,
+        "upper": settings.upper,
+        "values_outside": "are clipped",
+        "resolution": grid.resolution,
+        "sensitivity": settings.upper - settings.lower,
+        "sensitivity_in_grid_units": grid.span,
+    }
+
+
+def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
+    counter, fresh = settings.mechanism, settings.fresh
+    return {
+        "counter": counter.name,
+        "horizon": settings.horizon,
+        "column_norm": counter.l2_sensitivity,
+        "levels": getattr(counter, "levels", None),
+        "noise": settings.noise,
+        "calibration": settings.calibration if settings.noise == "gaussian" else None,
+        "stddev_of_a_fresh_draw": float(fresh.variance) ** 0.5 * settings.grid.resolution,
+        "published": "the noised integer sum on the grid",
+        "tail_delta": fresh.tail_delta,
+        "epsilon_slack": fresh.epsilon_slack,
+        "noise_source": "keyed: a function of the secret, the agent, the release and its exact input",
+    }
+
+
+def _releases(settings: AgentsSettings) -> dict[str, Any]:
+    """Noise of the first releases; of a mean, so it can be held against the spread of the data."""
+    import numpy as np
+
+    from operators.release_times import Geometric
+
+    times, counter = settings.times, settings.mechanism
+    shown = np.unique(np.minimum([1, 2, 5, 10, 20, settings.horizon], settings.horizon))
+    result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+    stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
+    result["noise_stddev_of_the_sum"] = stddev
+    if isinstance(times, Geometric):
+        result["count"] = times.times(settings.horizon)[shown - 1]
+        result["noise_stddev_of_the_mean"] = stddev / result["count"]
+    return result
+
+
+def _collaboration(options: AgentsOptions) -> dict[str, Any]:
+    from operators.collaboration import make_collaboration
+    from operators.validation import require_between, require_positive
+
+    require_between(0, 1, level=options.level)
+    if options.stddev is not None:
+        require_positive(stddev=options.stddev)
+    assert options.lower is not None  # noqa: S101 - `settings` has checked it
+    assert options.upper is not None  # noqa: S101
+    name = options.collaboration_name
+    make_collaboration(name, lower=options.lower, upper=options.upper)
+    known = {
+        "learned_prior": "posterior mean under a prior fitted to everyone's newest release",
+        "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+        "none": "every agent alone",
+    }
+    return {
+        "method": name,
+        "estimate": known[name],
+        "cost": "none: it reads public releases, and each agent's own raw mean stays with the agent",
+        "level": options.level,
+        "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """Write the same facts for reading."""
+    bounds, mechanism, releases, total = (facts[k] for k in ("bounds", "mechanism", "releases", "total"))
+    lines = [
+        f"mode            {facts['mode']}",
+        f"protected       every sample's value. Neighboring: {facts['neighboring']}",
+        f"public          {facts['public']}",
+        f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: {total['over']}",
+        f"                after {total['after']}",
+        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
+        f" sensitivity of a sum {bounds['sensitivity']:g}"
+        f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
+        f"counter         {mechanism['counter']}, at most {mechanism['horizon']} releases,"
+        f" column norm {mechanism['column_norm']:.4g}",
+        f"noise           {mechanism['noise']}"
+        + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
+        + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",
+        f"                {mechanism['noise_source']}; {mechanism['published']} is published",
+        f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
+        f" epsilon {mechanism['epsilon_slack']:.1e}",
+        f"releases        {releases['schedule']}",
+        *_release_lines(releases),
+        f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
+        f"                privacy cost: {facts['collaboration']['cost']}",
+        "who sees what",
+        *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _release_lines(releases: dict[str, Any]) -> list[str]:
+    lines = []
+    for i, index in enumerate(releases["index"]):
+        line = f"                release {index}: noise sd of the sum {releases['noise_stddev_of_the_sum'][i]:.6g}"
+        if "count" in releases:
+            mean = releases["noise_stddev_of_the_mean"][i]
+            line = (
+                f"                release {index} after {releases['count'][i]} samples: noise sd of the mean {mean:.4g}"
+            )
+        lines.append(line)
+    return lines

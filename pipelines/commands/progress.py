@@ -1,0 +1,67 @@
+"""What a running engine shows: one live line on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from streaming.stats import EngineStats
+
+PLAIN_SECONDS = 5.0
+LIVE_SECONDS = 0.1
+
+
+class Progress:
+    """Call it with the engine's statistics after each turn; use as a context manager."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._began = self._shown = time.monotonic()
+        self._live = not quiet and sys.stderr.isatty()
+        self._quiet = quiet
+        self._status: Any = None
+
+    def __enter__(self) -> Self:
+        if self._live:
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("reading ...")
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, stats: EngineStats) -> None:
+        """Show the newest figures, at most so often."""
+        now = time.monotonic()
+        if self._quiet or now - self._shown < (LIVE_SECONDS if self._live else PLAIN_SECONDS):
+            return
+        self._shown = now
+        line = self.line(stats, now - self._began)
+        if self._status is not None:
+            self._status.update(line)
+        else:
+            sys.stderr.write(line + "\n")
+
+    def line(self, stats: EngineStats, seconds: float) -> str:
+        """One line: events per second, agents, releases, median half-width, lag of event time."""
+        width = "-" if stats.median_half_width is None else f"{stats.median_half_width:.3g}"
+        reached = "-"
+        if stats.event_time is not None and abs(stats.event_time) < 1e11:
+            reached = datetime.fromtimestamp(stats.event_time, UTC).strftime("%Y-%m-%d %H:%M")
+        lag = _lag(stats)
+        return (
+            f"{stats.events:,} events ({stats.events / max(seconds, 1e-9):,.0f}/s) | {stats.agents:,} agents | "
+            f"{stats.releases:,} releases | median half-width {width} | event time {reached}, lag {lag}"
+        )
+
+
+def _lag(stats: EngineStats) -> str:
+    """Event time that was read but waits for the watermark."""
+    if stats.event_time is None or stats.watermark is None:
+        return "-"
+    return f"{max(stats.event_time - stats.watermark, 0.0):.0f} s"
