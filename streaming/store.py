@@ -20,6 +20,7 @@ from streaming.snapshot import Columns, CorruptedSnapshotError, decode_columns, 
 
 APPLICATION_ID = 0x4D454E53  # "MENS": recognizes the file
 SCHEMA_VERSION = 1
+SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
 
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -82,11 +83,16 @@ class Store:
         try:
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            store = cls(path, _connect(path, read_only=False), lock)
+            connection = _connect(path, read_only=False)
+        except BaseException:
+            lock.close()
+            raise
+        store = cls(path, connection, lock)
+        try:
             store._prepare()
             store._recognize(settings, secret)
         except BaseException:
-            lock.close()
+            store.close()
             raise
         return store
 
@@ -95,10 +101,7 @@ class Store:
         """Look into a store, also while another process runs on it."""
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
-        store = cls(path, _connect(path, read_only=True), None)
-        if store._pragma("application_id") != APPLICATION_ID:
-            raise StoreError(f"store must be a Meanstream store, got {str(path)!r}")
-        return store
+        return cls(path, _connect(path, read_only=True), None)
 
     def close(self) -> None:
         """Give the store free; what was not committed is gone."""
@@ -175,25 +178,17 @@ class Store:
 
     # -- internals -------------------------------------------------------------------------------------------
 
-    def _pragma(self, name: str) -> int:
-        try:
-            return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
-        except sqlite3.DatabaseError:
-            raise StoreError(f"store must be a Meanstream store, got {str(self.path)!r}") from None
-
     def _prepare(self) -> None:
-        """Create the tables of a new file; refuse a file that is something else."""
+        """Create the tables of a new file; refuse a version that is not known."""
         connection = self._connection
-        if self._pragma("schema_version") == 0:
+        if connection.execute("PRAGMA schema_version").fetchone()[0] == 0:
             connection.execute("PRAGMA journal_mode = WAL")
             with self.transaction():
                 for statement in _statements(_SCHEMA + LEDGER_SCHEMA):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif self._pragma("application_id") != APPLICATION_ID:
-            raise StoreError(f"store must be a Meanstream store, got {str(self.path)!r}")
-        version = self._pragma("user_version")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != SCHEMA_VERSION:
             raise StoreError(f"store must have schema version {SCHEMA_VERSION}, got {version} in {str(self.path)!r}")
 
@@ -243,9 +238,17 @@ def _lock(path: Path) -> IO[str]:
 def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     mode = "ro" if read_only else "rw"
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=10)
-    if not read_only:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        empty = connection.execute("PRAGMA schema_version").fetchone()[0] == 0
+        if application != APPLICATION_ID and (read_only or not empty):
+            raise sqlite3.DatabaseError
+        if not read_only:
+            connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
+            connection.execute("PRAGMA secure_delete = ON")
+    except sqlite3.DatabaseError:
+        connection.close()
+        raise StoreError(f"store must be a Meanstream store, got {str(path)!r}") from None
     return connection
 
 

@@ -45,7 +45,7 @@ class World:
         default_factory=lambda: EngineOptions(batch_size=16, refresh=20.0, allowed_lateness=3.0)
     )
     clock: Clock = field(default_factory=lambda: SettableClock(2e9))
-    secret: str = "a secret of more than sixteen bytes"
+    secret: str = "a secret of more than sixteen bytes"  # noqa: S105 - of a test
 
     def run(
         self,
@@ -91,6 +91,7 @@ class World:
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies loses nothing that it wrote; only a machine that dies would."""
     monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr("streaming.store.SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

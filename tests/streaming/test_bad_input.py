@@ -19,7 +19,7 @@ from streaming.sources.jsonl_file import JsonlSource
 from streaming.sources.open import open_source
 
 MAPPING = ColumnMapping(id="id")
-SECRET_VALUE = "7.0314159"  # must not show anywhere
+PRIVATE_VALUE = "7.0314159"  # must not show anywhere
 
 CSV_CASES: dict[str, tuple[bytes, dict[str, int]]] = {
     "missing value": (b"a,NA,50,x\n", {"missing_value": 1}),
@@ -125,7 +125,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "content", "reasons"), CASES)
-def test_a_bad_record_is_a_dead_letter_and_nothing_else(
+def test_a_bad_record_is_a_dead_letter_and_nothing_else(  # noqa: PLR0917 - fixtures
     name: str,
     content: bytes,
     reasons: dict[str, int],
@@ -151,7 +151,7 @@ def test_a_bad_record_is_a_dead_letter_and_nothing_else(
     if not extra:
         assert (sorted(world.lines("releases")), world.lines("estimates")[-3:]) == clean
     public = b"".join(world.lines("dead_letters")).decode() + caplog.text + "".join(capsys.readouterr())
-    assert SECRET_VALUE not in public
+    assert PRIVATE_VALUE not in public
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_sizes_of_unreadable_records_are_rounded(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(csv_file(b"a,7.0314159\n" + b"b" * 2_000_000 + b"\n"))
     with closing(CsvSource(tmp_path / "x.csv", MAPPING)) as source:
         rejects = source.next_batch(1000).rejects
-    assert dict(zip(rejects.reason, rejects.size)) == {"malformed": 16, "oversized": 1 << 21}
+    assert dict(zip(rejects.reason, rejects.size, strict=True)) == {"malformed": 16, "oversized": 1 << 21}
 
 
 @pytest.mark.parametrize("source", [CsvSource, JsonlSource])

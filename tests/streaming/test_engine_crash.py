@@ -18,7 +18,7 @@ from streaming.crash import CrashPoint
 from streaming.testing import Abort, Script, ScriptedSource
 
 
-class Died(Exception):
+class Died(Exception):  # noqa: N818 - a death is no error
     """The process is gone."""
 
 
@@ -49,7 +49,10 @@ class Spoiled(ScriptedSource):
 def samples(n: int = 120) -> list[Any]:
     rng = np.random.default_rng(5)
     times = np.arange(n) + rng.uniform(0, 2.5, n)  # out of order, within the allowed lateness of 3
-    return [(f"agent {i % 4}", float(v), float(t)) for i, (v, t) in enumerate(zip(rng.uniform(-1, 11, n), times))]
+    return [
+        (f"agent {i % 4}", float(v), float(t))
+        for i, (v, t) in enumerate(zip(rng.uniform(-1, 11, n), times, strict=True))
+    ]
 
 
 def ledger(folder: Path) -> list[Any]:

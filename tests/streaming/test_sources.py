@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators.records import Floats
 from streaming.columns import Batch, concatenate
 from streaming.mapping import ColumnMapping
 from streaming.sources.csv_file import CsvSource
@@ -27,12 +28,14 @@ from streaming.times import TimeParser, iso
 
 N = 200
 MAPPING = ColumnMapping(agent="who", value="x", time="t", id="key")
-TIMES = 1.6e9 + np.random.default_rng(2).permutation(N) * 60.0
+TIMES: Floats = 1.6e9 + np.random.default_rng(2).permutation(N).astype(np.float64) * 60.0
 VALUES = np.random.default_rng(3).normal(size=N)
 
 
 def rows() -> list[tuple[str, float, str, str]]:
-    return [(f"ag,ent {i % 5}", v, t, f"k{i}") for i, (v, t) in enumerate(zip(VALUES.tolist(), iso(TIMES)))]
+    return [
+        (f"ag,ent {i % 5}", v, t, f"k{i}") for i, (v, t) in enumerate(zip(VALUES.tolist(), iso(TIMES), strict=True))
+    ]
 
 
 def csv_text() -> bytes:
