@@ -33,7 +33,8 @@ class TraceInputs:
     noise_variance : float, optional
         Variance of the noise of one p-sum (default: as calibrated by the configuration).
     variance_noise : float array, shape (steps, agents), optional
-        The same as `noise` for the released sample variance; its variance is (2L)^2 times `noise_variance`.
+        For variance released, and used there only: the same as `noise` for the released sample variance; the variance
+        of its draws is (2L)^2 times `noise_variance`.
     """
 
     data: Floats
@@ -52,8 +53,8 @@ class TraceInputs:
                 require(array.shape == shape, name, f"have shape (steps, agents) = {shape}", array.shape)
                 require(bool(np.isfinite(array).all()), name, "be finite", "NaN or infinity")
         released = config.variance == "released"
-        rule = "be given exactly with variance released"
-        require((self.variance_noise is not None) == released, "variance_noise", rule, config.variance)
+        rule = "be given for variance released"
+        require(self.variance_noise is not None or not released, "variance_noise", rule, None)
         if self.noise_variance is not None:
             require_positive(noise_variance=self.noise_variance)
 
@@ -97,7 +98,7 @@ def trace(config: SimulationConfig, given: TraceInputs) -> Trace:
     estimates = np.empty_like(given.data)
     for step, (values, fresh) in enumerate(zip(given.data, stddev * given.noise, strict=True)):
         second = None
-        if given.variance_noise is not None:
+        if given.variance_noise is not None and config.variance == "released":
             second = 2 * config.half_width * stddev * given.variance_noise[step]
         agents.step(values, fresh, second)
         estimates[step] = agents.estimate()[0]
