@@ -110,11 +110,13 @@ class EventBuffer:
 
     def _in_order(self, parts: list[Piece]) -> Piece:
         whole = _join(parts)
-        time = whole.time
-        if len(parts) > 1 or (whole.key.any() and np.any(time[1:] == time[:-1])):
-            order = np.lexsort((whole.position, whole.key, time))
-            return Piece.of({name: column[order] for name, column in whole.columns(0).items()})
-        return whole
+        step = np.diff(whole.time)
+        tie = step == 0
+        ordered = np.all(step >= 0) and not np.any(tie & (np.diff(whole.position) < 0))
+        if ordered and not (whole.key.any() and tie.any()):
+            return whole
+        order = np.lexsort((whole.position, whole.key, whole.time))
+        return Piece.of({name: column[order] for name, column in whole.columns(0).items()})
 
 
 def _join(parts: list[Piece]) -> Piece:

@@ -95,14 +95,16 @@ class Decoder:
         return samples.take(fault == GOOD), rejects
 
     def _agents(self, column: pa.Array) -> tuple[Ints, Codes]:
-        encoded = _binary(column, "agent").dictionary_encode()
+        encoded = column
+        if not (pa.types.is_dictionary(column.type) and pa.types.is_binary(column.type.value_type)):
+            encoded = _binary(column, "agent").dictionary_encode()
         known = self._codes
         distinct = encoded.dictionary.to_pylist()
         for raw in distinct:
             if raw not in known:
                 known[raw] = self._enter(raw)
         lookup = np.fromiter((known[raw] for raw in distinct), np.int64, len(distinct))
-        lookup = np.append(lookup, -BAD_AGENT if not column.null_count else -NO_AGENT)
+        lookup = np.append(lookup, -NO_AGENT)  # where the index is null
         agent = lookup[encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)]
         return agent, np.where(agent < 0, -agent, GOOD).astype(np.int8)
 

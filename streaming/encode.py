@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
@@ -68,4 +69,6 @@ def _texts(column: Sequence[Any]) -> list[str]:
         return list(map(repr, column))
     if isinstance(column[0], int) and not isinstance(column[0], bool):
         return list(map(str, column))
+    if isinstance(column[0], str):
+        return list(map(encode_basestring, column))
     return [text.decode() for text in map(msgspec.json.encode, column)]

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 SCHEMA = """
 CREATE TABLE ledger (
     seq INTEGER PRIMARY KEY,
-    release_id TEXT NOT NULL UNIQUE,
+    release_id TEXT NOT NULL,
     agent INTEGER NOT NULL,
     release_index INTEGER NOT NULL,
     input_version INTEGER NOT NULL,
     charge INTEGER NOT NULL,
     time REAL NOT NULL,
-    output BLOB NOT NULL
+    output BLOB NOT NULL,
+    UNIQUE (agent, release_index)
 ) STRICT;
-CREATE INDEX ledger_agent ON ledger (agent, release_index);
 CREATE TRIGGER ledger_keeps BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER ledger_stays BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
 
 _INSERT = """
 INSERT INTO ledger (release_id, agent, release_index, input_version, charge, time, output)
-VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT (release_id) DO NOTHING
+VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT (agent, release_index) DO NOTHING
 """
 
 
@@ -34,7 +34,7 @@ class LedgerRows:
     Attributes
     ----------
     release_id : list of str
-        Stable identity.
+        Stable identity; one to one with agent and index, which are what is compared.
     agent, release_index : list of int
         Number of the agent in the store, and which release of it this is, from 1.
     input_version : list of int
@@ -77,11 +77,13 @@ class Ledger:
         inserted = self._connection.executemany(_INSERT, zip(*columns, strict=True)).rowcount
         if inserted == len(rows):
             return []
-        find = "SELECT input_version FROM ledger WHERE release_id = ?"
+        find = "SELECT input_version FROM ledger WHERE agent = ? AND release_index = ?"
         return [
             i
-            for i, (release_id, version) in enumerate(zip(rows.release_id, rows.input_version, strict=True))
-            if self._connection.execute(find, (release_id,)).fetchone()[0] != version
+            for i, (agent, index, version) in enumerate(
+                zip(rows.agent, rows.release_index, rows.input_version, strict=True)
+            )
+            if self._connection.execute(find, (agent, index)).fetchone()[0] != version
         ]
 
     def after(self, seq: int) -> list[tuple[int, bytes]]:

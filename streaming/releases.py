@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -30,7 +31,7 @@ def ledger_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings:
     time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
     version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
     agent, index = columns["agent"].tolist(), columns["index"].tolist()
-    encoded = {a: quote(names[a], safe="") for a in set(agent)}
+    encoded = {a: _encoded(names[a]) for a in set(agent)}
     ids = [f"{encoded[a]}:{i}" for a, i in zip(agent, index, strict=True)]
     fields: dict[str, Any] = {
         "release_id": ids,
@@ -80,6 +81,11 @@ def dead_letter_lines(rejects: Rejects, source: str) -> EventLines:
     """Tell which records were not used and why."""
     columns: dict[str, Any] = {"reason": rejects.reason, "position": rejects.position, "size": rejects.size}
     return columns_to_lines(DeadLetter, columns, {"source": source})
+
+
+@lru_cache(maxsize=1 << 16)
+def _encoded(name: str) -> str:
+    return quote(name, safe="")
 
 
 def _privacy(settings: AgentsSettings) -> dict[str, Any]:

@@ -17,6 +17,15 @@ from streaming.sources.text import Parsed, TextSource
 NULLS = ("", "NA", "N/A", "null", "NULL", "None")
 """Texts that mean a missing value."""
 
+_NAMES = {"agent": pa.dictionary(pa.int32(), pa.binary())}
+TEXTS: dict[str, pa.DataType] = {}
+PLANS: tuple[dict[str, pa.DataType], ...] = (
+    {**_NAMES, "value": pa.float64(), "time": pa.timestamp("us", "UTC")},
+    {**_NAMES, "value": pa.float64(), "time": pa.timestamp("us")},
+    TEXTS,
+)
+"""Types to read the columns as, the last of which takes every text; the one that served last is tried first."""
+
 
 class CsvSource(TextSource):
     """A CSV file with a header line; `.tsv` is separated by tabs. A record is one line.
@@ -31,6 +40,7 @@ class CsvSource(TextSource):
         self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
         super().__init__(path, mapping, id_key=id_key, max_line_bytes=max_line_bytes)
+        self._plans = list(PLANS)
         self._delimiter = "\t" if ".tsv" in path.suffixes else ","
         try:
             self._header = self._read_header()
@@ -47,31 +57,15 @@ class CsvSource(TextSource):
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Read all lines with pyarrow; lines with too many or too few fields are rejected."""
-        bad: list[int] = []
-
-        def invalid(row: arrow_csv.InvalidRow) -> str:
-            bad.append(row.number - 1)
-            return "skip"
-
-        columns = [f"f{i}" for i in range(len(self._header))]
-        used = {part: columns[i] for part, i in self._fields.items()}
-        table = arrow_csv.read_csv(
-            pa.BufferReader(block.data),
-            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=len(block.data) + 1, column_names=columns),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=self._delimiter,
-                quote_char='"' if b'"' in block.data else False,
-                ignore_empty_lines=False,
-                invalid_row_handler=invalid if _is_utf8(block.data) else None,  # it is given the row as text
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(used.values(), pa.binary()),
-                include_columns=list(used.values()),
-                null_values=NULLS,
-                strings_can_be_null=True,
-                check_utf8=False,
-            ),
-        )
+        for types in list(self._plans) if _is_utf8(block.data) else [TEXTS]:
+            try:
+                table, bad = self._read(block, types)
+            except pa.ArrowInvalid:
+                if types is TEXTS:
+                    raise
+                continue
+            self._plans.sort(key=lambda plan, served=types: plan is not served)  # type: ignore[misc]
+            break
         if table.num_rows + len(bad) != len(block):  # a stray quote or carriage return joined or split lines
             raise pa.ArrowInvalid("rows are not lines")
         number = block.number
@@ -80,7 +74,38 @@ class CsvSource(TextSource):
             for i in bad:
                 rejects.add("malformed", int(number[i]), int(size[i]))
             number = np.delete(number, bad)
-        return {part: _one_chunk(table.column(column)) for part, column in used.items()}, number
+        return {part: _one_chunk(table.column(f"f{i}")) for part, i in self._fields.items()}, number
+
+    def _read(self, block: LineBlock, types: dict[str, pa.DataType]) -> tuple[pa.Table, list[int]]:
+        bad: list[int] = []
+
+        def invalid(row: arrow_csv.InvalidRow) -> str:
+            bad.append(row.number - 1)
+            return "skip"
+
+        used = {f"f{i}": types.get(part, pa.binary()) for part, i in self._fields.items()}
+        table = arrow_csv.read_csv(
+            pa.BufferReader(block.data),
+            read_options=arrow_csv.ReadOptions(
+                use_threads=False,
+                block_size=len(block.data) + 1,
+                column_names=[f"f{i}" for i in range(len(self._header))],
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self._delimiter,
+                quote_char='"' if b'"' in block.data else False,
+                ignore_empty_lines=False,
+                invalid_row_handler=None if types is TEXTS and not _is_utf8(block.data) else invalid,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=used,
+                include_columns=list(used),
+                null_values=NULLS,
+                strings_can_be_null=True,
+                check_utf8=False,
+            ),
+        )
+        return table, bad
 
     def parse_line(self, line: bytes) -> dict[str, bytes | None] | str:
         """Read one line with the standard library, strictly."""

@@ -14,7 +14,7 @@ import numpy as np
 from operators.records import Bools, Ints
 from streaming.columns import Rejects
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 16 << 20
 MAX_LINE_BYTES = 1 << 20
 
 
