@@ -16,6 +16,8 @@ from operators.variance_schemes import sample_variance as own_sample_variance
 from operators.variance_trackers import Bayesian, FromReleases, PrintedFromReleases, Released
 
 SNAPSHOT_VERSION = 1
+_BLOCK = 8
+"""Others of every agent that are tested at once: few enough to stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,26 +327,21 @@ class PairwiseAgents:
         return same_mean_welch(difference, own, self.time, variance, counts, significance)
 
     def _test_everybody(self) -> None:
-        """Re-test all pairs that exchanged something; the others stay accepted."""
+        """Re-test all pairs; those without a release have an infinite variance and stay accepted."""
         if self._tested == self.time:
             return
-        pair, columns = self._state["pair"], self._schedule.columns
-        heard = np.flatnonzero(self._heard())
-        column = heard % columns
-        with np.errstate(divide="ignore"):
-            variance = 1 / pair["precision"][heard]
-        difference = self._state["own"]["mean"][column] - pair["value"][heard]
-        common = len(self._state["clock"]["time"]) == self._schedule.others
-        counts = self._state["clock"]["time"][heard // columns if common else heard]
-        pair["accepted"][heard] = self._accept(difference, self._own_variance()[column], variance, counts)
+        others, columns = self._schedule.others, self._schedule.columns
+        pair = {name: array.reshape(others, columns) for name, array in self._state["pair"].items()}
+        last = self._state["clock"]["time"].reshape(others, -1)
+        mean, own = self._state["own"]["mean"], self._own_variance()
+        for first in range(0, others, _BLOCK):
+            block = slice(first, first + _BLOCK)
+            with np.errstate(divide="ignore"):
+                variance = 1 / pair["precision"][block]
+            counts = np.where(last[block] > 0, last[block], self.time)
+            pair["accepted"][block] = self._accept(mean - pair["value"][block], own, variance, counts)
         self._tested = self.time
         self._add_up()
-
-    def _heard(self) -> Bools:
-        """Say which pairs have exchanged a release."""
-        releases = self._state["clock"]["releases"]
-        heard: Bools = np.repeat(releases, self._schedule.others * self._schedule.columns // len(releases)) > 0
-        return heard
 
     def _sums(self, members: Bools) -> State:
         """Add up 1/Var[T] and T/Var[T] over the members of every agent's class."""

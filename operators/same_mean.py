@@ -103,8 +103,8 @@ def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
     width = np.sqrt(variance)
     accepted: Bools = size < float(ndtri(probability)) * width
     fewest = max(min(own_count, int(counts.min(initial=own_count))) - 1, 1)
-    unsure = np.flatnonzero(~accepted & (size < float(stdtrit(fewest, probability)) * width))
-    if unsure.size:
+    unsure = ~accepted & (size < float(stdtrit(fewest, probability)) * width)
+    if unsure.any():
         own = np.broadcast_to(own_variance, size.shape)[unsure]
         degrees = welch_degrees(own, own_count, other_variance[unsure], counts[unsure])
         accepted[unsure] = size[unsure] < stdtrit(degrees, probability) * width[unsure]
