@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -52,6 +53,7 @@ def agents(options: AgentsOptions) -> None:
 
 def run_agents(options: AgentsOptions) -> EngineStats:
     """Check every option, then open store, source and sinks and run to the end or until a signal."""
+    from operators.collaboration import make_collaboration
     from streaming.deployment import open_deployment
     from streaming.engine import Engine
     from streaming.sources.open import open_source
@@ -60,14 +62,16 @@ def run_agents(options: AgentsOptions) -> EngineStats:
         settings = options.settings()
         engine_options = options.engine_options()
         mapping = _mapping(options)
+        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
+        check_places(options)
         if options.source is None:
             raise BadOption("source must be given")
         open_source(options.source, mapping, sort=options.sort).close()
     with ExitStack() as open_things, refusing():
-        sinks = open_sinks(options)
-        open_things.callback(sinks.close)
         deployment = open_deployment(options.store, settings, environment=_environment(options))
         open_things.callback(deployment.store.close)
+        sinks = open_sinks(options)  # after the store, which may refuse: then no sink was touched
+        open_things.callback(sinks.close)
         source: Source = open_source(options.source, mapping, sort=options.sort, id_key=deployment.id_key)
         open_things.callback(source.close)
         progress = open_things.enter_context(Progress(quiet=options.quiet))
@@ -96,6 +100,25 @@ def open_sinks(options: AgentsOptions) -> Sinks:
         if (location := getattr(options, role)) is not None
     }
     return Sinks(estimates=open_sink(options.sink, trust=Trust.PRIVATE), **public)
+
+
+def check_places(options: AgentsOptions) -> None:
+    """Refuse a store or sink that could not be opened, before any of them is made.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    from operators.validation import require
+
+    require(options.store.parent.is_dir(), "store", "be in an existing folder", str(options.store))
+    for role in ("sink", "releases", "population", "dead_letters", "notices"):
+        location = getattr(options, role)
+        if location is not None and location != "-":
+            path, rule = Path(location), "be a .jsonl file, a .parquet folder or '-'"
+            require(path.suffix in (".jsonl", ".parquet"), role, rule, location)
+            require(path.parent.is_dir(), role, "be in an existing folder", location)
 
 
 @contextmanager

@@ -1,0 +1,111 @@
+"""The command `meanstream` in this process, and a small file of samples for it."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pipelines.commands.main import main
+
+SECRET = "a secret of more than sixteen bytes"  # noqa: S105 - of tests only
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and every byte that it wrote to its two streams."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def message(self) -> str:
+        """The one line of a refusal."""
+        lines = self.err.decode().splitlines()
+        assert (self.code, len(lines), self.out) == (2, 1, b""), (self.code, lines)
+        return lines[0].removeprefix("meanstream: ")
+
+
+def meanstream(*arguments: str, environment: Mapping[str, str] | None = None) -> Ran:
+    """Run the command as a shell would: not a terminal, exit code, two streams."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    code: Any = 0
+    with (
+        patch.object(sys, "argv", ["meanstream", *arguments]),
+        patch.object(sys, "stdout", out),
+        patch.object(sys, "stderr", err),
+        patch.dict("os.environ", environment or {}),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+        out.flush()
+        err.flush()
+    return Ran(int(code or 0), _bytes(out), _bytes(err))
+
+
+def _bytes(stream: io.TextIOWrapper) -> bytes:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()
+
+
+def write_samples(path: Path, *, agents: int = 3, rows: int = 60) -> Path:
+    """Write a CSV file: an agent, a delay in minutes and an hour per line, all different."""
+    rest = [
+        f"N{i % agents},{(i * 37) % 150 - 40},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,F{i}" for i in range(rows)
+    ]
+    lines = ["tailnum,dep_delay,time_hour,flight", *rest]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def options(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Options of `run agents` in a folder; None leaves one out."""
+    named: dict[str, Any] = {
+        "source": folder / "flights.csv",
+        "agent": "tailnum",
+        "value": "dep_delay",
+        "time": "time_hour",
+        "lower": -30,
+        "upper": 120,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "store": folder / "state.db",
+        "sink": folder / "estimates.jsonl",
+        "releases": folder / "releases.jsonl",
+        **changes,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def arguments(named: Mapping[str, Any]) -> list[str]:
+    """Write options as a user types them."""
+    typed = []
+    for name, value in named.items():
+        option = "--" + name.replace("_", "-")
+        typed += [option] if value is True else [option, str(value)]
+    return typed
+
+
+def run_agents(folder: Path, **changes: Any) -> Ran:
+    """Run `meanstream run agents --quiet` with `options`."""
+    return meanstream(
+        "run", "agents", *arguments(options(folder, quiet=True, **changes)), environment={"MEANSTREAM_SECRET": SECRET}
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file in a folder with its content, but for the lock, which names a process."""
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.name.endswith(".lock")}

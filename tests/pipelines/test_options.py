@@ -1,0 +1,259 @@
+"""A bad option is one line that names it, the rule and the value, exit code 2, and nothing else happened."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.store import Store
+from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_samples(tmp_path / "flights.csv")
+    return tmp_path
+
+
+PRIVACY: list[tuple[dict[str, Any], list[str]]] = [
+    ({"epsilon": 0}, ["epsilon", "positive", "0"]),
+    ({"epsilon": -1}, ["epsilon", "positive", "-1"]),
+    ({"epsilon": "nan"}, ["epsilon", "finite", "nan"]),
+    ({"epsilon": "inf"}, ["epsilon", "finite", "inf"]),
+    ({"epsilon": "much"}, ["epsilon", "valid", "number"]),
+    ({"delta": 0}, ["delta", "between 0 and 1", "0"]),
+    ({"delta": 1}, ["delta", "between 0 and 1", "1"]),
+    ({"delta": 2}, ["delta", "between 0 and 1", "2"]),
+    ({"delta": "nan"}, ["delta", "between 0 and 1", "nan"]),
+    ({"lower": 120}, ["lower", "upper", "120"]),
+    ({"lower": 200}, ["lower", "upper", "200"]),
+    ({"upper": "inf"}, ["upper", "finite", "inf"]),
+    ({"lower": None}, ["lower", "be given"]),
+    ({"upper": None}, ["upper", "be given"]),
+    ({"epsilon": None}, ["epsilon", "be given"]),
+    ({"delta": None}, ["delta", "be given"]),
+    ({"epsilon": 2, "calibration": "classical"}, ["epsilon", "at most 1", "classical", "2"]),
+    ({"counter": "toeplitz", "noise": "laplace"}, ["noise", "gaussian", "toeplitz"]),
+    ({"counter": "pm2", "levels": 0}, ["levels", "at least", "0"]),
+    ({"counter": "pm2", "levels": 2}, ["levels", "at least 7", "2"]),
+    ({"counter": "pm1", "levels": 3}, ["levels", "pm1", "3"]),
+    ({"counter": "pm3"}, ["counter", "pm1, pm2, toeplitz", "pm3"]),
+    ({"noise": "uniform"}, ["noise", "gaussian or laplace", "uniform"]),
+    ({"calibration": "guessed"}, ["calibration", "classical or analytic", "guessed"]),
+    ({"horizon": 0}, ["horizon", "at least 1", "0"]),
+    ({"horizon": 2.5}, ["horizon", "integer"]),
+    ({"schedule": "sometimes"}, ["schedule", "geometric:FIRST,FACTOR", "sometimes"]),
+    ({"schedule": "geometric:0,2"}, ["schedule", "at least 1", "geometric:0,2"]),
+    ({"schedule": "geometric:10,1"}, ["schedule", "above 1", "geometric:10,1"]),
+    ({"schedule": "every:0s"}, ["every", "positive", "0"]),
+    ({"schedule": "every:1"}, ["schedule", "duration", "every:1"]),
+    ({"mode": "wild"}, ["mode", "'tuned' or 'paper'", "wild"]),
+]
+ESTIMATES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"level": 0}, ["level", "between 0 and 1", "0"]),
+    ({"level": 1.5}, ["level", "between 0 and 1", "1.5"]),
+    ({"collaboration": "gossip"}, ["collaboration", "learned_prior, tests, none", "gossip"]),
+]
+RUN: list[tuple[dict[str, Any], list[str]]] = [
+    ({"lateness": "soon"}, ["lateness", "duration", "soon"]),
+    ({"lateness": "-1h"}, ["lateness", "duration", "-1h"]),
+    ({"refresh": "often"}, ["refresh", "duration", "often"]),
+    ({"out_of_bounds": "ignore"}, ["out_of_bounds", "'clip' or 'reject'", "ignore"]),
+    ({"source": None}, ["source", "be given"]),
+    ({"source": "nowhere.csv"}, ["source", "readable file", "nowhere.csv"]),
+    ({"agent": "tailnumber"}, ["agent column", "in the source", "tailnumber", "did you mean 'tailnum'?"]),
+    ({"value": "delay"}, ["value column", "'delay'", "did you mean 'dep_delay'?"]),
+    ({"time": "xyz"}, ["time column", "'xyz'", "tailnum, dep_delay, time_hour"]),
+    ({"id": "flght"}, ["id column", "'flght'", "did you mean 'flight'?"]),
+    ({"value": "tailnum"}, ["columns", "distinct", "tailnum"]),
+    ({"sink": "estimates.xml"}, ["sink", ".jsonl", "estimates.xml"]),
+    ({"releases": "releases.xml"}, ["releases", ".jsonl", "releases.xml"]),
+    ({"notices": "no/such/folder/n.jsonl"}, ["notices", "existing folder", "no/such/folder/n.jsonl"]),
+    ({"store": "no/such/folder/state.db"}, ["store", "folder", "no/such/folder/state.db"]),
+    ({"secret_file": "nowhere.key"}, ["secret", "readable file", "nowhere.key"]),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), PRIVACY + ESTIMATES + RUN, ids=str)
+def test_run_agents_refuses_and_leaves_nothing_behind(wrong: dict[str, Any], said: list[str], folder: Path) -> None:
+    before = files(folder)
+    ran = meanstream("run", "agents", *arguments(options(folder, **wrong)))
+    for part in said:
+        assert part in ran.message
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize(("wrong", "said"), PRIVACY + ESTIMATES, ids=str)
+def test_explain_agents_refuses_the_same(wrong: dict[str, Any], said: list[str], tmp_path: Path) -> None:
+    ran = meanstream("explain", "agents", *arguments(options(tmp_path, **wrong)))
+    for part in said:
+        assert part in ran.message
+
+
+def test_sources_that_are_not_what_they_are_called(folder: Path) -> None:
+    text = (folder / "flights.csv").read_bytes()
+    (folder / "flights.txt").write_bytes(text)
+    (folder / "empty.csv").write_bytes(b"")
+    (folder / "text.csv.gz").write_bytes(text)
+    (folder / "torn.csv.gz").write_bytes(gzip.compress(text)[:-40])
+    (folder / "text.zip").write_bytes(text)
+    (folder / "text.parquet").write_bytes(text)
+    with zipfile.ZipFile(folder / "two.csv.zip", "w") as archive:
+        archive.writestr("a.csv", text)
+        archive.writestr("b.csv", text)
+    before = files(folder)
+    for name in ("flights.txt", "empty.csv", "text.csv.gz", "text.zip", "text.parquet", "two.csv.zip", "torn.csv.gz"):
+        ran = meanstream("run", "agents", *arguments(options(folder, source=folder / name)))
+        assert ran.message.startswith("source must ")
+        assert name in ran.message
+        assert files(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["rum"], ["rum", "run"]),
+        (["run", "agent"], ["agent", "agents"]),
+        (["run", "agents", "--lowr", "1"], ["--lowr", "--lower"]),
+        (["run", "agents", "--epsilon"], ["--epsilon", "requires an argument"]),
+        (["run", "agents", "stray"], ["stray"]),
+        (["schema"], ["NAME"]),
+        (["schema", "realease"], ["event", "release", "'realease'"]),
+        (["budget"], ["--store"]),
+        (["budget", "--store", "nowhere.db"], ["store", "existing file", "nowhere.db"]),
+    ],
+)
+def test_unknown_commands_and_options(typed: list[str], said: list[str]) -> None:
+    message = meanstream(*typed).message
+    for part in said:
+        assert part.lower() in message.lower()
+
+
+# -- the configuration file -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epsilom: 1\n", ["config", "'epsilom'", "did you mean 'epsilon'?"]),
+        ("out-of-bound: clip\n", ["config", "'out-of-bound'", "did you mean 'out-of-bounds'?"]),
+        ("help: true\n", ["config", "'help'"]),
+        ("epsilon: [1\n", ["config", "YAML"]),
+        ("epsilon: 1\n\tdelta: 2\n", ["config", "YAML"]),
+        ("- epsilon\n", ["config", "list"]),
+        ("", ["config", "NoneType"]),
+        ("just text", ["config", "str"]),
+        ("epsilon: much\n", ["epsilon", "number"]),
+        ("epsilon: [1, 2]\n", ["epsilon"]),
+        ("horizon: 2.5\n", ["horizon", "integer"]),
+        ("sort: perhaps\n", ["sort", "boolean"]),
+        ("epsilon: 0\n", ["epsilon", "positive", "0"]),
+    ],
+)
+def test_a_bad_configuration_file(text: str, said: list[str], folder: Path) -> None:
+    config = folder / "agents.yaml"
+    config.write_text(text)
+    before = files(folder)
+    typed = options(folder, epsilon=None if "epsilon" in text else 1)
+    for command in ("run", "explain"):
+        ran = meanstream(command, "agents", "--config", str(config), *arguments(typed))
+        for part in said:
+            assert part in ran.message
+    assert files(folder) == before
+
+
+def test_a_configuration_file_that_cannot_be_read(folder: Path) -> None:
+    (folder / "latin.yaml").write_bytes(b"agent: \xff\n")
+    for name, part in (("nowhere.yaml", "readable"), ("latin.yaml", "YAML")):
+        message = meanstream("explain", "agents", "--config", str(folder / name)).message
+        assert message.startswith("config must ")
+        assert name in message
+        assert part in message
+
+
+def test_a_configuration_file_is_the_same_as_its_options(folder: Path) -> None:
+    """Numbers, texts, flags, hyphens and underscores; and 1e-6, which YAML takes for a text."""
+    extra = {"schedule": "every:6h", "out_of_bounds": "reject", "horizon": 9, "sort": False, "dead_letters": "d.jsonl"}
+    named = {**options(folder, delta="1e-6"), **extra}
+    config = folder / "agents.yaml"
+    config.write_text("".join(f"{name.replace('_b', '-b')}: {value}\n" for name, value in named.items()))
+    outputs = []
+    for way in ("typed", "file"):
+        place = {key: folder / f"{way}-{key}.jsonl" for key in ("sink", "releases", "dead_letters")}
+        place["store"] = folder / f"{way}.db"
+        given = {k: v for k, v in named.items() if k != "sort"} if way == "typed" else {"config": config}
+        typed = [*arguments({**given, **place, "quiet": True}), *(["--no-sort"] if way == "typed" else [])]
+        assert meanstream("run", "agents", *typed, environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+        outputs.append([place[key].read_bytes() for key in ("sink", "releases", "dead_letters")])
+    assert outputs[0] == outputs[1]
+    assert all(outputs[0])
+
+
+def test_the_command_line_wins_over_the_file(folder: Path) -> None:
+    config = folder / "agents.yaml"
+    config.write_text("lower: 0\nupper: 1\nepsilon: 0.5\ndelta: 1e-6\nmode: paper\n")
+    facts = meanstream("explain", "agents", "--config", str(config), "--epsilon", "0.25", "--json").json
+    assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["mode"]) == (0.25, 1e-6, "paper")
+    facts = meanstream("explain", "agents", "--mode", "tuned", "--config", str(config), "--json").json
+    assert (facts["total"]["epsilon"], facts["mode"]) == (0.5, "tuned")
+
+
+# -- the store ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"epsilon": 2}, ["epsilon", "must be 1.0", "got 2.0"]),
+        ({"upper": 100}, ["upper", "must be 120.0", "got 100.0"]),
+        ({"horizon": 100}, ["horizon", "must be 64", "got 100"]),
+        ({"mode": "paper"}, ["calibration", "analytic", "classical"]),
+    ],
+)
+def test_a_store_made_with_other_settings(change: dict[str, Any], said: list[str], folder: Path) -> None:
+    assert run_agents(folder).code == 0
+    before = files(folder)
+    ran = run_agents(folder, population=folder / "new.jsonl", **change)
+    for part in said:
+        assert part in ran.message
+    assert files(folder) == before
+
+
+def test_a_store_that_another_process_uses(folder: Path) -> None:
+    assert run_agents(folder).code == 0
+    before = files(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "_recognize", lambda *_: None)
+        other = Store.open(folder / "state.db", settings={}, secret=b"")
+    try:
+        ran = run_agents(folder, population=folder / "new.jsonl")
+    finally:
+        other.close()
+    assert "store must be used by one process" in ran.message
+    assert "state.db" in ran.message
+    assert {k: v for k, v in files(folder).items() if "-wal" not in k and "-shm" not in k} == before
+
+
+def test_another_secret(folder: Path) -> None:
+    assert run_agents(folder).code == 0
+    before = files(folder)
+    typed = arguments(options(folder, population=folder / "new.jsonl"))
+    for secret, said in (("another secret, long enough", "secret must be the one"), ("short", "at least 16 bytes")):
+        ran = meanstream("run", "agents", *typed, environment={"MEANSTREAM_SECRET": secret})
+        assert said in ran.message
+        assert secret not in ran.message
+        assert files(folder) == before
+
+
+def test_a_store_without_its_secret_or_that_is_no_store(folder: Path) -> None:
+    assert run_agents(folder).code == 0
+    (folder / "text.db").write_text("not a database, but long enough to be looked at " * 40)
+    before = files(folder)
+    message = meanstream("run", "agents", *arguments(options(folder))).message
+    assert message.startswith("secret must be in a readable file")
+    assert "store must be a Meanstream store" in run_agents(folder, store=folder / "text.db").message
+    assert files(folder) == before
