@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 
 from operators.collaboration import Collaboration, FittedPopulation, make_collaboration
@@ -30,9 +28,9 @@ def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
 
     The interval of every agent's noise is its own, of half-width `config.half_width` (as in the paper); the bounds that
     the learned prior and the pooled variance are given are the union of these intervals. The counter's horizon is the
-    exact number of releases. `agent_steps_per_second` counts samples; answers are computed at the checkpoints. Every
-    agent hears everybody, so `lazy` and `eager` tests coincide. For the learned prior two agents count as accepted by
-    each other if their most likely components are the same.
+    exact number of releases. Answers are computed at the checkpoints. Every agent hears everybody, so `lazy` and
+    `eager` tests coincide. For the learned prior two agents count as accepted by each other if their most likely
+    components are the same.
 
     Raises
     ------
@@ -46,12 +44,11 @@ def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
     >>> result.mse[0] < 0.3 * result.local[0], result.coverage[0] > 0.9
     (True, True)
     """
-    started = perf_counter()
     schedule = parse_schedule(config.release_times or DEFAULT_RELEASE_TIMES)
     if not isinstance(schedule, Geometric):
         raise ValueError(f"schedule must be broadcast:geometric:FIRST,FACTOR in a simulation, got {config.schedule!r}")
     errors = RunErrors.joined([_Run(config, schedule, run).simulate() for run in range(config.runs)])
-    return SimulationResult.from_errors(config, errors, perf_counter() - started)
+    return SimulationResult.from_errors(config, errors)
 
 
 class _Run:

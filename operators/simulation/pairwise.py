@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 from scipy.special import ndtri
 
@@ -94,11 +92,10 @@ def simulate_pairwise(config: SimulationConfig) -> SimulationResult:
     >>> result.checkpoints, len(result.mse), result.mse[0] < 2 * result.local[0]
     ([50], 1, True)
     """
-    started = perf_counter()
     size = chunk_runs(config)
     chunks = [range(first, min(first + size, config.runs)) for first in range(0, config.runs, size)]
     errors = RunErrors.joined([_simulate_chunk(config, runs) for runs in chunks])
-    return SimulationResult.from_errors(config, errors, perf_counter() - started)
+    return SimulationResult.from_errors(config, errors)
 
 
 def chunk_runs(config: SimulationConfig) -> int:

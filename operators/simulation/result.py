@@ -56,8 +56,6 @@ class SimulationResult:
         classes), and for the same releases with the true classes (None where there are no exact classes).
     coverage, type1, type2 : list of float or None
         See `RunErrors`.
-    agent_steps_per_second : float
-        One agent-step is receive, query, decide, estimate.
     config : dict
         The configuration as plain data.
     """
@@ -71,11 +69,10 @@ class SimulationResult:
     coverage: Series
     type1: Series
     type2: Series
-    agent_steps_per_second: float
     config: dict[str, Any]
 
     @classmethod
-    def from_errors(cls, config: SimulationConfig, errors: RunErrors, seconds: float) -> Self:
+    def from_errors(cls, config: SimulationConfig, errors: RunErrors) -> Self:
         """Average over the runs."""
         runs = errors.mse.shape[1]
         spread = errors.mse.std(axis=1, ddof=1) / np.sqrt(runs) if runs > 1 else None
@@ -89,7 +86,6 @@ class SimulationResult:
             coverage=_averages(errors.coverage),
             type1=_averages(errors.type1),
             type2=_averages(errors.type2),
-            agent_steps_per_second=config.agents * config.steps * config.runs / seconds,
             config=config.as_dict(),
         )
 

@@ -103,7 +103,7 @@ def _simulated(config: SimulationConfig) -> dict[str, Any]:
     from operators.simulation.pairwise import simulate_pairwise
 
     result = simulate_pairwise(config)
-    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage", "agent_steps_per_second")
+    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage")
     return {name: getattr(result, name) for name in shown}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -30,7 +31,7 @@ def agents(options: SimulationOptions) -> None:
     """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
 
     `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
-    same runs. Seeded noise: for simulation only.
+    same runs. An agent-step is receive, query, decide, estimate. Seeded noise: for simulation only.
 
     \b
     Examples:
@@ -47,15 +48,19 @@ def agents(options: SimulationOptions) -> None:
             raise BadOption(f"noise_variance must be left out without --trace, got {options.noise_variance!r}")
     from operators.simulation.run import simulate as run
 
+    started = perf_counter()
     result = run(config)
+    rate = config.agents * config.steps * config.runs / (perf_counter() - started)
     if options.json:
-        print_json(result.as_dict())
+        measured = result.as_dict()
+        said = measured.pop("config")
+        print_json(measured | {"agent_steps_per_second": rate, "config": said})
     else:
-        sys.stdout.write(as_table(result))
+        sys.stdout.write(as_table(result) + f"{rate:.3g} agent-steps per second\n")
 
 
 def as_table(result: SimulationResult) -> str:
-    """Lay out one line per checkpoint."""
+    """Lay out one line per checkpoint, and what was simulated."""
     names = ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2")
     lines = [f"{'step':>8}" + "".join(f"{name:>11}" for name in names)]
     for i, checkpoint in enumerate(result.checkpoints):
@@ -65,7 +70,6 @@ def as_table(result: SimulationResult) -> str:
     config = result.config
     said = ", ".join(str(config[name]) for name in ("counter", "weights", "schedule", "collaboration", "calibration"))
     lines.append(f"mode {config['mode']} ({said}); epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample")
-    lines.append(f"{result.agent_steps_per_second:.3g} agent-steps per second")
     return "\n".join(lines) + "\n"
 
 
