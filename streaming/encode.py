@@ -56,7 +56,8 @@ def columns_to_lines(kind: type[Event], columns: dict[str, Sequence[Any]], const
             fixed = json.dumps(constants.get(name, field.default), separators=(",", ":")).replace("%", "%%")
             template.append(f'"{name}":{fixed}')
     line = "{" + ",".join(template) + "}"
-    return EventLines(kind, [text.encode() for text in map(line.__mod__, zip(*texts, strict=True))])
+    lines = "\n".join(map(line.__mod__, zip(*texts, strict=True)))  # JSON escapes line ends, so these are ours
+    return EventLines(kind, lines.encode().split(b"\n") if lines else [])
 
 
 def _texts(column: Sequence[Any]) -> list[str]:

@@ -44,6 +44,8 @@ class TimeParser:
             return _seconds(column.cast(pa.timestamp("us")))
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return self._scale(_floats(column))
+        if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()):
+            raise ValueError(f"time column must hold times, got {kind}")
         for notation in self._notations:
             try:
                 seconds = notation(column)
@@ -109,8 +111,11 @@ def iso(seconds: Floats) -> list[str]:
     >>> iso(np.array([1357034400.0, 0.25]))
     ['2013-01-01T10:00:00Z', '1970-01-01T00:00:00.250000Z']
     """
-    micros = np.rint(np.asarray(seconds) * 1e6).astype("datetime64[us]")
-    return [text.replace(".000000", "") + "Z" for text in np.datetime_as_string(micros, unit="us").tolist()]
+    micros = np.rint(np.asarray(seconds) * 1e6).astype(np.int64)
+    if not np.any(micros % 1_000_000):
+        return [text + "Z" for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()]
+    texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="us").tolist()
+    return [text.removesuffix(".000000") + "Z" for text in texts]
 
 
 def moment(seconds: float) -> datetime:

@@ -12,6 +12,7 @@ from pyarrow import csv as arrow_csv
 from streaming.columns import Position, Rejects
 from streaming.mapping import ColumnMapping
 from streaming.sources.lines import MAX_LINE_BYTES, LineBlock
+from streaming.sources.source import require_position
 from streaming.sources.text import Parsed, TextSource
 
 NULLS = ("", "NA", "N/A", "null", "NULL", "None")
@@ -52,6 +53,7 @@ class CsvSource(TextSource):
 
     def restore(self, position: Position) -> None:
         """Continue at a line after the header."""
+        require_position(position, "offset", self.name)
         if position["line"]:
             super().restore(position)
 

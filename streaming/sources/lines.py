@@ -42,9 +42,10 @@ class LineBlock:
 
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a file for reading through its compression: `.gz`, or `.zip` with one member."""
-    if path.suffix == ".gz":
+    kind = path.suffix.lower()
+    if kind == ".gz":
         return cast(IO[bytes], gzip.open(path, "rb"))
-    if path.suffix != ".zip":
+    if kind != ".zip":
         return path.open("rb")
     archive = zipfile.ZipFile(path)
     members = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]

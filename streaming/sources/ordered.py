@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 from streaming.columns import Batch, Position, Rejects, SampleColumns, concatenate
-from streaming.sources.source import Source
+from streaming.sources.source import Source, require_position
 
 MAX_ROWS = 50_000_000
 """So many samples are sorted in memory: 40 bytes each, twice while sorting, 4 GB in all."""
@@ -51,6 +51,7 @@ class OrderedSource:
 
     def restore(self, position: Position) -> None:
         """Continue after so many samples; rejected records were reported with the first of them."""
+        require_position(position, "sorted_row", self.name)
         self._load()
         if position.get("digest") != self._digest:
             raise ValueError(f"source must be the file that this store was filled from, got another {self.name!r}")

@@ -12,6 +12,7 @@ from pyarrow import parquet
 from streaming.columns import Batch, Position, Rejects, no_samples
 from streaming.decode import Decoder
 from streaming.mapping import ColumnMapping
+from streaming.sources.source import require_position
 
 
 class ParquetSource:
@@ -58,6 +59,7 @@ class ParquetSource:
 
     def restore(self, position: Position) -> None:
         """Continue at a row."""
+        require_position(position, "row", self.name)
         self._row, self._batches = int(position["row"]), None
 
     def close(self) -> None:

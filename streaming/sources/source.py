@@ -24,3 +24,15 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+def require_position(position: Position, key: str, source: str) -> None:
+    """Refuse a position that another way of reading the source has left.
+
+    Raises
+    ------
+    ValueError
+        If the source was read sorted before and is not now, or the other way round.
+    """
+    if key not in position:
+        raise ValueError(f"sort must be as when the store was begun, got another way of reading {source!r}")

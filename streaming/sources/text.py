@@ -14,6 +14,7 @@ from streaming.columns import Batch, Position, Rejects, SampleColumns, concatena
 from streaming.decode import Decoder, RawColumns
 from streaming.mapping import ColumnMapping
 from streaming.sources.lines import MAX_LINE_BYTES, LineBlock, LineReader
+from streaming.sources.source import require_position
 
 LEAF = 32
 """So few lines are parsed one by one."""
@@ -80,6 +81,7 @@ class TextSource(ABC):
 
     def restore(self, position: Position) -> None:
         """Continue at a line."""
+        require_position(position, "offset", self.name)
         self._reader.seek(int(position["offset"]), int(position["line"]))
 
     def close(self) -> None:

@@ -202,6 +202,15 @@ def test_another_file_is_not_taken_for_the_sorted_one(tmp_path: Path) -> None:
         source.restore(position)
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
+@pytest.mark.parametrize("sort", [False, True])
+def test_a_position_of_the_other_way_of_reading_is_refused(name: str, sort: bool, tmp_path: Path) -> None:
+    path = str(write(tmp_path, name))
+    position = read(open_source(path, MAPPING, sort=sort), 50)[0].position
+    with closing(open_source(path, MAPPING, sort=not sort)) as source, pytest.raises(ValueError, match="sort must be"):
+        source.restore(position)
+
+
 def test_a_file_too_large_to_sort_is_refused(tmp_path: Path) -> None:
     inner = CsvSource(write(tmp_path, "x.csv"), MAPPING)
     with closing(OrderedSource(inner, max_rows=100)) as source, pytest.raises(ValueError, match="at most 100 samples"):
@@ -233,6 +242,12 @@ def test_the_unit_of_times_can_be_fixed() -> None:
 @given(st.floats(-2e9, 4e9))
 def test_times_survive_writing_and_reading(seconds: float) -> None:
     assert TimeParser().parse(pa.array(iso(np.array([seconds]))))[0] == pytest.approx(seconds, abs=1e-6)
+
+
+def test_a_parquet_column_without_times_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"who": ["a"], "x": [1.0], "t": [[1.0]], "key": ["k"]}), tmp_path / "x.parquet")
+    with closing(open_source(str(tmp_path / "x.parquet"), MAPPING)) as source, pytest.raises(ValueError, match="time"):
+        source.next_batch(10)
 
 
 @pytest.mark.parametrize("make", [lambda: pa.array([True]), lambda: pa.array([[1.0]])])
