@@ -18,6 +18,8 @@ from operators.validation import require, require_between, require_bounds
 SPREAD_RATIO = 1.6
 COMPONENT_PENALTY = 2.0
 """Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
+ALL_EQUAL = 0.03
+"""Prior probability of no spread if there is one class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,9 @@ class LearnedPrior:
     lower, upper : float
         Declared bounds of a sample, hence of every mean, in the value's unit.
     exact_classes : float
-        Prior probability that agents of a class have exactly the same mean. The rest is flat in the squared spread,
-        which keeps the answer from being worse than learning alone while the releases are too noisy to tell.
+        Prior probability that agents of a class have exactly the same mean, if there are several classes. The rest is
+        flat in the squared spread, which keeps the answer from being worse than learning alone while the releases are
+        too noisy to tell. With one class: .03, and flat in the spread.
 
     Notes
     -----
@@ -66,7 +69,7 @@ class LearnedPrior:
 
     lower: float
     upper: float
-    exact_classes: float = 0.03
+    exact_classes: float = 0.005
     name: ClassVar[str] = "learned_prior"
 
     def __post_init__(self) -> None:
@@ -96,11 +99,10 @@ class LearnedPrior:
         mixtures = fit_mixtures(points, grid)
         width = self.upper - self.lower
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])
-        spread = np.array([mixture.spread for mixture in mixtures])
         return FittedPrior.build(
             mixtures,
-            probability=_normalized(log_evidence + _log_prior(spread, grid, self.exact_classes, 2)),
-            cautious=_normalized(log_evidence + _log_prior(spread, grid, 0.0, 3)),
+            probability=_normalized(log_evidence + _log_priors(mixtures, grid, self.exact_classes)),
+            cautious=_normalized(log_evidence + _log_prior(mixtures, grid, 0.0, power=3)),
             n_agents=len(mean),
             lower=self.lower,
             upper=self.upper,
@@ -114,14 +116,21 @@ class LearnedPrior:
         return np.concatenate([[0.0], np.geomspace(least, most, steps + 1)])
 
 
-def _log_prior(spread: Floats, grid: Floats, exact_classes: float, power: int) -> Floats:
+def _log_priors(mixtures: list[Mixture], grid: Floats, exact_classes: float) -> Floats:
+    """Log prior of the spreads. One class is most often a population without classes: its spread may well be small."""
+    single = np.array([mixture.size == 1 for mixture in mixtures])
+    one, several = _log_prior(mixtures, grid, ALL_EQUAL, power=1), _log_prior(mixtures, grid, exact_classes, power=2)
+    return np.where(single, one, several)
+
+
+def _log_prior(mixtures: list[Mixture], grid: Floats, exact_classes: float, *, power: int) -> Floats:
     """Log prior probability of the cell of each spread: a point mass at 0, the rest flat in a power of the spread."""
     positive = grid[1:]
     edge = np.concatenate([[0.0], (positive[1:] + positive[:-1]) / 2, positive[-1:]])
     share = np.diff((edge / positive[-1]) ** power) * (1 - exact_classes)
     with np.errstate(divide="ignore"):
         cells = np.log(np.concatenate([[exact_classes], share]))
-    return np.asarray(cells[np.searchsorted(grid, spread)], dtype=np.float64)
+    return np.asarray(cells[np.searchsorted(grid, [mixture.spread for mixture in mixtures])], dtype=np.float64)
 
 
 def _log_evidence(mixture: Mixture, n_agents: float, width: float) -> float:

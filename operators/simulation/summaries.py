@@ -1,0 +1,125 @@
+"""Populations as one Gaussian release per agent: the setting in which collaborations are compared, without streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from operators.calibration import analytic_gaussian_stddev
+from operators.collaboration import Collaboration
+from operators.records import Floats, Ints, OwnMeans, ReleaseColumns
+
+AGENTS, STDDEV, EPSILON, DELTA = 200, 0.5, 1.0, 1e-6
+HALF_WIDTH = STDDEV * 3**0.5
+LOWER, UPPER = -HALF_WIDTH, 1 + HALF_WIDTH
+"""Means lie in [0, 1] and samples within a half-width of them."""
+
+Means = Callable[[np.random.Generator], tuple[Floats, Ints | None]]
+"""Draws every agent's mean, and its class where there are exact ones."""
+
+
+def _classes(centers: Floats, spread: float = 0.0) -> Means:
+    def draw(rng: np.random.Generator) -> tuple[Floats, Ints | None]:
+        label = np.arange(AGENTS) % len(centers)
+        mean = centers[label] + spread * rng.standard_normal(AGENTS)
+        return mean, None if spread else label
+
+    return draw
+
+
+SCENARIOS: dict[str, Means] = {
+    "three classes": _classes(np.array([0.2, 0.4, 0.8])),
+    "normal": lambda rng: (rng.normal(0.5, 0.1, AGENTS), None),
+    "three classes with spread .01": _classes(np.array([0.2, 0.4, 0.8]), spread=0.01),
+    "uniform": lambda rng: (rng.uniform(0, 1, AGENTS), None),
+    "Student t3": lambda rng: (0.5 + 0.05 * rng.standard_t(3, AGENTS), None),
+    "one class": _classes(np.array([0.4])),
+    "twenty classes": _classes(np.linspace(0, 1, 20)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Mean squared errors and coverage in one scenario at one time, averaged over runs.
+
+    `local` is learning alone, `oracle` the same releases with the true classes (NaN without exact classes).
+    """
+
+    mse: float
+    local: float
+    oracle: float
+    coverage: float
+
+    @property
+    def to_local(self) -> float:
+        """Error relative to learning alone."""
+        return self.mse / self.local
+
+    @property
+    def to_oracle(self) -> float:
+        """Error relative to the true classes."""
+        return self.mse / self.oracle
+
+
+def compare(collaboration: Collaboration, scenario: str, t: int, *, runs: int, seed: int = 0) -> Comparison:
+    """Measure a collaboration after `t` samples per agent, each released once with analytic Gaussian noise.
+
+    Parameters
+    ----------
+    collaboration : Collaboration
+        To be measured.
+    scenario : str
+        A key of `SCENARIOS`.
+    t : int
+        Samples per agent; their mean is drawn from its normal limit.
+    runs, seed : int
+        Independent repetitions; run r depends on (seed, scenario, t, r) only.
+
+    Examples
+    --------
+    >>> from operators.learning_alone import LearningAlone
+    >>> result = compare(LearningAlone(), "one class", 100, runs=5)
+    >>> result.to_local, result.to_oracle > 10, 0.9 < result.coverage < 1
+    (1.0, True, True)
+    """
+    place = list(SCENARIOS).index(scenario)
+    rows = [
+        _once(collaboration, SCENARIOS[scenario], t, np.random.default_rng([seed, place, t, r])) for r in range(runs)
+    ]
+    return Comparison(*np.mean(rows, axis=0).tolist())
+
+
+def _once(collaboration: Collaboration, means: Means, t: int, rng: np.random.Generator) -> list[float]:
+    truth, label = means(rng)
+    agent, count = np.arange(AGENTS), np.full(AGENTS, t)
+    variance = np.full(AGENTS, STDDEV**2 / t)
+    noise = (analytic_gaussian_stddev(EPSILON, DELTA) * 2 * HALF_WIDTH / t) ** 2
+    own = truth + rng.standard_normal(AGENTS) * np.sqrt(variance)
+    released = own + rng.standard_normal(AGENTS) * np.sqrt(noise)
+    releases = ReleaseColumns(
+        agent=agent,
+        index=np.ones_like(agent),
+        count=count,
+        total=np.zeros_like(agent),
+        mean=released,
+        noise_variance=np.full(AGENTS, noise),
+    )
+    fitted = collaboration.fit(releases, variance + noise)
+    answer = fitted.estimate(OwnMeans(agent=agent, count=count, mean=own, variance=variance))
+    oracle = np.nan if label is None else np.mean((_oracle(own, released, t, noise, label) - truth) ** 2)
+    covered = np.mean((answer.lower <= truth) & (truth <= answer.upper))
+    return [
+        float(np.mean((answer.value - truth) ** 2)),
+        float(np.mean((own - truth) ** 2)),
+        float(oracle),
+        float(covered),
+    ]
+
+
+def _oracle(own: Floats, released: Floats, t: int, noise: float, label: Ints) -> Floats:
+    """Eq. (4) with the true classes: all variances are equal."""
+    total, size = np.bincount(label, released)[label] - released, np.bincount(label)[label] - 1
+    precision, own_precision = 1 / (STDDEV**2 / t + noise), t / STDDEV**2
+    return np.asarray((total * precision + own * own_precision) / (size * precision + own_precision))
