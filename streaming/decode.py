@@ -98,12 +98,11 @@ class Decoder:
         encoded = column
         if not (pa.types.is_dictionary(column.type) and pa.types.is_binary(column.type.value_type)):
             encoded = _binary(column, "agent").dictionary_encode()
-        known = self._codes
         distinct = encoded.dictionary.to_pylist()
-        for raw in distinct:
-            if raw not in known:
-                known[raw] = self._enter(raw)
-        lookup = np.fromiter((known[raw] for raw in distinct), np.int64, len(distinct))
+        codes = list(map(self._codes.get, distinct))
+        lookup = np.array(
+            [self._enter(raw) if c is None else c for raw, c in zip(distinct, codes, strict=True)], np.int64
+        )
         lookup = np.append(lookup, -NO_AGENT)  # where the index is null
         agent = lookup[encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)]
         return agent, np.where(agent < 0, -agent, GOOD).astype(np.int8)
@@ -111,9 +110,10 @@ class Decoder:
     def _enter(self, raw: bytes) -> int:
         name = valid_name(raw)
         if name is None:
-            return -BAD_AGENT if raw else -NO_AGENT
+            return -BAD_AGENT if raw else -NO_AGENT  # not remembered: there is no end of bad names
+        self._codes[raw] = len(self.names)
         self.names.append(name)
-        return len(self.names) - 1
+        return self._codes[raw]
 
     def _keys(self, column: pa.Array) -> tuple[Words, Codes]:
         ids = _binary(column, "id").fill_null(b"")

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from streaming.encode import EventLines
-from streaming.sinks.sink import Sink, SinkPosition
+from streaming.events import PersonalEstimate
+from streaming.sinks.sink import Sink, SinkPosition, check_trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,10 @@ class Sinks:
     population: Sink | None = None
     dead_letters: Sink | None = None
     notices: Sink | None = None
+
+    def __post_init__(self) -> None:
+        if self.estimates is not None:
+            check_trust(self.estimates.trust, PersonalEstimate)  # before anything is read
 
     def write(self, role: str, events: EventLines) -> None:
         """Give events to the sink of a role."""

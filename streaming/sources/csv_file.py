@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from streaming.columns import Position, Rejects
+from streaming.columns import Rejects
 from streaming.mapping import ColumnMapping
 from streaming.sources.lines import MAX_LINE_BYTES, LineBlock
-from streaming.sources.source import require_position
 from streaming.sources.text import Parsed, TextSource
 
 NULLS = ("", "NA", "N/A", "null", "NULL", "None")
@@ -50,12 +49,6 @@ class CsvSource(TextSource):
             self.close()
             raise
         self._fields = {part: self._header.index(column) for part, column in wanted.items()}
-
-    def restore(self, position: Position) -> None:
-        """Continue at a line after the header."""
-        require_position(position, "offset", self.name)
-        if position["line"]:
-            super().restore(position)
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Read all lines with pyarrow; lines with too many or too few fields are rejected."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from typing import IO, cast
 import numpy as np
 
 from operators.records import Bools, Ints
-from streaming.columns import Rejects
+from streaming.columns import Position, Rejects
 
 BLOCK_BYTES = 16 << 20
 MAX_LINE_BYTES = 1 << 20
+HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ def open_bytes(path: Path) -> IO[bytes]:
     return archive.open(members[0])
 
 
+def _digest(head: bytes) -> str:
+    return hashlib.blake2b(head, digest_size=16).hexdigest()
+
+
 class LineReader:
     """Reads blocks of lines; memory is bounded by the block, a longer line is skipped and reported.
 
@@ -67,16 +73,33 @@ class LineReader:
         self.line = 0  # lines consumed
         self._max = max_line_bytes
         self._stream = open_bytes(path)
+        self._head = b""  # the beginning of the text: by it a file is recognized
         self._rest = b""
         self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in `_rest`
         self._skipped = 0  # bytes of the next line that were already thrown away
 
-    def seek(self, offset: int, line: int) -> None:
-        """Continue at a byte offset (of the decompressed text) that a block ended at."""
+    def position(self) -> Position:
+        """Tell how far the file was consumed, and a digest of its beginning."""
+        return {"offset": self.offset, "line": self.line, "head": len(self._head), "digest": _digest(self._head)}
+
+    def seek(self, position: Position) -> None:
+        """Continue where a block ended.
+
+        Raises
+        ------
+        ValueError
+            If the file is shorter than it was, or begins with something else.
+        """
+        offset = int(position["offset"])
+        self._stream.seek(0)
+        self._head = self._stream.read(int(position["head"]))
+        if _digest(self._head) != position["digest"]:
+            raise ValueError(f"source must be the file that this store was filled from, got another {self.path.name!r}")
         self._stream.seek(offset)
         if self._stream.tell() < offset - 1:
             raise ValueError(f"source must be at least as long as when it was read, got {str(self.path)!r}")
-        self.offset, self.line, self._rest, self._ends = offset, line, b"", np.zeros(0, np.int64)
+        self.offset, self.line = offset, int(position["line"])
+        self._rest, self._ends = b"", np.zeros(0, np.int64)
 
     def next_block(self, max_lines: int) -> tuple[LineBlock, Rejects] | None:
         """Take up to `max_lines` lines; None at the end of the file."""
@@ -103,6 +126,8 @@ class LineReader:
             chunk = self._stream.read(BLOCK_BYTES)
         except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
             raise ValueError(f"source must be an undamaged file, got {str(self.path)!r} ({error})") from None
+        if not self._head:
+            self._head = chunk[:HEAD_BYTES]
         if len(self._rest) > self._max:
             self._skipped, self._rest = self._skipped + len(self._rest), b""
         if not chunk:

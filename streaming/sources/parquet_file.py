@@ -50,21 +50,26 @@ class ParquetSource:
         except (pa.ArrowInvalid, OSError):
             raise ValueError(f"source must be an undamaged Parquet file, got {self.name!r}") from None
         if rows is None:
-            return Batch(no_samples(), Rejects(), {"row": self._row}, exhausted=True)
+            return Batch(no_samples(), Rejects(), self._position(), exhausted=True)
         position = np.arange(self._row + 1, self._row + 1 + len(rows))
         self._row += len(rows)
         raw = {part: rows.column(column) for part, column in self._columns.items()}
         samples, rejects = self._decoder.decode(raw, position)
-        return Batch(samples, rejects, {"row": self._row})
+        return Batch(samples, rejects, self._position())
 
     def restore(self, position: Position) -> None:
         """Continue at a row."""
         require_position(position, "row", self.name)
+        if position["rows"] != self._file.metadata.num_rows:
+            raise ValueError(f"source must be the file that this store was filled from, got another {self.name!r}")
         self._row, self._batches = int(position["row"]), None
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _position(self) -> Position:
+        return {"row": self._row, "rows": self._file.metadata.num_rows}
 
     def _read(self, row: int, size: int) -> Iterator[pa.RecordBatch]:
         """Read from a row on, starting at the row group that holds it."""

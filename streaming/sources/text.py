@@ -35,7 +35,9 @@ class _Loose:
 
 
 class TextSource(ABC):
-    """A bounded file of one record per line; position: byte offset (of the decompressed text) and line.
+    """A bounded file of one record per line.
+
+    Position: byte offset (of the decompressed text), line, and a digest of the beginning, which recognizes the file.
 
     Parameters
     ----------
@@ -63,7 +65,7 @@ class TextSource(ABC):
         """Parse the next block of lines."""
         taken = self._reader.next_block(max_samples)
         if taken is None:
-            return Batch(concatenate([]), Rejects(), self._position(), exhausted=True)
+            return Batch(concatenate([]), Rejects(), self._reader.position(), exhausted=True)
         block, rejects = taken
         loose = _Loose()
         parsed = self._parse(block, rejects, loose)
@@ -77,19 +79,16 @@ class TextSource(ABC):
         samples = concatenate(parts)
         if len(parts) > 1:
             samples = samples.take(np.argsort(samples.position))
-        return Batch(samples, rejects, self._position())
+        return Batch(samples, rejects, self._reader.position())
 
     def restore(self, position: Position) -> None:
         """Continue at a line."""
         require_position(position, "offset", self.name)
-        self._reader.seek(int(position["offset"]), int(position["line"]))
+        self._reader.seek(position)
 
     def close(self) -> None:
         """Close the file."""
         self._reader.close()
-
-    def _position(self) -> Position:
-        return {"offset": self._reader.offset, "line": self._reader.line}
 
     def _parse(self, block: LineBlock, rejects: Rejects, loose: _Loose) -> list[Parsed]:
         if len(block) > LEAF:

@@ -55,7 +55,6 @@ def test_the_private_types_are_these() -> None:
     assert all(issubclass(kind, PublicEvent) != issubclass(kind, PrivateEvent) for kind in EVENTS.values())
 
 
-def test_estimates_for_a_public_sink_stop_the_run() -> None:
-    sinks = Sinks(estimates=MemorySink(trust=Trust.PUBLIC))
-    with pytest.raises(TypeError, match="PersonalEstimate"):
-        sinks.write("estimates", EventLines(EVENTS["estimate"], [b"{}"]))
+def test_a_public_sink_for_estimates_is_refused_before_the_run() -> None:
+    with pytest.raises(TypeError, match="public sink must be given public events, got PersonalEstimate"):
+        Sinks(estimates=MemorySink(trust=Trust.PUBLIC))

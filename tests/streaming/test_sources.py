@@ -194,6 +194,30 @@ def test_a_torn_archive_is_named(tmp_path: Path) -> None:
         read(CsvSource(tmp_path / "x.csv.gz", MAPPING), 50)
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl.gz", "x.parquet"])
+def test_another_file_of_the_same_name_is_refused(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name)
+    position = read(open_source(str(path), MAPPING, sort=False), 50)[0].position
+    if name == "x.parquet":
+        pq.write_table(pq.read_table(path).slice(1), path)
+    else:
+        text = (csv_text() if name == "x.csv" else jsonl_text()).replace(b"k1", b"k0")
+        path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    with closing(open_source(str(path), MAPPING, sort=False)) as source, pytest.raises(ValueError, match="file that"):
+        source.restore(position)
+
+
+def test_a_file_that_grew_is_continued(tmp_path: Path) -> None:
+    path = write(tmp_path, "x.csv")
+    position = read(open_source(str(path), MAPPING, sort=False), 1000)[-1].position
+    with path.open("ab") as file:
+        file.write(b"new,1,,2021-01-01T00:00:00Z,k\r\n")
+    source = open_source(str(path), MAPPING, sort=False)
+    source.restore(position)
+    batches = read(source, 1000)
+    assert [batch.samples.value.tolist() for batch in batches] == [[1.0]]
+
+
 def test_another_file_is_not_taken_for_the_sorted_one(tmp_path: Path) -> None:
     path = write(tmp_path, "x.csv")
     position = read(open_source(str(path), MAPPING), 50)[0].position
