@@ -15,7 +15,7 @@ from operators.simulation.result import RunErrors, SimulationResult
 _COLUMNS = 4096
 """Agents of all runs of one chunk: few enough for the second-level cache, enough to hide the cost of a NumPy call."""
 _PAIR_BYTES = 1 << 30
-_BLOCK = 64
+_BLOCK = 128
 
 
 def noise_of(config: SimulationConfig) -> tuple[Counter, float]:
@@ -114,26 +114,28 @@ def _simulate_chunk(config: SimulationConfig, runs: range) -> RunErrors:
     classes = same_class(population.label) if population.exact_classes else None
     agents = pairwise_agents(config, runs=len(runs), variance=population.variance, classes=classes)
     errors = RunErrors.empty(len(config.checkpoints), len(runs))
-    stddev = agents.settings.fresh_variance**0.5
+    room = [np.empty((_BLOCK, len(runs), config.agents)) for _ in range(3)]
     done = 0
     for i, checkpoint in enumerate(config.checkpoints):
         while done < checkpoint:
             steps = min(_BLOCK, checkpoint - done)
-            _run_block(config, agents, simulated, steps, stddev)
+            _run_block(config, agents, simulated, steps, room)
             done += steps
         _score(config, agents, population, classes, errors, i)
     return errors
 
 
 def _run_block(
-    config: SimulationConfig, agents: PairwiseAgents, simulated: Simulated, steps: int, stddev: float
+    config: SimulationConfig, agents: PairwiseAgents, simulated: Simulated, steps: int, room: list[Floats]
 ) -> None:
-    data = simulated.samples(steps)
-    noise = simulated.unit_noise(steps, config.noise)
+    stddev = agents.settings.fresh_variance**0.5
+    data = simulated.samples(steps, room[0])
+    noise = simulated.unit_noise(steps, config.noise, room[1])
     noise *= stddev
-    released = config.variance == "released"
-    # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
-    second = simulated.unit_noise(steps, config.noise) * (stddev * 2 * config.half_width) if released else None
+    second = None
+    if config.variance == "released":
+        second = simulated.unit_noise(steps, config.noise, room[2])
+        second *= stddev * 2 * config.half_width  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
     for step in range(steps):
         agents.step(data[step], noise[step], None if second is None else second[step])
 

@@ -75,22 +75,25 @@ class Simulated:
         data, noise = (tuple(_generator(seed[k]) for seed in seeds) for k in (1, 2))
         return cls(population, model, data, noise)
 
-    def samples(self, steps: int) -> Floats:
-        """Draw the next samples of all agents, shape (steps, runs, agents)."""
-        drawn = [
-            self.model.sample(generator, mean, steps)
-            for generator, mean in zip(self.data_generators, self.population.mean, strict=True)
-        ]
-        return np.stack(drawn, axis=1)
+    def samples(self, steps: int, out: Floats | None = None) -> Floats:
+        """Draw the next samples of all agents, shape (steps, runs, agents), into `out` if given."""
+        drawn = self._room(steps, out)
+        for run, (generator, mean) in enumerate(zip(self.data_generators, self.population.mean, strict=True)):
+            drawn[:, run] = self.model.sample(generator, mean, steps)
+        return drawn
 
-    def unit_noise(self, steps: int, noise: str) -> Floats:
-        """Draw fresh noise of unit variance, `gaussian` or `laplace`, shape (steps, runs, agents)."""
-        shape = (steps, self.population.mean.shape[1])
-        if noise == "gaussian":
-            drawn = [generator.standard_normal(shape) for generator in self.noise_generators]
-        else:
-            drawn = [generator.laplace(0.0, 0.5**0.5, shape) for generator in self.noise_generators]
-        return np.stack(drawn, axis=1)
+    def unit_noise(self, steps: int, noise: str, out: Floats | None = None) -> Floats:
+        """Draw fresh noise of unit variance, gaussian or laplace, shape (steps, runs, agents), into `out` if given."""
+        drawn = self._room(steps, out)
+        shape = (steps, drawn.shape[2])
+        for run, generator in enumerate(self.noise_generators):
+            gaussian = noise == "gaussian"
+            drawn[:, run] = generator.standard_normal(shape) if gaussian else generator.laplace(0.0, 0.5**0.5, shape)
+        return drawn
+
+    def _room(self, steps: int, out: Floats | None) -> Floats:
+        # Large blocks that come and go cost a page fault per 4 kB: callers that draw often pass their own.
+        return np.empty((steps, *self.population.mean.shape)) if out is None else out[:steps]
 
 
 def _generator(seed: np.random.SeedSequence) -> np.random.Generator:
