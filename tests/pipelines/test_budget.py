@@ -1,0 +1,83 @@
+"""`meanstream budget` tells what was spent and what remains, before, during and at the end of a stream."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.pipelines.command_line import files, meanstream, run_agents, write_samples
+
+
+def budget(folder: Path, *more: str) -> dict[str, dict[str, Any]]:
+    rows = meanstream("budget", "--store", str(folder / "state.db"), "--json", *more).json["agents"]
+    return {row.pop("agent"): row for row in rows}
+
+
+def released(folder: Path) -> Counter[str]:
+    return Counter(json.loads(line)["agent"] for line in (folder / "releases.jsonl").read_bytes().splitlines())
+
+
+def test_spent_and_remaining_before_and_after_more_samples(tmp_path: Path) -> None:
+    source = tmp_path / "flights.csv"
+    notices = tmp_path / "notices.jsonl"
+    assert "existing file" in meanstream("budget", "--store", str(tmp_path / "state.db")).message
+    spent = []
+    for rows in (27, 60, 240):
+        write_samples(source, rows=rows)
+        ran = run_agents(tmp_path, sort=None, horizon=5, notices=notices, config=_in_file_order(tmp_path))
+        assert ran.code == 0, ran.err
+        rows_of = budget(tmp_path)
+        spent.append({agent: row["spent"] for agent, row in rows_of.items()})
+        assert Counter({a: n for a, n in spent[-1].items() if n}) == released(tmp_path)
+        for row in rows_of.values():
+            assert row["spent"] + row["remaining"] == row["horizon"] == 5
+            assert (row["epsilon"], row["delta"]) == (1.0, 1e-6)
+    assert spent[0] == dict.fromkeys(("N0", "N1", "N2"), 0)
+    assert 0 < spent[1]["N0"] < 5
+    assert spent[2] == dict.fromkeys(("N0", "N1", "N2"), 5)
+    told = [json.loads(line) for line in notices.read_bytes().splitlines()]
+    assert sorted(event["agent"] for event in told) == ["N0", "N1", "N2"]
+    assert {(event["spent"], event["horizon"]) for event in told} == {(5, 5)}
+
+
+def _in_file_order(folder: Path) -> Path:
+    config = folder / "agents.yaml"
+    config.write_text("sort: false\n")
+    return config
+
+
+def test_past_the_horizon_estimates_go_on_without_releases(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", rows=240)
+    run_agents(tmp_path, horizon=2)
+    last = [json.loads(line) for line in (tmp_path / "estimates.jsonl").read_bytes().splitlines()][-3:]
+    assert [event["n"] for event in last] == [80, 80, 80]
+    assert released(tmp_path) == Counter({"N0": 2, "N1": 2, "N2": 2})
+
+
+def test_one_agent_and_the_table(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv")
+    run_agents(tmp_path)
+    assert list(budget(tmp_path, "--agent", "N1")) == ["N1"]
+    table = meanstream("budget", "--store", str(tmp_path / "state.db")).out.decode().splitlines()
+    assert table[0].split() == ["agent", "spent", "remaining", "horizon", "protected", "at"]
+    rows = budget(tmp_path)
+    assert [line.split()[:4] for line in table[1:]] == [
+        [agent, *(str(row[k]) for k in ("spent", "remaining", "horizon"))] for agent, row in rows.items()
+    ]
+    message = meanstream("budget", "--store", str(tmp_path / "state.db"), "--agent", "N9").message
+    assert message == "agent must be one of the store's, got 'N9'"
+
+
+def test_looking_changes_nothing(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv")
+    run_agents(tmp_path)
+    before = files(tmp_path)
+    budget(tmp_path)
+    assert {name: data for name, data in files(tmp_path).items() if name in before} == before
+
+
+def test_a_file_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_text("something else " * 100)
+    assert "Meanstream store" in meanstream("budget", "--store", str(tmp_path / "state.db")).message

@@ -1,0 +1,90 @@
+"""`meanstream schema NAME` describes what is written: every event type, against lines that a run emits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from operators.agents import AgentsSettings
+from streaming.events import EVENTS, Sample
+from streaming.ledger import LedgerRows
+from streaming.releases import refusal_lines
+from streaming.times import moment
+from tests.pipelines.command_line import meanstream, run_agents, write_samples
+
+FILES = {
+    "release": "releases",
+    "estimate": "sink",
+    "population": "population",
+    "dead_letter": "dead_letters",
+    "budget": "notices",
+}
+
+
+@pytest.fixture(scope="module")
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
+    """Lines of every event type: five from a run with bad records and a short horizon, two that a run cannot make."""
+    folder = tmp_path_factory.mktemp("emitted")
+    source = write_samples(folder / "flights.csv", rows=90)
+    with source.open("a") as file:
+        file.write("N1,nan,2013-01-09T00:00:00Z,x\nN1,1\nN1,x,2013-01-09T00:00:00Z,x\n")
+    place = {role: folder / f"{role}.jsonl" for role in FILES.values()}
+    assert run_agents(folder, horizon=3, id="flight", **place).code == 0
+    lines = {name: place[role].read_bytes().splitlines() for name, role in FILES.items()}
+    rows = LedgerRows(release_id=["a:1"], agent=[0], release_index=[1], input_version=[7], time=[0.0], output=[b"{}"])
+    lines["refusal"] = list(refusal_lines(rows, [0], ["a"], AgentsSettings.horizon).lines)
+    lines["sample"] = [Sample(agent="a", value=1.5, time=moment(0.0), id="s1").model_dump_json().encode()]
+    return lines
+
+
+@pytest.mark.parametrize("name", sorted(EVENTS))
+def test_emitted_lines_match_the_schema(name: str, emitted: dict[str, list[bytes]]) -> None:
+    """The strict closed model is what the schema is made from; names, required and closed are checked on it too."""
+    schema: dict[str, Any] = meanstream("schema", name).json
+    assert schema["additionalProperties"] is False
+    assert emitted[name]
+    for line in emitted[name]:
+        EVENTS[name].model_validate_json(line, strict=True)
+        event = json.loads(line)
+        assert list(event) == list(schema["properties"])
+        assert set(schema["required"]) <= set(event)
+        assert event["schema_version"] == schema["properties"]["schema_version"]["const"]
+
+
+def test_a_personal_estimate_has_what_was_promised() -> None:
+    promised = {
+        "agent",
+        "time",
+        "n",
+        "value",
+        "interval",
+        "level",
+        "local",
+        "epsilon",
+        "delta",
+        "mode",
+        "schema_version",
+    }
+    assert promised <= set(meanstream("schema", "estimate").json["properties"])
+
+
+@pytest.mark.parametrize("name", sorted(EVENTS))
+def test_a_line_with_another_field_is_no_event(name: str, emitted: dict[str, list[bytes]]) -> None:
+    spoiled = {**json.loads(emitted[name][0]), "raw_value": 1.0}
+    with pytest.raises(ValueError, match="raw_value"):
+        EVENTS[name].model_validate_json(json.dumps(spoiled), strict=True)
+
+
+def test_every_property_is_described_or_speaks_for_itself() -> None:
+    plain = {"agent", "time", "level", "epsilon", "delta", "mode", "schema_version", "method"}
+    plain |= {"reason", "release_id", "spent", "asked", "remaining", "horizon"}
+    for name in EVENTS:
+        for field, facts in meanstream("schema", name).json["properties"].items():
+            assert field in plain or facts.get("description"), (name, field)
+
+
+def test_an_unknown_event_names_the_known_ones() -> None:
+    message = meanstream("schema", "releases").message
+    assert message == f"event must be one of {', '.join(sorted(EVENTS))}, got 'releases'"
