@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from operators.agents import Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from streaming.clock import Clock, SystemClock
@@ -216,10 +214,10 @@ class Engine:
     def _post(self, released: list[ReleaseBatch], rows: LedgerRows, refused: list[int], rejects: Rejects) -> int:
         """Put dead letters and notices into the outbox; return how many agents reached their horizon."""
         store, names, settings = self._store, self._intake.names, self._settings
-        exhausted = np.concatenate([batch.exhausted for batch in released] or [np.zeros(0, np.int64)])
+        exhausted = budget_lines(released, names, settings)
         for events in (
             dead_letter_lines(rejects, self._source.name),
-            budget_lines(exhausted, names, self._event_time, settings),
+            exhausted,
             refusal_lines(rows, refused, names, settings.horizon),
         ):
             store.post(events.kind.topic, events.lines)

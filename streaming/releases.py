@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from operators.agents import AgentsSettings, ReleaseBatch
-from operators.records import Floats, Ints
+from operators.records import Floats
 from streaming.columns import Rejects
 from streaming.encode import EventLines, columns_to_lines
 from streaming.events import BudgetEvent, DeadLetter, Refusal, Release
@@ -54,14 +54,14 @@ def ledger_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings:
     )
 
 
-def budget_lines(agents: Ints, names: Sequence[str], time: float, settings: AgentsSettings) -> EventLines:
-    """Tell that agents made the last release of their horizon."""
-    constants = {"spent": settings.horizon, "horizon": settings.horizon, **_privacy(settings)}
-    columns: dict[str, Any] = {
-        "agent": [names[a] for a in agents.tolist()],
-        "time": iso(np.full(len(agents), time)),
-    }
-    return columns_to_lines(BudgetEvent, columns, constants)
+def budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:
+    """Tell which agents made the last release of their horizon, and when."""
+    last = [batch.releases.index == settings.horizon for batch in batches]
+    agents = [a for batch, at in zip(batches, last, strict=True) for a in batch.releases.agent[at].tolist()]
+    times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
+    privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
+    columns: dict[str, Any] = {"agent": [names[a] for a in agents], "time": iso(np.array(times, np.float64))}
+    return columns_to_lines(BudgetEvent, columns, {"spent": settings.horizon, "horizon": settings.horizon, **privacy})
 
 
 def refusal_lines(rows: LedgerRows, refused: Sequence[int], names: Sequence[str], horizon: int) -> EventLines:

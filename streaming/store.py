@@ -38,7 +38,8 @@ class Store:
     """One file, one writer. Use `Store.open` to run on it, `Store.read` to look into it.
 
     **Privacy.** The file is on the private side: it holds raw sums and, until their event time has passed, raw
-    samples. It can be read by its owner only, and deleted content is overwritten. It does not hold the secret.
+    samples. It can be read by its owner only; deleted content is overwritten when the write-ahead log is folded in, at
+    the latest on closing. It does not hold the secret.
 
     Examples
     --------

@@ -119,6 +119,8 @@ def test_the_horizon_ends_the_releases_with_a_notice(world: Any) -> None:
     stats = world.run(ScriptedSource([("ann", 1.0, float(i)) for i in range(100)] + [("bob", 1.0, 100.0)]))
     notice = BudgetEvent.model_validate_json(world.lines("notices")[0])
     assert (notice.agent, notice.spent, notice.horizon) == ("ann", 4, 4)
+    last = Release.model_validate_json(world.lines("releases")[3])
+    assert (last.index, last.time) == (4, notice.time)
     assert (len(world.lines("notices")), stats.exhausted) == (1, 1)
     assert len(world.lines("releases")) == 5
     shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in budgets(world.folder / "s.db")}
