@@ -15,6 +15,8 @@ from operators.records import AgentEstimates, Floats, OwnMeans
 NEGLIGIBLE_MODEL = 1e-3
 NEGLIGIBLE_COMPONENT = 1e-6
 DENSITY_POINTS = 201
+UNSEEN = 0.1
+"""Agents expected to belong to no component: their releases may be too noisy to show it, their own samples are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +73,12 @@ class FittedPrior:
         weight, careful = (np.repeat(_without_negligible(model), sizes) * share for model in (probability, cautious))
         keep = np.maximum(weight, careful) > NEGLIGIBLE_COMPONENT
         variance = np.concatenate([mixture.spread**2 + mixture.center_variance for mixture in mixtures])
+        anywhere = UNSEEN / n_agents
         return cls(
-            weight=weight[keep],
-            cautious=careful[keep],
-            center=np.concatenate([mixture.center for mixture in mixtures])[keep],
-            variance=variance[keep],
+            weight=np.append(weight[keep], anywhere),
+            cautious=np.append(careful[keep], anywhere),
+            center=np.append(np.concatenate([mixture.center for mixture in mixtures])[keep], (lower + upper) / 2),
+            variance=np.append(variance[keep], (upper - lower) ** 2 / 12),
             best_weight=best.weight,
             best_center=best.center,
             best_variance=best.spread**2 + best.center_variance,
