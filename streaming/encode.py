@@ -44,8 +44,9 @@ def columns_to_lines(kind: type[Event], columns: dict[str, Sequence[Any]], const
     Examples
     --------
     >>> from streaming.events import DeadLetter
-    >>> columns_to_lines(DeadLetter, {"position": [7], "size": [None]}, {"reason": "late", "source": "f.csv"}).lines
-    [b'{"reason":"late","source":"f.csv","position":7,"size":null,"schema_version":1}']
+    >>> columns = {"position": [7, 8], "size": [64, None]}
+    >>> columns_to_lines(DeadLetter, columns, {"reason": "late", "source": "f.csv"}).lines[1]
+    b'{"reason":"late","source":"f.csv","position":8,"size":null,"schema_version":1}'
     """
     template, texts = [], []
     for name, field in kind.model_fields.items():
@@ -61,15 +62,14 @@ def columns_to_lines(kind: type[Event], columns: dict[str, Sequence[Any]], const
 
 
 def _texts(column: Sequence[Any]) -> list[str]:
-    """Encode a column as one JSON array and take it apart where that is simple, else value by value."""
-    if not column:
-        return []
-    if isinstance(column[0], float):
+    """Encode a column of one plain type at once, a mixed one value by value."""
+    kinds = set(map(type, column))
+    if kinds == {float}:
         if not all(map(float("inf").__gt__, map(abs, column))):
             raise ValueError("event must hold finite numbers")
         return list(map(repr, column))
-    if isinstance(column[0], int) and not isinstance(column[0], bool):
+    if kinds == {int}:
         return list(map(str, column))
-    if isinstance(column[0], str):
+    if kinds == {str}:
         return list(map(encode_basestring, column))
     return [text.decode() for text in map(msgspec.json.encode, column)]
