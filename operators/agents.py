@@ -19,6 +19,8 @@ from operators.validation import require, require_between, require_bounds, requi
 CHUNK = 1024
 """Agents per snapshot chunk: a commit writes the chunks that changed."""
 
+MAX_HORIZON = 1_000_000
+
 NEVER = np.iinfo(np.int64).max
 SQUARES_BASE = np.int64(1) << 62  # sums of squares are kept exactly in two words of this base
 
@@ -71,6 +73,7 @@ class AgentsSettings:
         require_bounds(self.lower, self.upper)
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, delta=self.delta)
+        require(1 <= self.horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", self.horizon)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         _ = self.fresh, self.times  # the parts check their own parameters
 
@@ -225,6 +228,15 @@ class Agents:
             self._close_windows(np.int64(watermark // times.seconds), times, pending)
         return self._collect(pending)
 
+    def release_now(self, time: float) -> ReleaseBatch:
+        """Release for everybody with samples since its last release, as at the end of a bounded stream.
+
+        Each takes one of its agent's horizon; the agent's next release is the one that its schedule has then.
+        """
+        pending = _Pending()
+        self._release_waiting(time, pending)
+        return self._collect(pending)
+
     def own(self, agents: Ints | None = None) -> OwnSamples:
         """Private: each agent's own samples, summed up; for that agent only."""
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
@@ -293,7 +305,9 @@ class Agents:
         if len(agent) == 0:
             return
         rows = self._rows
-        order = np.argsort(agent, kind="stable")
+        # NumPy sorts 16-bit integers by radix, several times faster.
+        narrow = agent.astype(np.uint16) if self.n_agents <= 1 << 16 else agent
+        order = np.argsort(narrow, kind="stable")
         sorted_agent, sorted_value = agent[order], encoded[order]
         starts = np.flatnonzero(np.r_[True, sorted_agent[1:] != sorted_agent[:-1]])
         who = sorted_agent[starts]
@@ -323,14 +337,17 @@ class Agents:
         """Release for everybody with new samples when event time has left the current window."""
         if window <= self._window:
             return
-        rows, n = self._rows, self.n_agents
-        fresh = (rows["count"][:n] > rows["released_count"][:n]) & (rows["released"][:n] < self.settings.horizon)
-        a = np.flatnonzero(fresh)
-        if len(a):
-            end = np.full(len(a), float((self._window + 1) * times.seconds))
-            self._release(a, rows["count"][a], rows["total"][a], end, pending)
-            self._dirty[np.unique(a // CHUNK)] = True
+        self._release_waiting(float((self._window + 1) * times.seconds), pending)
         self._window = window
+
+    def _release_waiting(self, time: float, pending: _Pending) -> None:
+        """Release for everybody with new samples and releases left."""
+        rows, n = self._rows, self.n_agents
+        waiting = (rows["count"][:n] > rows["released_count"][:n]) & (rows["released"][:n] < self.settings.horizon)
+        a = np.flatnonzero(waiting)
+        if len(a):
+            self._release(a, rows["count"][a], rows["total"][a], np.full(len(a), time), pending)
+            self._dirty[np.unique(a // CHUNK)] = True
 
     def _release(self, agent: Ints, count: Ints, total: Ints, time: Floats, pending: _Pending) -> None:
         """Noise one prefix sum per agent and note it; `agent` has no repetition."""

@@ -175,6 +175,8 @@ class Engine:
             self._event_time = float(due.time[-1])
         if math.isfinite(self._intake.watermark):
             released.append(self.agents.advance(self._intake.watermark))
+        if ended and self._options.final_release and math.isfinite(self._event_time):
+            released.append(self.agents.release_now(self._event_time))
         for batch in released:
             self._variance.observe(batch.releases)
         self.stats.event_time = _finite(self._event_time)

@@ -27,9 +27,14 @@ class EngineOptions:
         How an agent learns from the releases: "learned_prior", "tests" or "none".
     level : float
         Nominal coverage of the intervals.
+    stddev : float or None
+        Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
+        agent's own mean, from its own samples.
     refresh : float or None
         Event time between two rounds of personal estimates for the agents that released meanwhile, in seconds; None:
         only at the end of a bounded source.
+    final_release : bool
+        At the end of a bounded source every agent with new samples releases once more, within its horizon.
     poll : float
         Seconds to wait when a source has nothing.
     """
@@ -40,7 +45,9 @@ class EngineOptions:
     out_of_bounds: Literal["clip", "reject"] = "clip"
     collaboration: str = "learned_prior"
     level: float = 0.95
+    stddev: float | None = None
     refresh: float | None = 86_400.0
+    final_release: bool = True
     poll: float = 0.1
 
     def __post_init__(self) -> None:
@@ -50,4 +57,6 @@ class EngineOptions:
             require(math.isfinite(value) and value >= 0, name, "be at least 0 and finite", value)
         require(self.out_of_bounds in ("clip", "reject"), "out_of_bounds", "be 'clip' or 'reject'", self.out_of_bounds)
         require_between(0, 1, level=self.level)
+        if self.stddev is not None:
+            require_positive(stddev=self.stddev)
         require_positive(poll=self.poll)

@@ -42,7 +42,7 @@ class PersonalEstimates:
         which : int array or None
             Agents to answer.
         variance : float
-            Public: pooled variance of one sample.
+            Public: pooled variance of one sample, used where it is not known.
         time : float
             Event time up to which samples are included.
 
@@ -51,12 +51,14 @@ class PersonalEstimates:
         EventLines, EventLines
             Private estimates, and one public event about the population.
         """
+        known = None if self._options.stddev is None else self._options.stddev**2
+        variance = variance if known is None else known
         latest = agents.latest()
         fitted = self._collaboration.fit(latest, variance / latest.count + latest.noise_variance)
         own = agents.own(which)
         own = agents.own(own.agent[own.count > 0])
-        of_mean = own_variance(variance, own) / own.count
-        means = OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=of_mean)
+        of_sample = own_variance(variance, own) if known is None else np.full(len(own), known)
+        means = OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=of_sample / own.count)
         estimates = self._lines(agents.names, means, fitted, time)
         return estimates, self._population(fitted, len(latest), time)
 

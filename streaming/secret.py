@@ -53,6 +53,8 @@ def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = T
     except FileNotFoundError:
         if named or not create or store.exists():
             raise ValueError(f"secret must be in a readable file, got no {str(path)!r}") from None
+    except OSError as error:
+        raise ValueError(f"secret must be in a readable file, got {str(path)!r} ({error.strerror})") from None
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(secrets.token_hex(32).encode() + b"\n")

@@ -40,6 +40,7 @@ class AgentsOptions:
         bool, _option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort")
     ] = True
     lateness: Annotated[str, _option("How far behind the newest event a sample may arrive.", INPUT)] = "1h"
+    batch_size: Annotated[int, _option("Samples per commit, at most.", INPUT)] = 131_072
     out_of_bounds: Annotated[str, _option("clip: clip and count; reject: dead-letter.", INPUT)] = "clip"
 
     lower: Annotated[float | None, _option("Declared lower bound of a value.", PRIVACY)] = None
@@ -57,6 +58,10 @@ class AgentsOptions:
     schedule: Annotated[str, _option("geometric:FIRST,FACTOR in an agent's own count, or every:DURATION.", PRIVACY)] = (
         "geometric:10,1.25"
     )
+    final_release: Annotated[
+        bool,
+        _option("Release once more at the end of a file.", PRIVACY, "--final-release/--no-final-release"),
+    ] = True
     secret_file: Annotated[
         Path | None, _option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
     ] = None
@@ -130,6 +135,9 @@ class AgentsOptions:
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
             collaboration=self.collaboration_name,
             level=self.level,
+            stddev=self.stddev,
+            batch_size=self.batch_size,
+            final_release=self.final_release,
             refresh=None if self.refresh is None else parse_duration("refresh", self.refresh),
         )
 

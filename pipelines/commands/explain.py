@@ -110,11 +110,8 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
 
 def _collaboration(options: AgentsOptions) -> dict[str, Any]:
     from operators.collaboration import make_collaboration
-    from operators.validation import require_between, require_positive
 
-    require_between(0, 1, level=options.level)
-    if options.stddev is not None:
-        require_positive(stddev=options.stddev)
+    options.engine_options()
     assert options.lower is not None  # noqa: S101 - `settings` has checked it
     assert options.upper is not None  # noqa: S101
     name = options.collaboration_name

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
+PUBLIC_ROLES = ("releases", "population", "dead_letters", "notices")
+
 
 @app.callback()
 def run() -> None:
@@ -96,7 +98,7 @@ def open_sinks(options: AgentsOptions) -> Sinks:
 
     public = {
         role: open_sink(location, trust=Trust.PUBLIC)
-        for role in ("releases", "population", "dead_letters", "notices")
+        for role in PUBLIC_ROLES
         if (location := getattr(options, role)) is not None
     }
     return Sinks(estimates=open_sink(options.sink, trust=Trust.PRIVATE), **public)
@@ -111,14 +113,20 @@ def check_places(options: AgentsOptions) -> None:
         Naming the option, the rule and the value.
     """
     from operators.validation import require
+    from streaming.sinks.open import STDOUT, check_place
 
-    require(options.store.parent.is_dir(), "store", "be in an existing folder", str(options.store))
-    for role in ("sink", "releases", "population", "dead_letters", "notices"):
+    store = options.store
+    require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
+    taken: dict[str, str] = {}
+    for role in ("sink", *PUBLIC_ROLES):
         location = getattr(options, role)
-        if location is not None and location != "-":
-            path, rule = Path(location), "be a .jsonl file, a .parquet folder or '-'"
-            require(path.suffix in (".jsonl", ".parquet"), role, rule, location)
-            require(path.parent.is_dir(), role, "be in an existing folder", location)
+        if location is None:
+            continue
+        check_place(role, location)
+        place = location if location == STDOUT else str(Path(location).resolve())
+        require(place not in taken, role, f"be another place than {taken.get(place)}", location)
+        taken[place] = role
+    require(not (options.json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
 
 
 @contextmanager

@@ -25,6 +25,8 @@ class JsonlSink:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
         except OSError as error:
             raise ValueError(f"sink must be a writable file, got {str(path)!r} ({error.strerror})") from None
+        if trust is Trust.PRIVATE:
+            os.fchmod(self._file, mode)  # a file that was there before keeps its mode otherwise
 
     def write(self, events: EventLines) -> None:
         """Append lines."""

@@ -29,6 +29,8 @@ class ParquetSink:
             path.mkdir(mode=0o700 if trust is Trust.PRIVATE else 0o755, exist_ok=True)
         except OSError as error:
             raise ValueError(f"sink must be a folder, got {str(path)!r} ({error.strerror})") from None
+        if trust is Trust.PRIVATE:
+            path.chmod(0o700)  # a folder that was there before keeps its mode otherwise
         self._parts = len(list(path.glob("part-*.parquet")))
 
     def write(self, events: EventLines) -> None:

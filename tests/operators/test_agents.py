@@ -140,6 +140,21 @@ def test_releases_stop_at_the_horizon_and_say_so_once() -> None:
     assert agents.spent().tolist() == [3]
 
 
+def test_release_now_takes_one_release_of_everybody_with_new_samples() -> None:
+    agents = fill(configured("geometric:4,2", horizon=3), 3)
+    agent = np.array([0] * 5 + [1] * 2)
+    agents.update(agent, np.ones(7), np.arange(7.0))
+    now = agents.release_now(10.0)
+    assert rows([now]) == [
+        (0, 2, 5, *rows([now])[0][3:5], 10.0),
+        (1, 1, 2, *rows([now])[1][3:5], 10.0),
+    ]
+    assert len(agents.release_now(11.0).releases) == 0
+    # Agent 1 has had the first release of its schedule: the next is due after 8 samples, its second.
+    later = agents.update(np.ones(10, np.int64), np.ones(10), np.arange(12.0, 22.0))
+    assert [(r[1], r[2]) for r in rows([later])] == [(2, 8)]
+
+
 def test_own_means_and_deviations_are_those_of_numpy() -> None:
     agents = fill(configured(lower=-2.0, upper=4.0), 4)
     agent, value, time = stream(5000, 3)

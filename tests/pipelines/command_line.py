@@ -95,7 +95,10 @@ def arguments(named: Mapping[str, Any]) -> list[str]:
     typed = []
     for name, value in named.items():
         option = "--" + name.replace("_", "-")
-        typed += [option] if value is True else [option, str(value)]
+        if isinstance(value, bool):
+            typed.append(option if value else "--no-" + option.removeprefix("--"))
+        else:
+            typed += [option, str(value)]
     return typed
 
 

@@ -44,7 +44,7 @@ PRIVACY: list[tuple[dict[str, Any], list[str]]] = [
     ({"counter": "pm3"}, ["counter", "pm1, pm2, toeplitz", "pm3"]),
     ({"noise": "uniform"}, ["noise", "gaussian or laplace", "uniform"]),
     ({"calibration": "guessed"}, ["calibration", "classical or analytic", "guessed"]),
-    ({"horizon": 0}, ["horizon", "at least 1", "0"]),
+    ({"horizon": 0}, ["horizon", "lie in 1..", "0"]),
     ({"horizon": 2.5}, ["horizon", "integer"]),
     ({"schedule": "sometimes"}, ["schedule", "geometric:FIRST,FACTOR", "sometimes"]),
     ({"schedule": "geometric:0,2"}, ["schedule", "at least 1", "geometric:0,2"]),

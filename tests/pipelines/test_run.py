@@ -210,3 +210,53 @@ def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
     write_samples(whole / "flights.csv", agents=50, rows=480)
     run_agents(whole)
     assert (whole / "releases.jsonl").read_bytes() == (tmp_path / "releases.jsonl").read_bytes()
+
+
+def test_a_known_stddev_is_used(folder: Path) -> None:
+    """An agent that knows its spread knows how far its own mean can be off: sd / sqrt(n)."""
+    run_agents(folder, stddev=2, collaboration="none")
+    low, high = events(folder / "estimates.jsonl")[-1]["local_interval"]  # type: ignore[misc]
+    assert high - low == pytest.approx(2 * 1.959964 * 2 / 20**0.5, rel=1e-6)  # type: ignore[has-type]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_private_sink_that_was_there_before_is_closed_to_others(folder: Path, kind: str) -> None:
+    sink = folder / f"private.{kind}"
+    if kind == "jsonl":
+        sink.touch(mode=0o644)
+    else:
+        sink.mkdir(mode=0o755)
+    assert run_agents(folder, sink=sink).code == 0
+    assert stat.S_IMODE(sink.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"releases": "estimates.jsonl"}, "releases must be another place than sink"),
+        ({"sink": "-", "releases": "-"}, "releases must be another place than sink"),
+        ({"sink": "-", "json": True}, "sink must be a file with --json"),
+        ({"stddev": -5}, "stddev must be positive and finite, got -5.0"),
+        ({"horizon": 10**11}, "horizon must lie in 1..1000000"),
+        ({"secret_file": "."}, "secret must be in a readable file"),
+        ({"store": "."}, "store must be a file in an existing folder"),
+    ],
+)
+def test_places_and_numbers_that_cannot_be_meant_are_refused(
+    folder: Path, more: dict[str, object], message: str
+) -> None:
+    given = {k: folder / v if k in ("releases", "secret_file", "store") and v != "-" else v for k, v in more.items()}
+    ran = run_agents(folder, **given)
+    assert ran.code == 2
+    assert message in ran.message
+    assert not (folder / "releases.jsonl").exists()
+
+
+def test_the_final_release_can_be_left_out(folder: Path) -> None:
+    write_samples(folder / "flights.csv", rows=66)
+    run_agents(folder, final_release=False, store=folder / "without.db", releases=folder / "without.jsonl")
+    run_agents(folder)
+    without, with_final = events(folder / "without.jsonl"), events(folder / "releases.jsonl")
+    assert [e["n"] for e in without] == [10, 10, 10, 13, 13, 13, 16, 16, 16, 20, 20, 20]
+    assert sorted(e["n"] for e in with_final) == [10, 10, 10, 13, 13, 13, 16, 16, 16, 20, 20, 20, 22, 22, 22]
+    assert {e["release_id"] for e in without} < {e["release_id"] for e in with_final}

@@ -85,7 +85,7 @@ def test_standard_output_and_unknown_places() -> None:
     assert isinstance(open_sink("-", trust=Trust.PRIVATE), StreamSink)
     with pytest.raises(ValueError, match=r"sink must be a .jsonl file, a .parquet folder or '-', got 'x.txt'"):
         open_sink("x.txt", trust=Trust.PUBLIC)
-    with pytest.raises(ValueError, match="sink must be a writable file"):
+    with pytest.raises(ValueError, match="sink must be in an existing folder"):
         open_sink("/nonexistent/x.jsonl", trust=Trust.PUBLIC)
 
 
