@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operators.noise import KeyedNoise, NoiseIds, owner_words
 
 from operators.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
+from operators.noise import KeyedNoise, NoiseIds, owner_words
 
 SECRET = b"tests only, not a secret"
 
