@@ -43,7 +43,7 @@ class AgentsSettings:
         Greatest number of releases of one agent: its budget.
     schedule : str
         "geometric:FIRST,FACTOR" in the agent's own sample count, or "every:DURATION" of event time. The default
-        serves agents with 15 samples and, at 64 releases, with 1e7.
+        serves agents with 15 samples and, at 40 releases, with 7e7.
     noise, calibration : str
         "gaussian" or "laplace"; "analytic" or "classical" (Gaussian only, epsilon <= 1).
     levels : int, optional
@@ -62,8 +62,8 @@ class AgentsSettings:
     epsilon: float
     delta: float
     counter: str = "toeplitz"
-    horizon: int = 64
-    schedule: str = "geometric:10,1.25"
+    horizon: int = 40
+    schedule: str = "geometric:10,1.5"
     noise: str = "gaussian"
     calibration: str = "analytic"
     levels: int | None = None

@@ -53,10 +53,10 @@ class AgentsOptions:
     counter: Annotated[str | None, _option("toeplitz | pm1 | pm2.", PRIVACY)] = None
     noise: Annotated[str, _option("gaussian | laplace.", PRIVACY)] = "gaussian"
     calibration: Annotated[str | None, _option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
-    horizon: Annotated[int, _option("Releases an agent may ever make: its budget.", PRIVACY)] = 64
+    horizon: Annotated[int, _option("Releases an agent may ever make: its budget.", PRIVACY)] = 40
     levels: Annotated[int | None, _option("Divisor of pm2's budget; default: what the horizon needs.", PRIVACY)] = None
     schedule: Annotated[str, _option("geometric:FIRST,FACTOR in an agent's own count, or every:DURATION.", PRIVACY)] = (
-        "geometric:10,1.25"
+        "geometric:10,1.5"
     )
     final_release: Annotated[
         bool,

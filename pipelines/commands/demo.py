@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from operators.records import Floats, Ints
 
 METHODS = ("learned_prior", "tests")
-MONTHS = 12
+BATCH = 6_000  # some 28 commits over the year, each followed by estimates: the points of the picture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,8 @@ def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: flo
                 epsilon=epsilon,
                 delta=delta,
                 collaboration=method,
-                refresh="1d",
+                refresh="0s",
+                batch_size=BATCH,
                 store=Path(scratch) / "state.db",
                 secret_file=secret,
                 sink=str(out / f"{method}-estimates.jsonl"),
@@ -187,8 +188,7 @@ def _picture(
     from pipelines.commands.demo_plot import draw
 
     last = estimates["learned_prior"]["time"].to_numpy().max()
-    times = np.datetime64("2013-01-15") + np.arange(2 * MONTHS) * np.timedelta64(365 // (2 * MONTHS), "D")
-    times = np.append(times.astype(last.dtype), last)
+    times = np.unique(np.append(estimates["learned_prior"]["time"].to_numpy(), last))
     curves = {
         method: [(t, s) for t in times if (s := _score(truth, newest(table, truth, t))) is not None]
         for method, table in estimates.items()

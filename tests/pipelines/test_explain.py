@@ -49,8 +49,8 @@ def test_paper_mode_is_the_paper() -> None:
 
 def test_the_releases_are_the_ones_a_run_makes(tmp_path: Path) -> None:
     """Count of samples and noise of the mean at each release, against the events of a run."""
-    write_samples(tmp_path / "flights.csv", agents=1, rows=200)
-    run_agents(tmp_path)
+    write_samples(tmp_path / "flights.csv", agents=1, rows=700)
+    run_agents(tmp_path, final_release=False)
     events = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
     releases = explain()["releases"]
     columns = (releases["count"], releases["noise_stddev_of_the_mean"])
@@ -82,7 +82,7 @@ def test_the_text_says_the_same() -> None:
         "(0.5, 1e-07)-differential privacy",
         "replace-one",
         "[-30, 120], values outside are clipped",
-        "toeplitz, at most 64 releases",
+        "toeplitz, at most 40 releases",
         "gaussian (analytic calibration)",
         "release 1 after 10 samples",
         "learned_prior",

@@ -39,7 +39,7 @@ PRIVACY: list[tuple[dict[str, Any], list[str]]] = [
     ({"epsilon": 2, "calibration": "classical"}, ["epsilon", "at most 1", "classical", "2"]),
     ({"counter": "toeplitz", "noise": "laplace"}, ["noise", "gaussian", "toeplitz"]),
     ({"counter": "pm2", "levels": 0}, ["levels", "at least", "0"]),
-    ({"counter": "pm2", "levels": 2}, ["levels", "at least 7", "2"]),
+    ({"counter": "pm2", "levels": 2}, ["levels", "at least 6", "2"]),
     ({"counter": "pm1", "levels": 3}, ["levels", "pm1", "3"]),
     ({"counter": "pm3"}, ["counter", "pm1, pm2, toeplitz", "pm3"]),
     ({"noise": "uniform"}, ["noise", "gaussian or laplace", "uniform"]),
@@ -210,7 +210,7 @@ def test_the_command_line_wins_over_the_file(folder: Path) -> None:
     [
         ({"epsilon": 2}, ["epsilon", "must be 1.0", "got 2.0"]),
         ({"upper": 100}, ["upper", "must be 120.0", "got 100.0"]),
-        ({"horizon": 100}, ["horizon", "must be 64", "got 100"]),
+        ({"horizon": 100}, ["horizon", "must be 40", "got 100"]),
         ({"mode": "paper"}, ["calibration", "analytic", "classical"]),
     ],
 )
