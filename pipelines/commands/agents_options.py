@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -145,22 +143,3 @@ class AgentsOptions:
     def collaboration_name(self) -> str:
         """The way to collaborate, by default that of the mode."""
         return self.collaboration or ("tests" if self.mode == "paper" else "learned_prior")
-
-
-def takes_agents_options(command: Callable[[AgentsOptions], None]) -> Callable[..., None]:
-    """Give a command the fields of `AgentsOptions` as its options."""
-    hints = get_type_hints(AgentsOptions, include_extras=True)
-
-    def call(**options: Any) -> None:
-        command(AgentsOptions(**options))
-
-    parameters = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-        for f in fields(AgentsOptions)
-        if f.default is not MISSING
-    ]
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in parameters}
-    call.__doc__ = command.__doc__
-    call.__name__ = command.__name__
-    return call

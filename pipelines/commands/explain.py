@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pipelines.commands.agents_options import AgentsOptions, takes_agents_options
-from pipelines.commands.options import print_json, refusing
+from pipelines.commands.agents_options import AgentsOptions
+from pipelines.commands.options import print_json, refusing, takes
 
 if TYPE_CHECKING:
     from operators.agents import AgentsSettings
@@ -22,7 +22,7 @@ def explain() -> None:
 
 
 @app.command("agents")
-@takes_agents_options
+@takes(AgentsOptions)
 def agents(options: AgentsOptions) -> None:
     """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
 

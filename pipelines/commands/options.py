@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+T = TypeVar("T")
 
 
 class BadOption(Exception):  # noqa: N818 - it is what the user gave, not a fault of the program
@@ -83,6 +87,28 @@ ConfigOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Give a command the fields of a dataclass as its options."""
+    hints = get_type_hints(options, include_extras=True)
+
+    def decorate(command: Callable[[T], None]) -> Callable[..., None]:
+        def call(**given: Any) -> None:
+            command(options(**given))
+
+        parameters = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+            for f in fields(options)  # type: ignore[arg-type]
+            if f.default is not MISSING
+        ]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in parameters}
+        call.__doc__ = command.__doc__
+        call.__name__ = command.__name__
+        return call
+
+    return decorate
 
 
 def print_json(result: dict[str, Any]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pipelines.commands.agents_options import AgentsOptions, takes_agents_options
-from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.agents_options import AgentsOptions
+from pipelines.commands.options import BadOption, print_json, refusing, takes
 from pipelines.commands.progress import Progress
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_agents_options
+@takes(AgentsOptions)
 def agents(options: AgentsOptions) -> None:
     """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
 

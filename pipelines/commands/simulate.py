@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pipelines.commands.options import BadOption, print_json, refusing
-from pipelines.commands.simulation_options import SimulationOptions, takes
+from pipelines.commands.options import BadOption, print_json, refusing, takes
+from pipelines.commands.simulation_options import SimulationOptions
 
 if TYPE_CHECKING:
     from pathlib import Path

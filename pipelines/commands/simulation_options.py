@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -134,25 +132,3 @@ def integers(name: str, text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise BadOption(f"{name} must be integers separated by commas, got {text!r}") from None
-
-
-def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass as its options."""
-    hints = get_type_hints(options, include_extras=True)
-
-    def decorate(command: Callable[[T], None]) -> Callable[..., None]:
-        def call(**given: Any) -> None:
-            command(options(**given))
-
-        parameters = [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-            for f in fields(options)  # type: ignore[arg-type]
-            if f.default is not MISSING
-        ]
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in parameters}
-        call.__doc__ = command.__doc__
-        call.__name__ = command.__name__
-        return call
-
-    return decorate

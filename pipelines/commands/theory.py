@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pipelines.commands import simulation_options as given
-from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
-from pipelines.commands.simulation_options import integers, takes
+from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing, takes
+from pipelines.commands.simulation_options import integers
 
 if TYPE_CHECKING:
     from operators.simulation.config import SimulationConfig
