@@ -39,7 +39,7 @@ class EngineOptions:
         Seconds to wait when a source has nothing.
     """
 
-    batch_size: int = 131_072
+    batch_size: int = 262_144
     allowed_lateness: float = 0.0
     max_future: float = 86_400.0
     out_of_bounds: Literal["clip", "reject"] = "clip"

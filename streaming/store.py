@@ -21,6 +21,8 @@ from streaming.snapshot import Columns, CorruptedSnapshotError, decode_columns, 
 APPLICATION_ID = 0x4D454E53  # "MENS": recognizes the file
 SCHEMA_VERSION = 1
 SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
+CACHE_KIBIBYTES = 65_536  # holds the inner pages of the ledger's index, which a commit enters everywhere
+CHECKPOINT_PAGES = 8_192  # pages that each commit writes anew reach the file once for many commits
 
 _SCHEMA = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -247,6 +249,8 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         if not read_only:
             connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             connection.execute("PRAGMA secure_delete = ON")
+            connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     except sqlite3.DatabaseError:
         connection.close()
         raise StoreError(f"store must be a Meanstream store, got {str(path)!r}") from None
