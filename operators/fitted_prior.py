@@ -12,10 +12,13 @@ from operators.learning_alone import normal_half_width
 from operators.posterior_table import Posterior, look_up
 from operators.records import AgentEstimates, Floats, OwnMeans
 
-NEGLIGIBLE_MODEL = 1e-3
+NEGLIGIBLE_MODEL = 0.02
+"""Models this far below the best are left out. An agent's raw mean holds the samples of its own release again: it would
+vote twice for an unlikely model that its own outlying release suggested."""
+LEAST_SHOWN = 1e-3
 NEGLIGIBLE_COMPONENT = 1e-6
 DENSITY_POINTS = 201
-UNSEEN = 0.1
+UNSEEN = 0.001
 """Agents expected to belong to no component: their releases may be too noisy to show it, their own samples are not."""
 
 
@@ -175,7 +178,7 @@ class FittedPrior:
 
 
 def _without_negligible(model: Floats) -> Floats:
-    kept = np.where(model > NEGLIGIBLE_MODEL, model, 0.0)
+    kept = np.where(model > NEGLIGIBLE_MODEL * model.max(), model, 0.0)
     return np.asarray(kept / kept.sum(), dtype=np.float64)
 
 
@@ -183,4 +186,4 @@ def _marginal(keys: list[Any], probability: Floats) -> dict[Any, float]:
     totals: dict[Any, float] = {}
     for key, p in zip(keys, probability.tolist(), strict=True):
         totals[key] = totals.get(key, 0.0) + p
-    return {key: p for key, p in sorted(totals.items()) if p > NEGLIGIBLE_MODEL}
+    return {key: p for key, p in sorted(totals.items()) if p > LEAST_SHOWN}

@@ -69,7 +69,7 @@ class LearnedPrior:
 
     lower: float
     upper: float
-    exact_classes: float = 0.005
+    exact_classes: float = 0.02
     name: ClassVar[str] = "learned_prior"
 
     def __post_init__(self) -> None:

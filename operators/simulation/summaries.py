@@ -14,7 +14,7 @@ from operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 AGENTS, STDDEV, EPSILON, DELTA = 200, 0.5, 1.0, 1e-6
 HALF_WIDTH = STDDEV * 3**0.5
 LOWER, UPPER = -HALF_WIDTH, 1 + HALF_WIDTH
-"""Means lie in [0, 1] and samples within a half-width of them."""
+"""Means lie in [0, 1] (the far tails of Student's t are clipped there) and samples within a half-width of them."""
 
 Means = Callable[[np.random.Generator], tuple[Floats, Ints | None]]
 """Draws every agent's mean, and its class where there are exact ones."""
@@ -34,7 +34,7 @@ SCENARIOS: dict[str, Means] = {
     "normal": lambda rng: (rng.normal(0.5, 0.1, AGENTS), None),
     "three classes with spread .01": _classes(np.array([0.2, 0.4, 0.8]), spread=0.01),
     "uniform": lambda rng: (rng.uniform(0, 1, AGENTS), None),
-    "Student t3": lambda rng: (0.5 + 0.05 * rng.standard_t(3, AGENTS), None),
+    "Student t3": lambda rng: (np.clip(0.5 + 0.05 * rng.standard_t(3, AGENTS), 0, 1), None),
     "one class": _classes(np.array([0.4])),
     "twenty classes": _classes(np.linspace(0, 1, 20)),
 }
