@@ -1,0 +1,42 @@
+"""What the README shows is run: its Python, and that each command it names exists with the options it uses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.command_line import meanstream
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+BLOCKS = [block.partition("\n") for block in README.split("```")[1::2]]
+PYTHON = [text for language, _, text in BLOCKS if language == "python"]
+COMMANDS = [
+    re.sub(r"\s+#.*", "", line)
+    for language, _, text in BLOCKS
+    for line in text.replace("\\\n", " ").splitlines()
+    if not language and line.startswith("meanstream ")
+]
+
+
+def test_there_is_something_to_run() -> None:
+    assert PYTHON
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize("block", PYTHON)
+def test_python_runs(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(block, "README.md", "exec"), {})  # noqa: S102 - our own README
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_and_options_exist(command: str) -> None:
+    words = shlex.split(command)[1:]
+    named = [w for w in words if w.startswith("--")]
+    group = [w for w in words[:2] if not w.startswith("-") and w != "..."]
+    known = meanstream(*group, "--help").out.decode()
+    for option in named:
+        assert option in known, option
