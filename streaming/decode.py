@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import compute as pc
 
 from operators.records import Bools, Floats, Ints, Words
 from streaming.columns import Rejects, SampleColumns
@@ -20,6 +22,9 @@ RawColumns = dict[str, pa.Array]
 """Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format has."""
 
 Codes = npt.NDArray[np.int8]
+
+DIRECTORY_SHARE = 4
+"""A directory so many times larger than a batch is looked up name by name rather than made a table of anew."""
 
 GOOD, SCHEMA, NO_AGENT, BAD_AGENT, NO_TIME, BAD_TIME, NO_VALUE, BAD_VALUE, NOT_FINITE, BAD_ID = range(10)
 REASONS = (
@@ -69,43 +74,71 @@ class Decoder:
     def __init__(self, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
         self.names: list[str] = []
         self._codes: dict[bytes, int] = {}
+        self._known: pa.Array = pa.array([], pa.binary())  # the keys of `_codes`, as far as they were needed here
         self._time = TimeParser(mapping.time_unit)
         self._id_key = id_key
 
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
         """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
-        n = len(position)
         agent, agent_fault = self._agents(raw["agent"])
-        time = self._time.parse(_text(raw["time"]))
+        time, time_fault = self._times(raw["time"])
         value, value_fault = _values(_text(raw["value"]))
-        key, id_fault = self._keys(raw["id"]) if "id" in raw else (None, np.zeros(n, np.int8))
-        fault = np.zeros(n, np.int8)
+        key, id_fault = self._keys(raw["id"]) if "id" in raw else (None, None)
+        schema_fault = None
         if "schema_version" in raw:
-            fault = np.where(_known_version(_text(raw["schema_version"])), GOOD, SCHEMA).astype(np.int8)
-        no_time = raw["time"].is_null().to_numpy(zero_copy_only=False)
-        time_fault = np.where(no_time, NO_TIME, np.where(np.isnan(time), BAD_TIME, GOOD)).astype(np.int8)
-        for column in (agent_fault, time_fault, value_fault, id_fault):
-            fault = np.where(fault == GOOD, column, fault)
+            schema_fault = np.where(_known_version(_text(raw["schema_version"])), GOOD, SCHEMA).astype(np.int8)
         samples = SampleColumns(self.names, agent, value, time, key, position)
         rejects = Rejects()
-        if not fault.any():
+        faults = [f for f in (schema_fault, agent_fault, time_fault, value_fault, id_fault) if f is not None]
+        if not any(f.any() for f in faults):
             return samples, rejects
+        fault = faults[0]
+        for column in faults[1:]:
+            fault = np.where(fault == GOOD, column, fault)
         for code in np.unique(fault[fault != GOOD]).tolist():
             rejects.add_many(REASONS[code], position[fault == code])
         return samples.take(fault == GOOD), rejects
 
-    def _agents(self, column: pa.Array) -> tuple[Ints, Codes]:
-        encoded = column
-        if not (pa.types.is_dictionary(column.type) and pa.types.is_binary(column.type.value_type)):
-            encoded = _binary(column, "agent").dictionary_encode()
+    def _times(self, column: pa.Array) -> tuple[Floats, Codes | None]:
+        time = self._time.parse(_text(column))
+        unknown = np.isnan(time)
+        if not unknown.any():
+            return time, None
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        return time, np.where(missing, NO_TIME, np.where(unknown, BAD_TIME, GOOD)).astype(np.int8)
+
+    def _agents(self, column: pa.Array) -> tuple[Ints, Codes | None]:
+        if pa.types.is_dictionary(column.type) and pa.types.is_binary(column.type.value_type):
+            lookup = np.append(self._lookup(column.dictionary), -NO_AGENT)  # the last one where the index is null
+            agent = lookup[column.indices.fill_null(len(lookup) - 1).to_numpy(zero_copy_only=False)]
+        else:
+            agent = self._lookup(_binary(column, "agent"))
+        bad = agent < 0
+        return agent, np.where(bad, -agent, GOOD).astype(np.int8) if bad.any() else None
+
+    def _lookup(self, texts: pa.Array) -> Ints:
+        """Codes of the agents of these names, in order; where a name is bad, minus the reason."""
+        if len(self._known) < len(self.names) <= DIRECTORY_SHARE * len(texts):
+            fresh = list(itertools.islice(self._codes, len(self._known), None))
+            self._known = pa.concat_arrays([self._known, pa.array(fresh, pa.binary())])
+        if len(self.names) <= DIRECTORY_SHARE * len(texts):
+            found = pc.index_in(texts, value_set=self._known)
+            if not found.null_count:
+                return np.asarray(found, np.int64)
+            codes: Ints = found.fill_null(-1).to_numpy().astype(np.int64)
+            unknown = np.flatnonzero(codes < 0)
+            codes[unknown] = self._enter_all(texts.take(pa.array(unknown)))
+            return codes
+        return self._enter_all(texts)
+
+    def _enter_all(self, texts: pa.Array) -> Ints:
+        """Find each distinct name in the directory, or enter it."""
+        encoded = texts.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
-        codes = list(map(self._codes.get, distinct))
-        lookup = np.array(
-            [self._enter(raw) if c is None else c for raw, c in zip(distinct, codes, strict=True)], np.int64
-        )
-        lookup = np.append(lookup, -NO_AGENT)  # where the index is null
-        agent = lookup[encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)]
-        return agent, np.where(agent < 0, -agent, GOOD).astype(np.int8)
+        codes = map(self._codes.get, distinct)
+        lookup = [self._enter(raw) if c is None else c for raw, c in zip(distinct, codes, strict=True)]
+        at: Ints = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+        return np.array([*lookup, -NO_AGENT], np.int64)[at]
 
     def _enter(self, raw: bytes) -> int:
         name = valid_name(raw)
@@ -115,7 +148,7 @@ class Decoder:
         self.names.append(name)
         return self._codes[raw]
 
-    def _keys(self, column: pa.Array) -> tuple[Words, Codes]:
+    def _keys(self, column: pa.Array) -> tuple[Words, Codes | None]:
         ids = _binary(column, "id").fill_null(b"")
         if pa.types.is_large_binary(ids.type):
             ids = ids.cast(pa.binary())
@@ -163,26 +196,29 @@ def _text(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _values(column: pa.Array) -> tuple[Floats, Codes]:
+def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
     kind = column.type
-    missing = column.is_null().to_numpy(zero_copy_only=False)
+    fault: Codes | None = None
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
         value = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        fault = np.zeros(len(column), np.int8)
     elif pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_temporal(kind):
         raise ValueError(f"value column must hold numbers, got {kind}")
     else:
         value, fault = _parse_values(column)
-    fault[(fault == GOOD) & ~np.isfinite(value)] = NOT_FINITE
-    fault[missing] = NO_VALUE
+    finite = np.isfinite(value)
+    if finite.all() and fault is None:
+        return value, None
+    fault = np.zeros(len(column), np.int8) if fault is None else fault
+    fault[(fault == GOOD) & ~finite] = NOT_FINITE
+    fault[column.is_null().to_numpy(zero_copy_only=False)] = NO_VALUE
     return value, fault
 
 
-def _parse_values(column: pa.Array) -> tuple[Floats, Codes]:
+def _parse_values(column: pa.Array) -> tuple[Floats, Codes | None]:
     """Read numbers from text, all at once; where one is bad, the distinct ones one by one."""
     try:
         parsed = column.cast(pa.string()).cast(pa.float64())
-        return parsed.to_numpy(zero_copy_only=False).copy(), np.zeros(len(column), np.int8)
+        return parsed.to_numpy(zero_copy_only=False), None
     except pa.ArrowInvalid:
         encoded = column.dictionary_encode()
         pairs = [_parse_value(raw) for raw in encoded.dictionary.to_pylist()] + [(math.nan, NO_VALUE)]

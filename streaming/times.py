@@ -32,6 +32,8 @@ class TimeParser:
     def parse(self, column: pa.Array) -> Floats:
         """Seconds since the epoch; NaN where the time is missing, unreadable or implausible."""
         seconds = self._parse(column)
+        if len(seconds) and seconds.min() >= EARLIEST and seconds.max() < LATEST:  # false if one is NaN
+            return seconds
         with np.errstate(invalid="ignore"):
             plausible = (seconds >= EARLIEST) & (seconds < LATEST)
         return np.asarray(np.where(plausible, seconds, np.nan), np.float64)
@@ -92,7 +94,8 @@ def _without_zone(column: pa.Array) -> Floats:
 
 def _seconds(column: pa.Array) -> Floats:
     micros = column.cast(pa.int64())
-    seconds: Floats = micros.fill_null(0).to_numpy(zero_copy_only=False) / 1e6
+    filled = micros.fill_null(0) if column.null_count else micros
+    seconds: Floats = filled.to_numpy(zero_copy_only=False) / 1e6
     if column.null_count:
         seconds[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return seconds

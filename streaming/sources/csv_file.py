@@ -17,11 +17,10 @@ from streaming.sources.text import Parsed, TextSource
 NULLS = ("", "NA", "N/A", "null", "NULL", "None")
 """Texts that mean a missing value."""
 
-_NAMES = {"agent": pa.dictionary(pa.int32(), pa.binary())}
 TEXTS: dict[str, pa.DataType] = {}
 PLANS: tuple[dict[str, pa.DataType], ...] = (
-    {**_NAMES, "value": pa.float64(), "time": pa.timestamp("us", "UTC")},
-    {**_NAMES, "value": pa.float64(), "time": pa.timestamp("us")},
+    {"value": pa.float64(), "time": pa.timestamp("us", "UTC")},
+    {"value": pa.float64(), "time": pa.timestamp("us")},
     TEXTS,
 )
 """Types to read the columns as, the last of which takes every text; the one that served last is tried first."""
