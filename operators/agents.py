@@ -13,7 +13,7 @@ from operators.fixed_point import FixedPoint
 from operators.noise import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, owner_words
 from operators.noise_distributions import TAIL_DELTA
 from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
-from operators.release_times import Every, Geometric, parse_schedule
+from operators.release_times import Counts, Every, parse_schedule
 from operators.validation import require, require_between, require_bounds, require_positive
 
 CHUNK = 1024
@@ -42,8 +42,9 @@ class AgentsSettings:
     horizon : int
         Greatest number of releases of one agent: its budget.
     schedule : str
-        "geometric:FIRST,FACTOR" in the agent's own sample count, or "every:DURATION" of event time. The default
-        serves agents with 15 samples and, at 40 releases, with 7e7.
+        "preferred:FIRST" or "geometric:FIRST,FACTOR" in the agent's own sample count, or "every:DURATION" of event
+        time. The default, after 10, 15, 20, 30, 50, 70, 100, ... samples, serves agents with 15 samples and, at 40
+        releases, with 3e7.
     noise, calibration : str
         "gaussian" or "laplace"; "analytic" or "classical" (Gaussian only, epsilon <= 1).
     levels : int, optional
@@ -63,7 +64,7 @@ class AgentsSettings:
     delta: float
     counter: str = "toeplitz"
     horizon: int = 40
-    schedule: str = "geometric:10,1.5"
+    schedule: str = "preferred:10"
     noise: str = "gaussian"
     calibration: str = "analytic"
     levels: int | None = None
@@ -104,7 +105,7 @@ class AgentsSettings:
         )
 
     @cached_property
-    def times(self) -> Geometric | Every:
+    def times(self) -> Counts | Every:
         """When an agent releases."""
         return parse_schedule(self.schedule)
 
@@ -209,7 +210,7 @@ class Agents:
         pending = _Pending()
         encoded = self.settings.grid.encode(value)
         times = self.settings.times
-        if isinstance(times, Geometric):
+        if isinstance(times, Counts):
             self._add(agent, encoded, time, pending)
             return self._collect(pending)
         window = np.floor_divide(time, times.seconds).astype(np.int64)
@@ -360,7 +361,7 @@ class Agents:
         noise = settings.mechanism.step(state, agent, index, fresh)
         noised = total + np.rint(noise).astype(np.int64)
         rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, count, noised
-        if isinstance(settings.times, Geometric):
+        if isinstance(settings.times, Counts):
             upcoming = settings.times.times(settings.horizon + 1)[index]
             rows["due"][agent] = np.where(index < settings.horizon, upcoming, NEVER)
         for column, piece in zip(
@@ -416,7 +417,7 @@ def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     names = ("count", "total", "squares_low", "squares_high", "released", "released_count", "released_total")
     rows: dict[str, np.ndarray] = {name: np.zeros(n, np.int64) for name in names}
     times = settings.times
-    first = int(times.times(1)[0]) if isinstance(times, Geometric) else NEVER
+    first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     rows["due"] = np.full(n, first, np.int64)
     rows.update({"counter_" + name: column for name, column in settings.mechanism.init(n).items()})
     return rows

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from operators.records import Floats, Ints
-from operators.release_times import Geometric
+from operators.release_times import Counts
 
 VarianceTable = Callable[[Ints], Floats]
 """From release times, shape (..., n), to the variance of the statistic after each of them."""
@@ -70,7 +70,7 @@ def oracle_restricted_round_robin(
 
 
 def oracle_broadcast(
-    t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable, schedule: Geometric
+    t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable, schedule: Counts
 ) -> Floats:
     """Return the mean squared error with known classes when everybody publishes at the schedule's times.
 

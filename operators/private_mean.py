@@ -16,7 +16,7 @@ from operators.counter_base import Counter, State
 from operators.fixed_point import FixedPoint
 from operators.noise import TAIL_DELTA, GaussianNoise, NoiseIds, NoiseSource
 from operators.records import Words
-from operators.release_times import Geometric, parse_schedule
+from operators.release_times import Counts, parse_schedule
 from operators.validation import require, require_between, require_bounds, require_positive
 
 SNAPSHOT_VERSION = 1
@@ -39,11 +39,11 @@ class PrivateMean(stats.base.Univariate):
         Guarantee of everything this instance ever releases.
     noise : NoiseSource
         A `KeyedNoise`; it holds the secret, shows it to nobody, and is shared by clones.
-    schedule : str or int, default "geometric:10,1.25"
-        When to release, in numbers of updates: `geometric:FIRST,FACTOR`, or an integer n for "every n updates", which
-        is what a sliding window wants.
-    horizon : int, default 64
-        Largest number of releases. With the default schedule the 64th comes after 13 million updates. Generous is
+    schedule : str or int, default "preferred:10"
+        When to release, in numbers of updates: `preferred:FIRST`, `geometric:FIRST,FACTOR`, or an integer n for
+        "every n updates", which is what a sliding window wants.
+    horizon : int, default 40
+        Largest number of releases. With the default schedule the 40th comes after 30 million updates. Generous is
         cheap: the variance grows with its logarithm. Past it a warning is issued once and `get` repeats the last one.
     removals : bool, default False
         Whether `revert` may be called, as `river.utils.Rolling` and `TimeRolling` do. It widens the noise by sqrt(2).
@@ -79,7 +79,7 @@ class PrivateMean(stats.base.Univariate):
     >>> for x in range(10_000):
     ...     mean.update(x % 10)
     >>> mean.n, round(mean.get(), 2), round(mean.noise_stddev, 3)
-    (8078, 4.49, 0.012)
+    (10000, 4.5, 0.009)
     """
 
     _fmt = ",.6f"
@@ -92,8 +92,8 @@ class PrivateMean(stats.base.Univariate):
         epsilon: float,
         delta: float,
         noise: NoiseSource,
-        schedule: str | int = "geometric:10,1.25",
-        horizon: int = 64,
+        schedule: str | int = "preferred:10",
+        horizon: int = 40,
         removals: bool = False,
     ) -> None:
         require_bounds(lower, upper)
@@ -289,6 +289,6 @@ def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
         require(schedule >= 1, "schedule", "be at least 1 update", schedule)
         return tuple(range(schedule, schedule * (horizon + 2), schedule))
     parsed = parse_schedule(schedule)
-    if not isinstance(parsed, Geometric):
-        raise ValueError(f"schedule must be geometric or a number of updates, got {schedule!r}")
+    if not isinstance(parsed, Counts):
+        raise ValueError(f"schedule must be of counts or a number of updates, got {schedule!r}")
     return tuple(parsed.times(horizon + 1).tolist())

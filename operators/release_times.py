@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 
 import numpy as np
 
@@ -15,11 +16,39 @@ from operators.validation import require, require_positive
 
 _LARGEST = 2**62
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_FORMS = "be geometric:FIRST,FACTOR or every:DURATION (for example geometric:10,1.25 or every:1d)"
+_FORMS = "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)"
+_PREFERRED = (10, 15, 20, 30, 50, 70)
+"""Preferred numbers, six to a decade."""
+
+
+class Counts(ABC):
+    """Release when an agent's own number of samples reaches each number of an increasing sequence.
+
+    **Privacy.** The times depend on how many samples there are, which is public, and never on their values.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def sequence(self) -> Iterator[int]:
+        """Give the numbers of samples at the releases, strictly increasing, without end."""
+
+    def times(self, n: int) -> Ints:
+        """Return the numbers of samples at the first `n` releases.
+
+        Past 2**62, which no number of samples reaches, they go on one by one.
+        """
+        return _first_times(self, n)
+
+    def releases_up_to(self, samples: Ints) -> Ints:
+        """Return how many releases each number of samples has reached."""
+        largest = int(np.max(samples, initial=0))
+        times = _times_below(self, 1 << largest.bit_length())
+        return np.searchsorted(times, samples, side="right").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Geometric:
+class Geometric(Counts):
     """Release when the number of samples first reaches `first`, `first * factor`, `first * factor**2`, ...
 
     Parameters
@@ -29,10 +58,6 @@ class Geometric:
     factor : float
         Growth of the number of samples from one release to the next, above 1. Where it grows by less than one sample
         the next release is one sample later.
-
-    Notes
-    -----
-    **Privacy.** The times depend on how many samples there are, which is public, and never on their values.
 
     Examples
     --------
@@ -51,18 +76,50 @@ class Geometric:
         require(self.first >= 1, "first", "be at least 1", self.first)
         require(math.isfinite(self.factor) and self.factor > 1, "factor", "be finite and above 1", self.factor)
 
-    def times(self, n: int) -> Ints:
-        """Return the numbers of samples at the first `n` releases, strictly increasing.
+    def sequence(self) -> Iterator[int]:
+        """Count up by the factor, and by one where that is more; the products are exact to one rounding each."""
+        exact, last = float(self.first), 0
+        while True:
+            last = max(last + 1, math.ceil(min(exact, _LARGEST)))
+            yield last
+            exact *= self.factor
 
-        Past 2**62, which no number of samples reaches, they go on one by one.
-        """
-        return _first_times(self.first, self.factor, n)
 
-    def releases_up_to(self, count: Ints) -> Ints:
-        """Return how many releases each number of samples has reached."""
-        largest = int(np.max(count, initial=0))
-        times = _times_below(self.first, self.factor, 1 << largest.bit_length())
-        return np.searchsorted(times, count, side="right").astype(np.int64)
+@dataclass(frozen=True, slots=True)
+class Preferred(Counts):
+    """Release at round numbers of samples, six to a decade: 10, 15, 20, 30, 50, 70, 100, 150, ...
+
+    The numbers grow by a factor of 1.47 on average, and are those at which people look.
+
+    Parameters
+    ----------
+    first : int
+        No release before this number of samples, at least 1.
+
+    Examples
+    --------
+    >>> Preferred(10).times(8).tolist()
+    [10, 15, 20, 30, 50, 70, 100, 150]
+    >>> Preferred(4).times(3).tolist()
+    [5, 7, 10]
+    """
+
+    first: int
+
+    def __post_init__(self) -> None:
+        require(self.first >= 1, "first", "be at least 1", self.first)
+
+    def sequence(self) -> Iterator[int]:
+        """Go through the decades; below 10 the numbers are cut to integers."""
+        decade, last = 1, 0
+        while decade < _LARGEST:
+            for tenths in _PREFERRED:
+                number = tenths * decade // 10
+                if number > last and number >= self.first:
+                    yield number
+                last = number
+            decade *= 10
+        yield from count(last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +142,14 @@ class Every:
         require_positive(seconds=self.seconds)
 
 
-def _geometric(first: int, factor: float) -> Iterator[int]:
-    """Count up by the factor, and by one where that is more; the products are exact to one rounding each."""
-    exact, last = float(first), 0
-    while True:
-        last = max(last + 1, math.ceil(min(exact, _LARGEST)))
-        yield last
-        exact *= factor
+@lru_cache(maxsize=64)
+def _first_times(schedule: Counts, n: int) -> Ints:
+    return _frozen(islice(schedule.sequence(), n))
 
 
 @lru_cache(maxsize=64)
-def _first_times(first: int, factor: float, n: int) -> Ints:
-    return _frozen(islice(_geometric(first, factor), n))
-
-
-@lru_cache(maxsize=64)
-def _times_below(first: int, factor: float, largest: int) -> Ints:
-    return _frozen(takewhile(lambda time: time < largest, _geometric(first, factor)))
+def _times_below(schedule: Counts, largest: int) -> Ints:
+    return _frozen(takewhile(lambda time: time < largest, schedule.sequence()))
 
 
 def _frozen(times: Iterable[int]) -> Ints:
@@ -111,8 +159,8 @@ def _frozen(times: Iterable[int]) -> Ints:
     return array
 
 
-def parse_schedule(text: str) -> Geometric | Every:
-    """Return the schedule that a text names: `geometric:FIRST,FACTOR` or `every:DURATION` (units s, m, h, d, w).
+def parse_schedule(text: str) -> Counts | Every:
+    """Return the schedule that a text names, by its kind and parameters (durations in units s, m, h, d, w).
 
     Raises
     ------
@@ -121,14 +169,16 @@ def parse_schedule(text: str) -> Geometric | Every:
 
     Examples
     --------
-    >>> parse_schedule("geometric:10,1.25"), parse_schedule("every:1d")
-    (Geometric(first=10, factor=1.25), Every(seconds=86400.0))
+    >>> parse_schedule("preferred:10"), parse_schedule("geometric:10,1.25"), parse_schedule("every:1d")
+    (Preferred(first=10), Geometric(first=10, factor=1.25), Every(seconds=86400.0))
     """
     kind, _, rest = text.partition(":")
     parts = rest.split(",")
     try:
         if kind == "geometric" and len(parts) == 2:
             return Geometric(int(parts[0]), float(parts[1]))
+        if kind == "preferred":
+            return Preferred(int(rest))
         if kind == "every":
             return Every(parse_duration("every", rest))
     except ValueError as error:

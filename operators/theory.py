@@ -14,7 +14,7 @@ import numpy as np
 from operators.counter import fresh_variance, make_counter
 from operators.oracle import VarianceTable, oracle_broadcast, oracle_restricted_round_robin, oracle_round_robin
 from operators.records import Floats, Ints
-from operators.release_times import Geometric, parse_schedule
+from operators.release_times import Counts, parse_schedule
 from operators.statistic import variance_table
 from operators.validation import require, require_between, require_positive
 
@@ -116,7 +116,7 @@ def theory_table(
     counter, weights : str
         Names of the counter and of the weighting.
     schedule : str
-        "round_robin", "restricted_round_robin", or "broadcast:geometric:FIRST,FACTOR".
+        "round_robin", "restricted_round_robin", or "broadcast:preferred:FIRST" (or ...:geometric:FIRST,FACTOR).
     levels, horizon : int, optional
         Divisor of the budget for PM-II; number of releases that the counter is calibrated for, by default the largest
         that the schedule can need.
@@ -177,13 +177,13 @@ def _oracle(schedule: str) -> Callable[..., Floats]:
     return partial(oracle_broadcast, schedule=_broadcast_times(schedule))
 
 
-def _broadcast_times(schedule: str) -> Geometric:
-    """Return the times of `broadcast:geometric:FIRST,FACTOR`."""
+def _broadcast_times(schedule: str) -> Counts:
+    """Return the times of `broadcast:KIND:...`."""
     kind, _, rest = schedule.partition(":")
     require(kind == "broadcast", "schedule", f"be one of {', '.join(SCHEDULES)}", schedule)
     times = parse_schedule(rest)
-    if not isinstance(times, Geometric):
-        raise ValueError(f"schedule must count samples here (broadcast:geometric:FIRST,FACTOR), got {schedule!r}")
+    if not isinstance(times, Counts):
+        raise ValueError(f"schedule must count samples here (broadcast:preferred:FIRST), got {schedule!r}")
     return times
 
 

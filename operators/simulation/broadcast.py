@@ -9,7 +9,7 @@ from operators.counter import fresh_variance, make_counter
 from operators.learning_alone import FittedAlone, normal_half_width
 from operators.pooled_variance import PooledVariance, own_variance, release_differences
 from operators.records import AgentEstimates, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
-from operators.release_times import Geometric, parse_schedule
+from operators.release_times import Counts, parse_schedule
 from operators.simulation.agreement import component_errors, rejection_errors
 from operators.simulation.config import SimulationConfig
 from operators.simulation.population import Simulated
@@ -22,7 +22,7 @@ BLOCK = 1 << 20
 
 
 def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
-    """Simulate agents that release on a geometric schedule and read everybody's latest release.
+    """Simulate agents that release at given numbers of their own samples and read everybody's latest release.
 
     The interval of every agent's noise is its own, of half-width `config.half_width` (as in the paper); the bounds that
     the learned prior and the pooled variance are given are the union of these intervals. The counter's horizon is the
@@ -38,7 +38,7 @@ def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
     (True, True)
     """
     schedule = parse_schedule(config.release_times)
-    assert isinstance(schedule, Geometric)  # noqa: S101 - for the type checker; config refused it
+    assert isinstance(schedule, Counts)  # noqa: S101 - for the type checker; config refused it
     errors = RunErrors.joined([_Run(config, schedule, run).simulate() for run in range(config.runs)])
     return SimulationResult.from_errors(config, errors)
 
@@ -46,7 +46,7 @@ def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
 class _Run:
     """One run: the private side (samples, sums), the public side (releases, pool), and the errors."""
 
-    def __init__(self, config: SimulationConfig, schedule: Geometric, run: int) -> None:
+    def __init__(self, config: SimulationConfig, schedule: Counts, run: int) -> None:
         self.config = config
         self.simulated = Simulated.draw(config, range(run, run + 1))
         self.truth = self.simulated.population.mean[0]

@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
-from operators.release_times import Geometric, parse_schedule
+from operators.release_times import Counts, parse_schedule
 from operators.simulation.data import MeansModel, own_half_width
 from operators.validation import require, require_between, require_positive
 
@@ -27,7 +27,7 @@ MODE_DEFAULTS: dict[str, dict[str, str]] = {
     },
     "tuned": {
         "counter": "toeplitz",
-        "weights": "last",
+        "weights": "gls",
         "schedule": "broadcast",
         "collaboration": "learned_prior",
         "test": "lazy",
@@ -36,7 +36,7 @@ MODE_DEFAULTS: dict[str, dict[str, str]] = {
         "calibration": "analytic",
     },
 }
-RELEASE_TIMES = "geometric:10,1.25"
+RELEASE_TIMES = "preferred:10"
 """Broadcast releases happen at these of an agent's own sample counts, unless `schedule` says otherwise."""
 GLS_RELEASES = 512
 """Pairwise gls keeps every release of every pair and a table of weights that is the square of this long."""
@@ -77,7 +77,7 @@ class SimulationConfig:
     epsilon, delta : float
         Privacy of one sample against one querying agent (pairwise schedules) or against all (broadcast).
     counter, weights, schedule, collaboration, test, variance, noise, calibration : str
-        See `CHOICES`; `schedule` may also be `broadcast:geometric:FIRST,FACTOR`.
+        See `CHOICES`; `schedule` may also be `broadcast:preferred:FIRST` or `broadcast:geometric:FIRST,FACTOR`.
     levels : int or None
         PM-II: p-sums that a sample may meet, the divisor of epsilon and delta. Mode paper takes the paper's
         floor(log2 steps) + 1, mode tuned what the number of releases needs.
@@ -150,6 +150,8 @@ class SimulationConfig:
         unknown = set(given) - {field.name for field in fields(cls)}
         require(not unknown, "options", "be fields of SimulationConfig", sorted(unknown))
         chosen = MODE_DEFAULTS[mode] | given
+        if "weights" not in given and not chosen["schedule"].startswith("broadcast"):
+            chosen["weights"] = "last"  # a pair's gls weights cost the square of its releases
         if stddev is None and data in ("uniform", "normal"):
             stddev = 0.5
         config = cls(
@@ -246,8 +248,8 @@ class SimulationConfig:
 
     def _check_broadcast(self) -> None:
         """Every release is read by all, so that everybody is tested anew: lazy and eager coincide."""
-        rule = "be broadcast or broadcast:geometric:FIRST,FACTOR"
-        require(isinstance(parse_schedule(self.release_times), Geometric), "schedule", rule, self.schedule)
+        rule = "be broadcast, broadcast:preferred:FIRST or broadcast:geometric:FIRST,FACTOR"
+        require(isinstance(parse_schedule(self.release_times), Counts), "schedule", rule, self.schedule)
         known = self.variance in ("known", "from_releases")
         require(known, "variance", "be known or from_releases with schedule broadcast", self.variance)
 

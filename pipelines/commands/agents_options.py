@@ -53,9 +53,9 @@ class AgentsOptions:
     calibration: Annotated[str | None, _option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
     horizon: Annotated[int, _option("Releases an agent may ever make: its budget.", PRIVACY)] = 40
     levels: Annotated[int | None, _option("Divisor of pm2's budget; default: what the horizon needs.", PRIVACY)] = None
-    schedule: Annotated[str, _option("geometric:FIRST,FACTOR in an agent's own count, or every:DURATION.", PRIVACY)] = (
-        "geometric:10,1.5"
-    )
+    schedule: Annotated[
+        str, _option("preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples, or every:DURATION.", PRIVACY)
+    ] = "preferred:10"
     final_release: Annotated[
         bool,
         _option("Release once more at the end of a file.", PRIVACY, "--final-release/--no-final-release"),

@@ -95,14 +95,14 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     """Noise of the first releases; of a mean, so it can be held against the spread of the data."""
     import numpy as np
 
-    from operators.release_times import Geometric
+    from operators.release_times import Counts
 
     times, counter = settings.times, settings.mechanism
     shown = np.unique(np.minimum([1, 2, 5, 10, 20, settings.horizon], settings.horizon))
     result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
     stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
     result["noise_stddev_of_the_sum"] = stddev
-    if isinstance(times, Geometric):
+    if isinstance(times, Counts):
         result["count"] = times.times(settings.horizon)[shown - 1]
         result["noise_stddev_of_the_mean"] = stddev / result["count"]
     return result

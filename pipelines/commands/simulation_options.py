@@ -32,7 +32,8 @@ Delta = Annotated[float, _option("Privacy of one sample over all releases.")]
 Counter = Annotated[str | None, _option("pm1 | pm2 | toeplitz.")]
 Weights = Annotated[str | None, _option("last | mean_of_means | windowed | gls.")]
 Schedule = Annotated[
-    str | None, _option("round_robin | restricted_round_robin | broadcast | broadcast:geometric:FIRST,FACTOR.")
+    str | None,
+    _option("round_robin | restricted_round_robin | broadcast[:preferred:FIRST | :geometric:FIRST,FACTOR]."),
 ]
 Noise = Annotated[str | None, _option("gaussian | laplace.")]
 Calibration = Annotated[str | None, _option("classical (epsilon <= 1) | analytic.")]

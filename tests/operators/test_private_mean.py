@@ -51,7 +51,7 @@ def test_nothing_is_shown_before_the_first_release_and_then_only_on_schedule() -
     assert [n for _, n in shown] == [0] * 9 + [10] * 5 + [15] * 8 + [23] * 11 + [34] * 17 + [51] * 10
     assert all(math.isnan(value) for value, _ in shown[:9])
     assert len({value for value, _ in shown[9:]}) == 5
-    assert mean.releases_left == 64 - 5
+    assert mean.releases_left == 40 - 5
 
 
 @pytest.mark.parametrize("schedule", ["geometric:10,1.25", 100])
@@ -298,10 +298,10 @@ def test_a_pipeline_learns_from_the_private_mean() -> None:
         ({"lower": 10.0}, "lower must be below upper"),
         ({"epsilon": 0.0}, r"epsilon must be positive and finite, got 0\.0"),
         ({"delta": 1.0}, r"delta must lie strictly between 0 and 1, got 1\.0"),
-        ({"delta": 1e-18}, r"delta must exceed 64 \* 2\*\*-64"),
+        ({"delta": 1e-18}, r"delta must exceed 40 \* 2\*\*-64"),
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"schedule": 0}, "schedule must be at least 1 update"),
-        ({"schedule": "every:1d"}, "schedule must be geometric or a number of updates, got 'every:1d'"),
+        ({"schedule": "every:1d"}, "schedule must be of counts or a number of updates, got 'every:1d'"),
         ({"schedule": "weekly"}, "schedule must be"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.release_times import Every, Geometric, parse_schedule
+from operators.release_times import Every, Geometric, Preferred, parse_schedule
 
 
 @given(st.integers(1, 1000), st.floats(1.001, 10), st.integers(1, 400))
@@ -69,11 +69,29 @@ def test_durations(text: str, seconds: float) -> None:
     [
         "", "geometric", "geometric:10", "geometric:10,1.25,3", "geometric:0,2", "geometric:10,1", "geometric:10,nan",
         "geometric:10,inf", "geometric:ten,2", "every:", "every:d", "every:1", "every:1y", "every:-1d", "every:0s",
-        "every:infd", "daily:1",
+        "every:infd", "daily:1", "preferred", "preferred:0", "preferred:1.5",
     ],
 )  # fmt: skip
 def test_malformed_schedules_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match="schedule must be geometric:FIRST,FACTOR or every:DURATION") as caught:
+    with pytest.raises(
+        ValueError, match="schedule must be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION"
+    ) as caught:
         parse_schedule(text)
     assert "\n" not in str(caught.value)
     assert repr(text) in str(caught.value)
+
+
+def test_preferred_numbers_are_round_increasing_and_six_to_a_decade() -> None:
+    times = parse_schedule("preferred:10").times(60)  # type: ignore[union-attr]
+    assert times[:7].tolist() == [10, 15, 20, 30, 50, 70, 100]
+    assert np.all(np.diff(times) > 0)
+    assert times[6:60].tolist() == (10 * times[:54]).tolist()
+    assert parse_schedule("preferred:1").times(12).tolist() == [1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]  # type: ignore[union-attr]
+    assert Preferred(10).times(200)[-1] > 2**62  # no end
+
+
+@given(first=st.integers(1, 10**6), counts=st.lists(st.integers(0, 10**9), max_size=20))
+def test_preferred_releases_up_to_a_count(first: int, counts: list[int]) -> None:
+    times = Preferred(first).times(80).tolist()
+    expected = [sum(t <= c for t in times) for c in counts]
+    assert Preferred(first).releases_up_to(np.array(counts, np.int64)).tolist() == expected

@@ -132,7 +132,7 @@ def test_every_combination_works_or_is_refused_in_one_line() -> None:
         ({"checkpoints": (40_000,)}, "checkpoints must increase and lie in 1..steps"),
         ({"mode": "paper", "collaboration": "learned_prior"}, "collaboration must be tests or none with schedule"),
         ({"mode": "paper", "schedule": "round_robin:geometric:10,2"}, "schedule must take no release times"),
-        ({"schedule": "broadcast:every:1d"}, "schedule must be broadcast or broadcast:geometric"),
+        ({"schedule": "broadcast:every:1d"}, "schedule must be broadcast, broadcast:preferred:FIRST"),
         ({"schedule": "gossip"}, "schedule must be one of"),
         ({"mode": "paper", "weights": "gls", "agents": 5}, "weights must not be gls beyond 512 releases"),
         ({"mode": "paper", "test": "oracle", "spread": 0.1}, "test must be lazy or eager with means"),

@@ -257,6 +257,6 @@ def test_the_final_release_can_be_left_out(folder: Path) -> None:
     run_agents(folder, final_release=False, store=folder / "without.db", releases=folder / "without.jsonl")
     run_agents(folder)
     without, with_final = events(folder / "without.jsonl"), events(folder / "releases.jsonl")
-    assert [e["n"] for e in without] == [10, 10, 10, 15, 15, 15]
-    assert sorted(e["n"] for e in with_final) == [10, 10, 10, 15, 15, 15, 22, 22, 22]
+    assert [e["n"] for e in without] == [10, 10, 10, 15, 15, 15, 20, 20, 20]
+    assert sorted(e["n"] for e in with_final) == [10, 10, 10, 15, 15, 15, 20, 20, 20, 22, 22, 22]
     assert {e["release_id"] for e in without} < {e["release_id"] for e in with_final}
