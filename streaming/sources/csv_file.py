@@ -87,7 +87,7 @@ class CsvSource(TextSource):
             ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self._delimiter,
-                quote_char='"' if b'"' in block.data else False,
+                quote_char='"' if np.any(np.frombuffer(block.data, np.uint8) == ord('"')) else False,
                 ignore_empty_lines=False,
                 invalid_row_handler=None if types is TEXTS and not _is_utf8(block.data) else invalid,
             ),
@@ -125,11 +125,11 @@ class CsvSource(TextSource):
         return [name.strip() for name in header]
 
 
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
+def _is_utf8(data: memoryview) -> bool:
+    if np.frombuffer(data, np.int8).min(initial=0) >= 0:
         return True
     try:
-        data.decode()
+        str(data, "utf-8")
     except UnicodeDecodeError:
         return False
     return True

@@ -19,7 +19,7 @@ class JsonlSource(TextSource):
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002 - all lines are good here
         """Read all lines with pyarrow, with the types of the first one."""
         fields = self._fields
-        first = self.parse_object(block.lines()[0])
+        first = self.parse_object(block.part(0, 1).lines()[0])
         if isinstance(first, str):
             raise pa.ArrowInvalid("the first line is bad")
         schema = pa.schema([(name, _arrow_type(part, first.get(name))) for part, name in fields.items()])

@@ -7,24 +7,30 @@ import hashlib
 import zipfile
 import zlib
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 import numpy as np
 
-from operators.records import Bools, Ints
+from operators.records import Ints
 from streaming.columns import Position, Rejects
 
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 32 << 20
+READ_BYTES = 4 << 20  # at least, however few lines are asked for
+LINE_BYTES = 64  # a guess, for the first block
 MAX_LINE_BYTES = 1 << 20
 HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Complete lines that are neither blank nor oversized: their bytes, where each ends, which line each is."""
+    """Complete lines that are neither blank nor oversized: their bytes, where each ends, which line each is.
 
-    data: bytes
+    The bytes are the reader's own, and good until it is asked for the next block.
+    """
+
+    data: memoryview
     end: Ints
     number: Ints
 
@@ -39,14 +45,14 @@ class LineBlock:
 
     def lines(self) -> list[bytes]:
         """Give the lines one by one, without their ends."""
-        return [line.rstrip(b"\r") for line in self.data.split(b"\n")[: len(self)]]
+        return [line.rstrip(b"\r") for line in bytes(self.data).split(b"\n")[: len(self)]]
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path) -> BufferedIOBase:
     """Open a file for reading through its compression: `.gz`, or `.zip` with one member."""
     kind = path.suffix.lower()
     if kind == ".gz":
-        return cast(IO[bytes], gzip.open(path, "rb"))
+        return cast(BufferedIOBase, gzip.open(path, "rb"))
     if kind != ".zip":
         return path.open("rb")
     archive = zipfile.ZipFile(path)
@@ -54,7 +60,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     if len(members) != 1:
         archive.close()
         raise ValueError(f"source must be a zip file with one member, got {len(members)} in {str(path)!r}")
-    return archive.open(members[0])
+    return cast(BufferedIOBase, archive.open(members[0]))
 
 
 def _digest(head: bytes) -> str:
@@ -74,8 +80,9 @@ class LineReader:
         self._max = max_line_bytes
         self._stream = open_bytes(path)
         self._head = b""  # the beginning of the text: by it a file is recognized
-        self._rest = b""
-        self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in `_rest`
+        self._buffer = memoryview(bytearray(READ_BYTES))  # used again and again: fresh memory costs as much as reading
+        self._start = self._stop = 0  # what was read and not yet taken
+        self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in it
         self._skipped = 0  # bytes of the next line that were already thrown away
 
     def position(self) -> Position:
@@ -99,16 +106,22 @@ class LineReader:
         if self._stream.tell() < offset - 1:
             raise ValueError(f"source must be at least as long as when it was read, got {str(self.path)!r}")
         self.offset, self.line = offset, int(position["line"])
-        self._rest, self._ends = b"", np.zeros(0, np.int64)
+        self._start = self._stop = 0
+        self._ends = np.zeros(0, np.int64)
 
     def next_block(self, max_lines: int) -> tuple[LineBlock, Rejects] | None:
         """Take up to `max_lines` lines; None at the end of the file."""
+        average = self.offset / self.line if self.line else LINE_BYTES
+        wanted = min(max(int(max_lines * average), READ_BYTES), BLOCK_BYTES)
+        if len(self._ends) < max_lines:
+            self._fill(wanted)
         while not len(self._ends):
-            if not self._fill():
+            if not self._fill(wanted):
                 return None
-        ends = self._ends[:max_lines]
+        ends = self._ends[:max_lines] - self._start
         cut = int(ends[-1])
-        data, self._rest, self._ends = self._rest[:cut], self._rest[cut:], self._ends[max_lines:] - cut
+        data = self._buffer[self._start : self._start + cut]
+        self._start, self._ends = self._start + cut, self._ends[max_lines:]
         number = np.arange(self.line + 1, self.line + 1 + len(ends))
         size = np.diff(ends, prepend=0)
         size[0] += self._skipped
@@ -121,34 +134,49 @@ class LineReader:
         """Close the file."""
         self._stream.close()
 
-    def _fill(self) -> bool:
+    def _fill(self, wanted: int) -> bool:
+        """Read until so many bytes wait; False at the end of the file."""
+        if not len(self._ends) and self._stop - self._start > self._max:
+            self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
+        waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
         try:
-            chunk = self._stream.read(BLOCK_BYTES)
+            read = self._stream.readinto(self._buffer[waiting:-1])
         except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
             raise ValueError(f"source must be an undamaged file, got {str(self.path)!r} ({error})") from None
         if not self._head:
-            self._head = chunk[:HEAD_BYTES]
-        if len(self._rest) > self._max:
-            self._skipped, self._rest = self._skipped + len(self._rest), b""
-        if not chunk:
-            if not self._rest and not self._skipped:
+            self._head = bytes(self._buffer[waiting : waiting + min(read, HEAD_BYTES)])
+        if not read:
+            complete = int(self._ends[-1]) if len(self._ends) else 0
+            if waiting == complete and (complete or not self._skipped):
                 return False
-            chunk = b"\n"  # the last line may lack its end
-        self._rest += chunk
-        self._ends = np.flatnonzero(np.frombuffer(self._rest, np.uint8) == ord("\n")) + 1
+            self._buffer[waiting] = ord("\n")  # the last line may lack its end
+            read = 1
+        self._stop = waiting + read
+        fresh = np.frombuffer(self._buffer[waiting : self._stop], np.uint8)
+        self._ends = np.concatenate([self._ends, np.flatnonzero(fresh == ord("\n")) + (waiting + 1)])
         return True
 
-    def _clean(self, data: bytes, ends: Ints, number: Ints, size: Ints) -> tuple[LineBlock, Rejects]:
+    def _make_room(self, size: int) -> int:
+        """Move what waits to the front, with room for so many bytes and a line end; return how much waits."""
+        waiting = self._stop - self._start
+        left = self._buffer[self._start : self._stop]
+        if len(self._buffer) < waiting + size + 1:
+            self._buffer = memoryview(bytearray(waiting + size + 1))
+        self._buffer[:waiting] = left
+        self._ends = self._ends - self._start
+        self._start, self._stop = 0, waiting
+        return waiting
+
+    def _clean(self, data: memoryview, ends: Ints, number: Ints, size: Ints) -> tuple[LineBlock, Rejects]:
         """Take blank and oversized lines out."""
         rejects = Rejects()
+        if size.min() > 2 and size.max() <= self._max:
+            return LineBlock(data, ends, number), rejects
         blank = (size == 1) | ((size == 2) & (np.frombuffer(data, np.uint8)[ends - 2] == ord("\r")))
         oversized = size > self._max
-        drop: Bools = blank | oversized
-        if not drop.any():
-            return LineBlock(data, ends, number), rejects
         for i in np.flatnonzero(oversized).tolist():
             rejects.add("oversized", number[i], int(size[i]))
         starts = np.r_[0, ends[:-1]]
-        kept = np.flatnonzero(~drop)
-        data = b"".join([data[a:b] for a, b in zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)])
-        return LineBlock(data, np.cumsum((ends - starts)[kept]), number[kept]), rejects
+        kept = np.flatnonzero(~(blank | oversized))
+        text = b"".join([data[a:b] for a, b in zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)])
+        return LineBlock(memoryview(text), np.cumsum((ends - starts)[kept]), number[kept]), rejects

@@ -131,7 +131,7 @@ def test_lines_are_those_of_the_file_whatever_they_hold(lines: list[bytes], size
         oversized: list[int] = []
         while (taken := reader.next_block(size)) is not None:
             block, rejects = taken
-            found.update(zip(block.number.tolist(), block.data.split(b"\n"), strict=False))
+            found.update(zip(block.number.tolist(), bytes(block.data).split(b"\n"), strict=False))
             oversized += rejects.position
         reader.close()
     expected = {i: line for i, line in enumerate(text.split(b"\n"), 1) if line not in (b"", b"\r")}
