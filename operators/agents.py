@@ -24,7 +24,8 @@ MAX_HORIZON = 1_000_000
 NEVER = np.iinfo(np.int64).max
 SQUARES_BASE = np.int64(1) << 62  # sums of squares are kept exactly in two words of this base
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+SINCE_VERSION_2 = frozenset({"seen"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,6 +259,10 @@ class Agents:
             agent, rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent]
         )
 
+    def seen_since(self, time: float) -> Ints:
+        """Public: the agents with a sample at `time` or later, in seconds of event time."""
+        return np.flatnonzero(self._rows["seen"][: self.n_agents] >= time)
+
     def spent(self) -> Ints:
         """Public: number of releases each agent has made, of `settings.horizon`."""
         return self._rows["released"][: self.n_agents].copy()
@@ -279,9 +284,10 @@ class Agents:
     def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
         """Put one chunk's state back; its agents must have been added before."""
         version = int(state["version"])
-        require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
+        require(version in (1, SNAPSHOT_VERSION), "snapshot version", f"be 1 or {SNAPSHOT_VERSION}", version)
         names = set(state) - {"version", "window"}
-        require(names == set(self._rows), "snapshot columns", f"be {sorted(self._rows)}", sorted(names))
+        expected = set(self._rows) - (SINCE_VERSION_2 if version == 1 else frozenset())
+        require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
         first = chunk * CHUNK
         for name in names:
             self._rows[name][first : first + len(state[name])] = state[name]
@@ -331,6 +337,7 @@ class Agents:
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
         rows["count"][who] += added
+        rows["seen"][who] = time[order[starts + added - 1]]
         rows["total"][who] += np.add.reduceat(sorted_value, starts)
         self._dirty[np.unique(who // CHUNK)] = True
 
@@ -416,6 +423,7 @@ def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     """Columns of `n` agents that have seen nothing yet."""
     names = ("count", "total", "squares_low", "squares_high", "released", "released_count", "released_total")
     rows: dict[str, np.ndarray] = {name: np.zeros(n, np.int64) for name in names}
+    rows["seen"] = np.full(n, -np.inf)
     times = settings.times
     first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     rows["due"] = np.full(n, first, np.int64)

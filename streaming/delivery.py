@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from operators.agents import Agents, AgentsSettings
 from streaming.crash import CrashHook, CrashPoint
 from streaming.encode import EventLines
@@ -17,6 +15,9 @@ from streaming.sinks.group import Sinks
 from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.variance import ReleaseVariance
+
+NEVER = 1e18
+"""Seconds; no event time is that far away."""
 
 ROLES = {"dead_letter": "dead_letters", "budget": "notices", "refusal": "notices"}
 """Topic of an event in the outbox to the role of its sink."""
@@ -48,7 +49,6 @@ class Delivery:
         self._estimates = PersonalEstimates(settings, options)
         self._ledger_seq = 0  # releases up to here are in the sink
         self._outbox_seq = 0
-        self._refreshed_seq = 0  # estimates take the releases up to here into account
         self._refresh_time: float | None = None
         self._final = False  # the estimates at the end of the source were written
         self._unmarked = False
@@ -59,8 +59,7 @@ class Delivery:
         if note is not None:
             self._sinks.restore(note["sinks"])
             self._ledger_seq, self._outbox_seq = note["ledger"], note["outbox"]
-            self._refreshed_seq, self._refresh_time = note["refreshed"], note["refresh_time"]
-            self._final = note["final"]
+            self._refresh_time, self._final = note["refresh_time"], note["final"]
         self._unmarked = True
         self.mark()  # sinks that are new in this run have a position from now on
 
@@ -76,7 +75,7 @@ class Delivery:
         self._crash(CrashPoint.FLUSHED)
         self._ledger_seq, self._outbox_seq, self._final = ledger_seq, outbox_seq, final
         if refreshed:
-            self._refreshed_seq, self._refresh_time = ledger_seq, event_time
+            self._refresh_time = event_time
         self._unmarked = True
 
     def save(self) -> None:
@@ -96,7 +95,6 @@ class Delivery:
         return {
             "ledger": self._ledger_seq,
             "outbox": self._outbox_seq,
-            "refreshed": self._refreshed_seq,
             "refresh_time": self._refresh_time,
             "final": self._final,
             "sinks": self._sinks.positions(),
@@ -121,7 +119,7 @@ class Delivery:
         return rows[-1][0] if rows else self._outbox_seq
 
     def _write_estimates(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> bool:
-        """Refresh at the end for everybody, before that for agents that released since the last time."""
+        """Refresh at the end for everybody, before that for agents with new samples since the last time."""
         if (self._sinks.estimates is None and self._sinks.population is None) or not agents.n_agents:
             return False
         if ended:
@@ -132,7 +130,7 @@ class Delivery:
             refresh, last = self._options.refresh, self._refresh_time
             if refresh is None or event_time - (-math.inf if last is None else last) < refresh:
                 return False
-            which = np.array(self._store.ledger.agents_after(self._refreshed_seq), np.int64)
+            which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):
                 return False
         estimates, population = self._estimates.refresh(agents, which, variance.variance, event_time)

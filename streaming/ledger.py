@@ -91,11 +91,6 @@ class Ledger:
         query = "SELECT seq, output FROM ledger WHERE seq > ? ORDER BY seq"
         return self._connection.execute(query, (seq,)).fetchall()
 
-    def agents_after(self, seq: int) -> list[int]:
-        """List agents with a release after `seq`."""
-        query = "SELECT DISTINCT agent FROM ledger WHERE seq > ? ORDER BY agent"
-        return [agent for (agent,) in self._connection.execute(query, (seq,))]
-
     def last(self) -> int:
         """Tell the sequence number of the newest row, 0 if there is none."""
         return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM ledger").fetchone()[0])

@@ -195,3 +195,22 @@ def test_a_published_mean_is_the_noised_integer_on_the_grid() -> None:
 def test_a_bad_setting_is_refused_at_once(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         configured(**change)
+
+
+def test_who_was_seen_since_a_time() -> None:
+    agents = fill(configured(), 3)
+    agents.update(np.array([0, 1, 0]), np.zeros(3), np.array([1.0, 2.0, 5.0]))
+    assert agents.seen_since(-1e18).tolist() == [0, 1]
+    assert agents.seen_since(5.0).tolist() == [0]
+
+
+def test_a_snapshot_of_version_1_has_no_time_of_the_last_sample() -> None:
+    agents = fill(configured(), 3)
+    agents.update(np.array([0, 1, 0]), np.zeros(3), np.array([1.0, 2.0, 5.0]))
+    state = agents.snapshot_chunk(0)
+    old = {name: column for name, column in state.items() if name != "seen"} | {"version": np.array(1)}
+    restored = fill(configured(), 3)
+    restored.restore_chunk(0, old)
+    assert restored.own().count.tolist() == [2, 1, 0]
+    with pytest.raises(ValueError, match="snapshot version must be 1 or 2, got 3"):
+        restored.restore_chunk(0, state | {"version": np.array(3)})
