@@ -16,7 +16,7 @@ demo: $(DEMO_STAMP)
 	$(BIN)/meanstream demo
 
 test: $(DEMO_STAMP)
-	$(BIN)/pytest -n $(JOBS) -q
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -q
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
