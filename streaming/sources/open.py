@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streaming.mapping import ColumnMapping
+from streaming.sources.ahead import ReadAhead
 from streaming.sources.csv_file import CsvSource
 from streaming.sources.jsonl_file import JsonlSource
 from streaming.sources.lines import MAX_LINE_BYTES
@@ -37,7 +38,7 @@ def open_source(
     mapping : ColumnMapping
         Which column means what.
     sort : bool
-        Replay in event-time order, from memory; otherwise as the file stands, in bounded memory.
+        Replay in event-time order, from memory; otherwise as the file stands, in bounded memory, a batch ahead.
     id_key : bytes
         Secret key of the hash of ids.
     max_line_bytes : int
@@ -61,4 +62,4 @@ def open_source(
     else:
         known = ", ".join([*TEXT_SOURCES, ".parquet"])
         raise ValueError(f"source must be a file of type {known} (text also .gz or .zip), got {location!r}")
-    return OrderedSource(source) if sort else source
+    return OrderedSource(source) if sort else ReadAhead(source)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from operators.records import Floats
 from streaming.columns import Batch, concatenate
 from streaming.mapping import ColumnMapping
+from streaming.sources.ahead import ReadAhead
 from streaming.sources.csv_file import CsvSource
 from streaming.sources.lines import LineReader
 from streaming.sources.open import open_source
@@ -279,3 +280,37 @@ def test_a_parquet_column_of_another_type_is_refused(make: Callable[[], pa.Array
     pq.write_table(pa.table({"who": ["a"], "x": make(), "t": [1.0], "key": ["k"]}), tmp_path / "x.parquet")
     with closing(open_source(str(tmp_path / "x.parquet"), MAPPING)) as source, pytest.raises(ValueError, match="value"):
         source.next_batch(10)
+
+
+def test_reading_ahead_brings_an_error_in_its_turn_and_resumes_where_it_was_asked(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv.gz"
+    whole = gzip.compress(write(tmp_path, "x.csv").read_bytes())
+    path.write_bytes(whole)
+    plain = read(CsvSource(path, MAPPING), 30)
+    with closing(ReadAhead(CsvSource(path, MAPPING))) as source:
+        source.next_batch(30)
+        second = source.next_batch(30)  # the third is being read
+        np.testing.assert_array_equal(second.samples.value, plain[1].samples.value)
+        source.restore(plain[0].position)
+        again = source.next_batch(30)
+        assert again.position == second.position == plain[1].position
+        np.testing.assert_array_equal(again.samples.value, second.samples.value)
+        with pytest.raises(ValueError, match="max_samples must stay 30, got 20"):
+            source.next_batch(20)
+    with closing(ReadAhead(Broken())) as source:
+        assert len(source.next_batch(5).samples) == 5
+        with pytest.raises(ValueError, match="it broke"):
+            source.next_batch(5)
+
+
+class Broken(SyntheticSource):
+    """Fails on its second batch."""
+
+    def __init__(self) -> None:
+        super().__init__(SyntheticPopulation(samples=10))
+
+    def next_batch(self, max_samples: int) -> Batch:
+        batch = super().next_batch(max_samples)
+        if batch.position["row"] > 5:
+            raise ValueError("it broke")
+        return batch
