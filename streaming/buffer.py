@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -45,6 +46,15 @@ class Piece:
         return {name: getattr(self, name)[since:] for name in names}
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Private: samples whose time has come, in their order."""
+
+    agent: Ints
+    value: Floats
+    time: Floats
+
+
 class EventBuffer:
     """Holds samples until the watermark passes them, and gives them out in the order of event time.
 
@@ -70,7 +80,7 @@ class EventBuffer:
             self._new.append(self._next)
             self._next += 1
 
-    def drain(self, watermark: float) -> Piece:
+    def drain(self, watermark: float) -> Due:
         """Take out everything before the watermark, in order."""
         parts = []
         for number, piece in list(self._pieces.items()):
@@ -108,15 +118,35 @@ class EventBuffer:
         self._new, self._pieces = [], {}
         self.add(Piece.sorted_by_time(whole.agent, whole.value, whole.time, whole.key, whole.position))
 
-    def _in_order(self, parts: list[Piece]) -> Piece:
+    def _in_order(self, parts: list[Piece]) -> Due:
+        """Join what was drained; sort only where the parts overlap or have ties that are not in order."""
+        if _follow_one_another(parts):
+            return Due(*(_joined([getattr(part, name) for part in parts]) for name in ("agent", "value", "time")))
         whole = _join(parts)
-        step = np.diff(whole.time)
-        tie = step == 0
-        ordered = np.all(step >= 0) and not np.any(tie & (np.diff(whole.position) < 0))
-        if ordered and not (whole.key.any() and tie.any()):
-            return whole
         order = np.lexsort((whole.position, whole.key, whole.time))
-        return Piece.of({name: column[order] for name, column in whole.columns(0).items()})
+        return Due(whole.agent[order], whole.value[order], whole.time[order])
+
+
+def _follow_one_another(parts: list[Piece]) -> bool:
+    """Say whether pieces, each in the order of time, are in the order of samples as they stand."""
+    keyed = any(part.key.any() for part in parts)
+    for before, now in pairwise(parts):
+        step = now.time[0] - before.time[-1]
+        if step < 0 or (step == 0 and (keyed or now.position[0] < before.position[-1])):
+            return False
+    for part in parts:
+        falling = part.position[1:] < part.position[:-1]
+        if keyed or falling.any():
+            tie = part.time[1:] == part.time[:-1]
+            if np.any(tie & falling) or (keyed and tie.any()):
+                return False
+    return True
+
+
+def _joined(columns: list[np.ndarray]) -> np.ndarray:
+    if len(columns) == 1:
+        return columns[0]
+    return np.concatenate(columns) if columns else np.zeros(0)
 
 
 def _join(parts: list[Piece]) -> Piece:

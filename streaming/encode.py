@@ -9,6 +9,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from streaming.events import Event
 
@@ -65,9 +66,9 @@ def _texts(column: Sequence[Any]) -> list[str]:
     """Encode a column of one plain type at once, a mixed one value by value."""
     kinds = set(map(type, column))
     if kinds == {float}:
-        if not all(map(float("inf").__gt__, map(abs, column))):
+        if not np.isfinite(np.array(column)).all():
             raise ValueError("event must hold finite numbers")
-        return list(map(repr, column))
+        return msgspec.json.encode(column).decode()[1:-1].split(",")
     if kinds == {int}:
         return list(map(str, column))
     if kinds == {str}:

@@ -10,7 +10,7 @@ import numpy as np
 
 from operators.agents import AgentsSettings
 from operators.records import Ints, Words
-from streaming.buffer import EventBuffer, Piece
+from streaming.buffer import Due, EventBuffer, Piece
 from streaming.columns import Rejects, SampleColumns
 from streaming.options import EngineOptions
 from streaming.seen_ids import SeenIds
@@ -56,12 +56,12 @@ class Intake:
         rejects.add_many("duplicate", samples.position[again])
         rejects.add_many("late", samples.position[late & ~again])
         self._newest = newest
-        accepted = ~(late | again)
-        if not accepted.all():
-            samples, key = samples.take(accepted), key[accepted]
+        dropped = late | again
+        if dropped.any():
+            samples, key = samples.take(~dropped), key[~dropped]
         self._enter(samples, key)
 
-    def due(self, *, ended: bool = False) -> Piece:
+    def due(self, *, ended: bool = False) -> Due:
         """Take out the samples before the watermark, or all of them if the source has ended; in a fixed order."""
         reached = np.nextafter(self._newest, math.inf) if ended else self._newest - self._options.allowed_lateness
         self.watermark = max(self.watermark, float(reached))
@@ -110,8 +110,11 @@ class Intake:
 
     def _late(self, samples: SampleColumns) -> tuple[np.ndarray, float]:
         """Compare each sample with the watermark as it stood when the sample arrived."""
-        newest = np.maximum.accumulate(np.r_[self._newest, samples.time])
-        late = samples.time < np.maximum(newest[:-1] - self._options.allowed_lateness, self.watermark)
+        time = samples.time
+        if time[0] >= max(self._newest, self.watermark) and np.all(time[1:] >= time[:-1]):  # the usual case
+            return np.zeros(len(time), np.bool_), float(time[-1])
+        newest = np.maximum.accumulate(np.r_[self._newest, time])
+        late = time < np.maximum(newest[:-1] - self._options.allowed_lateness, self.watermark)
         return late, float(newest[-1])
 
     def _duplicates(self, key: Words, late: np.ndarray) -> np.ndarray:

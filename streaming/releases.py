@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +16,8 @@ from streaming.encode import EventLines, columns_to_lines
 from streaming.events import BudgetEvent, DeadLetter, Refusal, Release
 from streaming.ledger import LedgerRows
 from streaming.times import iso
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what percent-encoding leaves alone
 
 
 def ledger_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
@@ -83,9 +85,8 @@ def dead_letter_lines(rejects: Rejects, source: str) -> EventLines:
     return columns_to_lines(DeadLetter, columns, {"source": source})
 
 
-@lru_cache(maxsize=1 << 16)
 def _encoded(name: str) -> str:
-    return quote(name, safe="")
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
 
 
 def _privacy(settings: AgentsSettings) -> dict[str, Any]:
