@@ -10,6 +10,7 @@ import numpy as np
 
 from operators.agents_settings import AgentsSettings
 from operators.noise import KeyedNoise, NoiseIds, owner_words
+from operators.ordering import stable_order
 from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from operators.release_times import Counts, Every
 from operators.validation import require
@@ -227,34 +228,32 @@ class Agents:
         if len(agent) == 0:
             return
         rows = self._rows
-        # NumPy sorts 16-bit integers by radix, several times faster.
-        narrow = agent.astype(np.uint16) if self.n_agents <= 1 << 16 else agent
-        order = np.argsort(narrow, kind="stable")
+        order = stable_order(agent, self.n_agents)
         sorted_agent, sorted_value = agent[order], encoded[order]
-        starts = np.flatnonzero(np.r_[True, sorted_agent[1:] != sorted_agent[:-1]])
-        who = sorted_agent[starts]
-        added = np.diff(np.r_[starts, len(agent)])
+        ends = np.append(np.flatnonzero(sorted_agent[1:] != sorted_agent[:-1]), len(agent) - 1)
+        added = np.diff(ends, prepend=-1)
+        starts, who = ends - added + 1, sorted_agent[ends]
         prefix = np.cumsum(sorted_value)
         before = prefix[starts] - sorted_value[starts]
 
-        due = rows["due"][who] <= rows["count"][who] + added
-        while due.any():
-            seg = np.flatnonzero(due)
-            a = who[seg]
+        count = rows["count"][who] + added
+        due = np.flatnonzero(rows["due"][who] <= count)
+        while len(due):
+            a = who[due]
             at = rows["due"][a]
-            last = starts[seg] + (at - rows["count"][a]) - 1  # the sample that completes the count
-            total = rows["total"][a] + prefix[last] - before[seg]
+            last = starts[due] + (at - rows["count"][a]) - 1  # the sample that completes the count
+            total = rows["total"][a] + prefix[last] - before[due]
             self._release(a, at, total, time[order[last]], pending)
-            due = rows["due"][who] <= rows["count"][who] + added
+            due = due[rows["due"][a] <= count[due]]
 
         centered = sorted_value - self.settings.grid.span // 2
         squares = rows["squares_low"][who] + np.add.reduceat(centered * centered, starts)
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
-        rows["count"][who] += added
-        rows["seen"][who] = time[order[starts + added - 1]]
-        rows["total"][who] += np.add.reduceat(sorted_value, starts)
-        self._dirty[np.unique(who // CHUNK)] = True
+        rows["count"][who] = count
+        rows["seen"][who] = time[order[ends]]
+        rows["total"][who] += prefix[ends] - before
+        self._dirty[who // CHUNK] = True
 
     def _close_windows(self, window: np.int64, times: Every, pending: _Pending) -> None:
         """Release for everybody with new samples when event time has left the current window."""
@@ -270,7 +269,7 @@ class Agents:
         a = np.flatnonzero(waiting)
         if len(a):
             self._release(a, rows["count"][a], rows["total"][a], np.full(len(a), time), pending)
-            self._dirty[np.unique(a // CHUNK)] = True
+            self._dirty[a // CHUNK] = True
 
     def _release(self, agent: Ints, count: Ints, total: Ints, time: Floats, pending: _Pending) -> None:
         """Noise one prefix sum per agent and note it; `agent` has no repetition."""
