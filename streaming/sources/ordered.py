@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -35,16 +37,19 @@ class OrderedSource:
         self.name = source.name
         self._source = source
         self._max_rows = max_rows
-        self._loaded: SampleColumns | None = None
+        self._parts: list[SampleColumns] | None = None  # one after the other in order
+        self._starts: list[int] = []  # the row that each begins with
         self._rejects = Rejects()
         self._digest = ""
         self._row = 0
 
     def next_batch(self, max_samples: int) -> Batch:
         """Replay the next samples; the first batch brings all rejected records."""
-        samples = self._load()
+        parts = self._load()
         rejects, self._rejects = self._rejects, Rejects()
-        part = samples.take(slice(self._row, self._row + max_samples))
+        at = bisect_right(self._starts, self._row) - 1
+        first = self._row - self._starts[at]
+        part = parts[at].take(slice(first, first + max_samples))
         self._row += len(part)
         position = {"sorted_row": self._row, "digest": self._digest}
         return Batch(part, rejects, position, exhausted=not len(part) and not len(rejects))
@@ -61,13 +66,14 @@ class OrderedSource:
         """Close the source."""
         self._source.close()
 
-    def _load(self) -> SampleColumns:
-        if self._loaded is not None:
-            return self._loaded
+    def _load(self) -> list[SampleColumns]:
+        if self._parts is not None:
+            return self._parts
         parts: list[SampleColumns] = []
         rows = 0
         while not (batch := self._source.next_batch(READ_ROWS)).exhausted:
-            parts.append(batch.samples)
+            if len(batch.samples):
+                parts.append(batch.samples)
             self._rejects.extend(batch.rejects)
             rows += len(batch.samples)
             if rows > self._max_rows:
@@ -75,18 +81,24 @@ class OrderedSource:
                     f"source must have at most {self._max_rows} samples to be sorted by event time; read {self.name!r} "
                     "as it stands (--no-sort) with an allowed lateness"
                 )
-        samples = concatenate(parts)
-        del parts
-        if np.any(samples.time[1:] < samples.time[:-1]):
-            samples = samples.take(np.argsort(samples.time, kind="stable"))
-        self._digest = _digest(samples)
-        self._loaded = samples
-        return samples
+        if not parts or not _in_order(parts):
+            samples = concatenate(parts)
+            parts = [samples.take(np.argsort(samples.time, kind="stable"))]
+        self._digest = _digest(parts)
+        self._starts = list(accumulate(map(len, parts[:-1]), initial=0))
+        self._parts = parts
+        return parts
 
 
-def _digest(samples: SampleColumns) -> str:
+def _in_order(parts: list[SampleColumns]) -> bool:
+    within = all(np.all(part.time[1:] >= part.time[:-1]) for part in parts)
+    return within and all(now.time[0] >= before.time[-1] for before, now in pairwise(parts))
+
+
+def _digest(parts: list[SampleColumns]) -> str:
     """Identify the order by times and positions; values are left out."""
-    digest = hashlib.blake2b(samples.time.tobytes(), digest_size=16)
-    digest.update(samples.position.tobytes())
-    digest.update(samples.agent.tobytes())
+    digest = hashlib.blake2b(digest_size=16)
+    for name in ("time", "position", "agent"):
+        for part in parts:
+            digest.update(memoryview(np.ascontiguousarray(getattr(part, name))))
     return digest.hexdigest()
