@@ -38,7 +38,7 @@ class AgentsOptions:
         bool, _option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort")
     ] = True
     lateness: Annotated[str, _option("How far behind the newest event a sample may arrive.", INPUT)] = "1h"
-    batch_size: Annotated[int, _option("Samples per commit, at most.", INPUT)] = 131_072
+    batch_size: Annotated[int, _option("Samples per commit, at most.", INPUT)] = 262_144
     out_of_bounds: Annotated[str, _option("clip: clip and count; reject: dead-letter.", INPUT)] = "clip"
 
     lower: Annotated[float | None, _option("Declared lower bound of a value.", PRIVACY)] = None
