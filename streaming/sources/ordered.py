@@ -100,5 +100,5 @@ def _digest(parts: list[SampleColumns]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name in ("time", "position", "agent"):
         for part in parts:
-            digest.update(memoryview(np.ascontiguousarray(getattr(part, name))))
+            digest.update(np.ascontiguousarray(getattr(part, name)).data)
     return digest.hexdigest()
