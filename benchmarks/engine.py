@@ -116,14 +116,13 @@ def main() -> None:
             "river_csv_reader": best(lambda: river_csv_reader(path), 1),
         }
         megabytes = path.stat().st_size / 1e6
-    engine = took.pop("engine")
     result: dict[str, Any] = {"events": options.events, "agents": options.agents, "megabytes": round(megabytes, 1)}
+    engines = [name for name in took if name.startswith("engine")]
     for i, kind in enumerate(("wall", "processor")):
-        result[kind] = {
-            "engine_events_per_second": round(options.events / engine[i]),
-            **{f"{name}_events_per_second": round(options.events / t[i]) for name, t in took.items()},
-            **{f"engine_to_{name}": round(t[i] / engine[i], 3) for name, t in took.items() if "engine" not in name},
-        }
+        result[kind] = {f"{name}_events_per_second": round(options.events / t[i]) for name, t in took.items()}
+        for name in engines:
+            others = {other: t[i] for other, t in took.items() if other not in engines}
+            result[kind] |= {f"{name}_to_{other}": round(t / took[name][i], 3) for other, t in others.items()}
     print(json.dumps(result, indent=2))
 
 
