@@ -128,7 +128,7 @@ class Delivery:
             which = None
         else:
             refresh, last = self._options.refresh, self._refresh_time
-            if refresh is None or event_time - (-math.inf if last is None else last) < refresh:
+            if refresh is None or not math.isfinite(event_time) or not _entered(event_time, last, refresh):
                 return False
             which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):
@@ -139,3 +139,8 @@ class Delivery:
         self._stats.estimates += len(estimates)
         self._stats.median_half_width = self._estimates.median_half_width
         return True
+
+
+def _entered(event_time: float, last: float | None, refresh: float) -> bool:
+    """Tell whether event time has come to another multiple of `refresh` seconds since the last time."""
+    return last is None or refresh == 0 or event_time // refresh > last // refresh

@@ -31,8 +31,8 @@ class EngineOptions:
         Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
         agent's own mean, from its own samples.
     refresh : float or None
-        Event time between two rounds of personal estimates for the agents with new samples, in seconds; None: only
-        at the end of a bounded source.
+        Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
+        most once per commit; 0: at each commit; None: only at the end of a bounded source.
     final_release : bool
         At the end of a bounded source every agent with new samples releases once more, within its horizon.
     poll : float

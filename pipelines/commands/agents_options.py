@@ -70,7 +70,11 @@ class AgentsOptions:
     ] = None
     level: Annotated[float, _option("Coverage of the intervals.", COLLABORATION)] = 0.95
     refresh: Annotated[
-        str | None, _option("Estimate everybody anew each DURATION of event time, not only at releases.", COLLABORATION)
+        str | None,
+        _option(
+            "Estimates for agents with new samples each DURATION; else at the end of a file.",
+            COLLABORATION,
+        ),
     ] = None
 
     store: Annotated[Path, _option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(

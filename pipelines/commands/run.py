@@ -74,7 +74,9 @@ def run_agents(options: AgentsOptions) -> EngineStats:
         open_things.callback(deployment.store.close)
         sinks = open_sinks(options)  # after the store, which may refuse: then no sink was touched
         open_things.callback(sinks.close)
-        source: Source = open_source(options.source, mapping, sort=options.sort, id_key=deployment.id_key)
+        source: Source = open_source(
+            options.source, mapping, sort=options.sort, cut=engine_options.refresh, id_key=deployment.id_key
+        )
         open_things.callback(source.close)
         progress = open_things.enter_context(Progress(quiet=options.quiet))
         engine = Engine(

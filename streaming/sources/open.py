@@ -26,6 +26,7 @@ def open_source(
     mapping: ColumnMapping,
     *,
     sort: bool = True,
+    cut: float | None = None,
     id_key: bytes = b"",
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Source:
@@ -39,6 +40,8 @@ def open_source(
         Which column means what.
     sort : bool
         Replay in event-time order, from memory; otherwise as the file stands, in bounded memory, a batch ahead.
+    cut : float or None
+        Seconds of event time: a batch of a sorted file ends at each multiple.
     id_key : bytes
         Secret key of the hash of ids.
     max_line_bytes : int
@@ -62,4 +65,4 @@ def open_source(
     else:
         known = ", ".join([*TEXT_SOURCES, ".parquet"])
         raise ValueError(f"source must be a file of type {known} (text also .gz or .zip), got {location!r}")
-    return OrderedSource(source) if sort else ReadAhead(source)
+    return OrderedSource(source, cut=cut) if sort else ReadAhead(source)

@@ -29,14 +29,17 @@ class OrderedSource:
         A bounded source.
     max_rows : int
         Refuse more than so many samples.
+    cut : float or None
+        Seconds: a batch ends where event time enters the next multiple, so that a commit falls there.
     """
 
     bounded = True
 
-    def __init__(self, source: Source, *, max_rows: int = MAX_ROWS) -> None:
+    def __init__(self, source: Source, *, max_rows: int = MAX_ROWS, cut: float | None = None) -> None:
         self.name = source.name
         self._source = source
         self._max_rows = max_rows
+        self._cut = cut or None
         self._parts: list[SampleColumns] | None = None  # one after the other in order
         self._starts: list[int] = []  # the row that each begins with
         self._rejects = Rejects()
@@ -50,6 +53,9 @@ class OrderedSource:
         at = bisect_right(self._starts, self._row) - 1
         first = self._row - self._starts[at]
         part = parts[at].take(slice(first, first + max_samples))
+        if self._cut and len(part):
+            period = part.time // self._cut
+            part = part.take(slice(0, int(np.searchsorted(period, period[0], side="right"))))
         self._row += len(part)
         position = {"sorted_row": self._row, "digest": self._digest}
         return Batch(part, rejects, position, exhausted=not len(part) and not len(rejects))

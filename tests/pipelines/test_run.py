@@ -260,3 +260,12 @@ def test_the_final_release_can_be_left_out(folder: Path) -> None:
     assert [e["n"] for e in without] == [10, 10, 10, 15, 15, 15, 20, 20, 20]
     assert sorted(e["n"] for e in with_final) == [10, 10, 10, 15, 15, 15, 20, 20, 20, 22, 22, 22]
     assert {e["release_id"] for e in without} < {e["release_id"] for e in with_final}
+
+
+def test_refresh_gives_every_agent_with_new_samples_an_estimate_per_period(folder: Path) -> None:
+    run_agents(folder, refresh="6h", lateness="0s")
+    times = [(e["agent"], e["time"]) for e in events(folder / "estimates.jsonl")]
+    # The newest hour waits for the watermark, so a period of six hours is told with its first five; then the end.
+    told = [*range(4, 60, 6), 59]
+    assert sorted({time for _, time in times}) == [f"2013-01-{1 + h // 24:02}T{h % 24:02}:00:00Z" for h in told]
+    assert len(times) == len(set(times)) == 3 * len(told)
