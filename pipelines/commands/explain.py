@@ -26,8 +26,10 @@ def explain() -> None:
 def agents(options: AgentsOptions) -> None:
     """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
 
-    Example: meanstream explain agents --lower -30 --upper 120 --epsilon 1 --delta 1e-6
-    """
+    \b
+    Example:
+      meanstream explain agents --lower -30 --upper 120 --epsilon 1 --delta 1e-6
+    """  # noqa: D301 - click reads the escape
     with refusing():
         settings = options.settings()
         collaboration = _collaboration(options)

@@ -26,8 +26,9 @@ class Progress:
     def __enter__(self) -> Self:
         if self._live:
             from rich.console import Console
+            from rich.live import Live
 
-            self._status = Console(stderr=True).status("reading ...")
+            self._status = Live("reading ...", console=Console(stderr=True), transient=True, auto_refresh=False)
             self._status.start()
         return self
 
@@ -43,7 +44,9 @@ class Progress:
         self._shown = now
         line = self.line(stats, now - self._began)
         if self._status is not None:
-            self._status.update(line)
+            from rich.text import Text
+
+            self._status.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             sys.stderr.write(line + "\n")
 
@@ -56,7 +59,7 @@ class Progress:
         lag = _lag(stats)
         return (
             f"{stats.events:,} events ({stats.events / max(seconds, 1e-9):,.0f}/s) | {stats.agents:,} agents | "
-            f"{stats.releases:,} releases | median half-width {width} | event time {reached}, lag {lag}"
+            f"{stats.releases:,} releases | half-width {width} | lag {lag} | event time {reached}"
         )
 
 

@@ -37,10 +37,12 @@ def run() -> None:
 def agents(options: AgentsOptions) -> None:
     """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
 
-    Example: meanstream run agents --source flights.csv --agent tailnum --value dep_delay --time time_hour
-    --lower -30 --upper 120 --epsilon 1 --delta 1e-6 --store state.db --sink estimates.jsonl
-    --releases releases.jsonl
-    """
+    \b
+    Example:
+      meanstream run agents --source flights.csv --agent tailnum --value dep_delay --time time_hour \\
+        --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
+        --store state.db --sink estimates.jsonl --releases releases.jsonl
+    """  # noqa: D301 - click reads the escape
     from streaming.store import StoreError
 
     try:
