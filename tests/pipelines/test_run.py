@@ -182,7 +182,7 @@ def test_the_live_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.Progress() as live:
         assert live._status is not None
         live(stats)
-        assert "1,200 events" in str(live._status.renderable)
+        assert "1,200 events" in str(live._status.get_renderable())
 
 
 def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
