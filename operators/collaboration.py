@@ -61,7 +61,7 @@ def make_collaboration(name: str, *, lower: float, upper: float, significance: f
     Examples
     --------
     >>> make_collaboration("learned_prior", lower=0.0, upper=1.0)
-    LearnedPrior(lower=0.0, upper=1.0, exact_classes=0.02)
+    LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06)
     """
     require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
     return COLLABORATIONS[name](lower, upper, significance)

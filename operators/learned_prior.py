@@ -18,8 +18,6 @@ from operators.validation import require, require_between, require_bounds
 SPREAD_RATIO = 1.6
 COMPONENT_PENALTY = 2.0
 """Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
-ALL_EQUAL = 0.03
-"""Prior probability of no spread if there is one class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,10 @@ class LearnedPrior:
     lower, upper : float
         Declared bounds of a sample, hence of every mean, in the value's unit.
     exact_classes : float
-        Prior probability that agents of a class have exactly the same mean, if there are several classes. The rest is
-        flat in the squared spread, which keeps the answer from being worse than learning alone while the releases are
-        too noisy to tell. With one class: .03, and flat in the spread.
+        Prior probability that agents of a class have exactly the same mean. The rest is flat in the fourth power of
+        the spread. Where the releases cannot tell, equal means are then about as likely as a spread of a fiftieth of
+        the bounds, and any wider spread is far likelier: equal means are believed once the releases exclude spreads
+        that would matter, and not because they are too noisy to show one.
 
     Notes
     -----
@@ -69,7 +68,7 @@ class LearnedPrior:
 
     lower: float
     upper: float
-    exact_classes: float = 0.02
+    exact_classes: float = 2e-6
     name: ClassVar[str] = "learned_prior"
 
     def __post_init__(self) -> None:
@@ -101,7 +100,7 @@ class LearnedPrior:
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])
         return FittedPrior.build(
             mixtures,
-            probability=_normalized(log_evidence + _log_priors(mixtures, grid, self.exact_classes)),
+            probability=_normalized(log_evidence + _log_prior(mixtures, grid, self.exact_classes, power=4)),
             cautious=_normalized(log_evidence + _log_prior(mixtures, grid, 0.0, power=3)),
             n_agents=len(mean),
             lower=self.lower,
@@ -114,13 +113,6 @@ class LearnedPrior:
         least = min(0.1 * float(np.sqrt(points.variance.min())), 0.03 * most)
         steps = int(np.ceil(np.log(most / least) / np.log(SPREAD_RATIO)))
         return np.concatenate([[0.0], np.geomspace(least, most, steps + 1)])
-
-
-def _log_priors(mixtures: list[Mixture], grid: Floats, exact_classes: float) -> Floats:
-    """Log prior of the spreads. One class is most often a population without classes: its spread may well be small."""
-    single = np.array([mixture.size == 1 for mixture in mixtures])
-    one, several = _log_prior(mixtures, grid, ALL_EQUAL, power=1), _log_prior(mixtures, grid, exact_classes, power=2)
-    return np.where(single, one, several)
 
 
 def _log_prior(mixtures: list[Mixture], grid: Floats, exact_classes: float, *, power: int) -> Floats:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from operators.counter_base import Counter
 from operators.records import Floats, OwnSamples, ReleaseColumns
@@ -15,7 +16,8 @@ BINS = 256
 LEAST_RATIO = 1e-9
 BIN_RATIO = 1.25
 GRID = 400
-PRIOR_DEGREES = 6.0
+PRIOR_DEGREES = 3.0
+NOMINAL_LEVEL = 0.95
 SNAPSHOT_VERSION = 1
 
 
@@ -72,7 +74,7 @@ def release_differences(releases: ReleaseColumns, counter: Counter) -> ReleaseDi
 
 
 def own_variance(pool: float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES) -> Floats:
-    """Private: each agent's variance of one sample, shrunk to the pool by degrees of freedom.
+    """Private: each agent's variance of one sample, shrunk to the pool and widened for not being known.
 
     Parameters
     ----------
@@ -81,24 +83,28 @@ def own_variance(pool: float, own: OwnSamples, *, prior_degrees: float = PRIOR_D
     own : OwnSamples
         Each agent's own samples, summed up.
     prior_degrees : float
-        How many degrees of freedom the pool is worth. With 6, a third of the weight is the agent's own after four
-        samples and half after seven.
+        How many degrees of freedom the pool is worth. With 3, half of the weight is the agent's own after four
+        samples: the pool may be wrong for this agent, and knows little before its releases outweigh their noise.
 
     Notes
     -----
     The scale of the posterior under a scaled inverse chi-square prior, `(d0 pool + S) / (d0 + n - 1)` with S the sum of
-    squared deviations: defined from the first sample on, and never 0.
+    squared deviations: defined from the first sample on, and never 0. It is multiplied by the squared ratio of the 95 %
+    quantiles of Student's t with `d0 + n - 1` degrees of freedom and of the normal distribution, so that a normal
+    interval made of it is as long as Student's.
 
     Examples
     --------
     >>> own = OwnSamples(agent=np.arange(2), count=np.array([1, 7]), mean=np.zeros(2),
     ...                  squared_deviations=np.array([0.0, 24.0]))
-    >>> own_variance(2.0, own).tolist()
-    [2.0, 3.0]
+    >>> own_variance(2.0, own).round(2).tolist()  # of scale 2 and 30 / 9
+    [5.27, 4.44]
     """
     require_positive(pool=pool, prior_degrees=prior_degrees)
-    degrees = np.maximum(own.count - 1, 0)
-    return np.asarray((prior_degrees * pool + own.squared_deviations) / (prior_degrees + degrees), dtype=np.float64)
+    degrees = prior_degrees + np.maximum(own.count - 1, 0)
+    tail = 0.5 + 0.5 * NOMINAL_LEVEL
+    wider = (stdtrit(degrees, tail) / ndtri(tail)) ** 2
+    return np.asarray(wider * (prior_degrees * pool + own.squared_deviations) / degrees, dtype=np.float64)
 
 
 class PooledVariance:
@@ -116,16 +122,17 @@ class PooledVariance:
     **Privacy.** Post-processing of the releases: it spends nothing.
 
     The state is a histogram of squared differences by their ratio of noise to sampling, three numbers per bin: it is
-    mergeable by addition and of one size for any number of agents. `variance` is the posterior mean of `sigma^2` under
-    a normal likelihood of the binned sums and a standard deviation that is uniform over (0, (upper - lower) / 2], the
-    most that bounded data can have (Popoviciu). While the releases say nothing it is therefore
-    `(upper - lower)^2 / 12`, that of the uniform distribution over the bounds.
+    mergeable by addition and of one size for any number of agents. `variance` is the posterior median of `sigma^2`
+    under a normal likelihood of the binned sums and a standard deviation that is uniform over (0, (upper - lower) / 2],
+    the most that bounded data can have (Popoviciu). While the releases say nothing it is therefore
+    `(upper - lower)^2 / 16`. The mean would be larger; and of the two mistakes, a variance that is too large is the
+    worse one: it explains the agents' differences away as sampling error.
 
     Examples
     --------
     >>> pool = PooledVariance(0.0, 1.0)
-    >>> round(pool.variance, 3)
-    0.083
+    >>> round(pool.variance, 4)
+    0.0625
     >>> noise = np.random.default_rng(0).normal(0, 0.3, 1000)
     >>> pool.update(ReleaseDifferences(squared=noise**2, sampling=np.ones(1000), noise=np.full(1000, 0.05)))
     >>> round(pool.variance, 2)  # 0.3**2 - 0.05
@@ -171,7 +178,8 @@ class PooledVariance:
             log_posterior = -0.5 * (number * np.log(total) + squares / total).sum(axis=1)
             posterior = np.exp(log_posterior - log_posterior.max())
             inside = np.flatnonzero(posterior > 1e-9)
-            variance = float(posterior @ stddev**2 / posterior.sum())
+            below = np.cumsum(posterior) - 0.5 * posterior
+            variance = float(np.interp(0.5 * posterior.sum(), below, stddev)) ** 2
             low, high = max(stddev[inside[0]] - step, 0.0), min(stddev[inside[-1]] + step, most)
         return variance
 

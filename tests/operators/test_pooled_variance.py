@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.stats import t as student_t
 
 from operators.counter import COUNTERS, make_counter
 from operators.pooled_variance import PooledVariance, ReleaseDifferences, own_variance, release_differences
@@ -58,8 +59,8 @@ def test_the_pool_finds_the_variance(name: str, noise: float) -> None:
     assert pool.variance == pytest.approx(4.0, abs=0.3 if noise else 0.25)
 
 
-def test_without_releases_it_is_that_of_the_uniform_distribution() -> None:
-    assert PooledVariance(-30.0, 120.0).variance == pytest.approx(150**2 / 12, rel=1e-3)
+def test_without_releases_the_standard_deviation_is_half_the_most_it_can_be() -> None:
+    assert PooledVariance(-30.0, 120.0).variance == pytest.approx(150**2 / 16, rel=1e-3)
 
 
 def test_hopeless_noise_leaves_it_there() -> None:
@@ -67,7 +68,7 @@ def test_hopeless_noise_leaves_it_there() -> None:
     pool = PooledVariance(0.0, 1.0)
     noise = np.full(200, 1e4)
     pool.update(ReleaseDifferences(squared=rng.normal(0, 100, 200) ** 2, sampling=np.ones(200), noise=noise))
-    assert pool.variance == pytest.approx(1 / 12, rel=0.05)
+    assert pool.variance == pytest.approx(1 / 16, rel=0.05)
 
 
 def test_it_stays_within_what_bounded_data_can_have() -> None:
@@ -125,6 +126,6 @@ def test_own_variances_shrink_to_the_pool_by_degrees_of_freedom() -> None:
     deviations = np.array([0.0, 0.0, 0.5, float(((rng.normal(0, 3, 100_000)) ** 2).sum())])
     own = OwnSamples(agent=np.arange(4), count=count, mean=np.zeros(4), squared_deviations=deviations)
     found = own_variance(4.0, own)
-    np.testing.assert_allclose(found[:2], 4.0)
-    assert 3 < found[2] < 4
+    widened = (student_t.ppf(0.975, [3, 3, 4]) / 1.96) ** 2
+    np.testing.assert_allclose(found[:3], np.array([4.0, 4.0, 3.125]) * widened, rtol=1e-4)
     assert found[3] == pytest.approx(9.0, rel=0.02)
