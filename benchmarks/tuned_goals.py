@@ -1,6 +1,10 @@
 """Error and coverage of the learned prior in seven populations, against its goals. Prints JSON.
 
     python benchmarks/tuned_goals.py --runs 100
+    python benchmarks/tuned_goals.py --runs 40 --streaming
+
+The first measures one release per agent and known variances. The second measures the default as agents use it:
+releases at preferred numbers of samples, variances read off them, and times at which the newest is out of date.
 
 Goals: at most 1.03 times the error of learning alone everywhere from t = 2 on; at most 1.03 times that of the true
 classes with three exact classes from t = 500 on, 1.3 times with twenty at t = 30000; intervals of nominal level .95
@@ -12,11 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 
 from operators.collaboration import make_collaboration
-from operators.simulation.summaries import LOWER, SCENARIOS, UPPER, Comparison, compare
+from operators.simulation.summaries import LOWER, SCENARIOS, STREAMS, UPPER, Comparison, compare, follow
 
 TIMES = (2, 10, 100, 200, 500, 2000, 30_000)
+STREAM_TIMES = (2, 5, 10, 14, 15, 19, 20, 30, 45, 50, 70, 100, 140, 150, 200, 450, 500, 2000, 10_000)
 
 
 def main() -> None:
@@ -25,33 +31,45 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--collaboration", default="learned_prior")
+    parser.add_argument("--streaming", action="store_true", help="the default, on streams with unknown variances")
     options = parser.parse_args()
-    collaboration = make_collaboration(options.collaboration, lower=LOWER, upper=UPPER)
+    found = _streams(options.runs, options.seed) if options.streaming else _single_releases(options)
     rows = []
-    for scenario in SCENARIOS:
-        for t in TIMES:
-            found = compare(collaboration, scenario, t, runs=options.runs, seed=options.seed)
-            rows.append(
-                {
-                    "scenario": scenario,
-                    "t": t,
-                    "to_local": round(found.to_local, 4),
-                    "to_oracle": round(found.to_oracle, 4) if found.oracle == found.oracle else None,
-                    "coverage": round(found.coverage, 4),
-                    "missed": missed_goals(found, scenario, t),
-                }
-            )
+    for scenario, t, comparison in found:
+        rows.append(
+            {
+                "scenario": scenario,
+                "t": t,
+                "to_local": round(comparison.to_local, 4),
+                "to_oracle": round(comparison.to_oracle, 4) if comparison.oracle == comparison.oracle else None,
+                "coverage": round(comparison.coverage, 4),
+                "missed": missed_goals(comparison, scenario, t, streaming=options.streaming),
+            }
+        )
     json.dump({"runs": options.runs, "rows": rows}, sys.stdout, indent=1)
     print()
     sys.exit(any(row["missed"] for row in rows))
 
 
-def missed_goals(found: Comparison, scenario: str, t: int) -> list[str]:
-    """Name the goals that a measurement misses."""
+def _single_releases(options: argparse.Namespace) -> Iterator[tuple[str, int, Comparison]]:
+    collaboration = make_collaboration(options.collaboration, lower=LOWER, upper=UPPER)
+    for scenario in SCENARIOS:
+        for t in TIMES:
+            yield scenario, t, compare(collaboration, scenario, t, runs=options.runs, seed=options.seed)
+
+
+def _streams(runs: int, seed: int) -> Iterator[tuple[str, int, Comparison]]:
+    for scenario in STREAMS:
+        found = follow(scenario, STREAM_TIMES, runs=runs, seed=seed)
+        yield from ((scenario, t, comparison) for t, comparison in zip(STREAM_TIMES, found, strict=True))
+
+
+def missed_goals(found: Comparison, scenario: str, t: int, *, streaming: bool = False) -> list[str]:
+    """Name the goals that a measurement misses; those relative to the true classes are for single releases."""
     limit = {"three classes": 1.03 if t >= 500 else None, "twenty classes": 1.3 if t >= 30_000 else None}.get(scenario)
     missed = {
         "local": found.to_local > 1.03,
-        "oracle": limit is not None and found.to_oracle > limit,
+        "oracle": not streaming and limit is not None and found.to_oracle > limit,
         "coverage": found.coverage < 0.93,
     }
     return [name for name, failed in missed.items() if failed]

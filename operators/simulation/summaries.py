@@ -1,15 +1,18 @@
-"""Populations as one Gaussian release per agent: the setting in which collaborations are compared, without streams."""
+"""Populations in which collaborations are compared: as one Gaussian release per agent, and as streams of samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from operators.calibration import analytic_gaussian_stddev
 from operators.collaboration import Collaboration
 from operators.records import Floats, Ints, OwnMeans, ReleaseColumns
+from operators.simulation.broadcast import simulate_broadcast
+from operators.simulation.config import SimulationConfig
 
 AGENTS, STDDEV, EPSILON, DELTA = 200, 0.5, 1.0, 1e-6
 HALF_WIDTH = STDDEV * 3**0.5
@@ -38,6 +41,20 @@ SCENARIOS: dict[str, Means] = {
     "one class": _classes(np.array([0.4])),
     "twenty classes": _classes(np.linspace(0, 1, 20)),
 }
+
+STREAMS: dict[str, dict[str, Any]] = {
+    "three classes": {"means": "classes:0.2,0.4,0.8"},
+    "normal": {"means": "normal:0.5,0.1"},
+    "three classes with spread .01": {"means": "classes:0.2,0.4,0.8", "spread": 0.01},
+    "uniform": {"means": "uniform:0,1"},
+    "Student t3": {"means": "t:3,0.5,0.05"},
+    "one class": {"means": "classes:0.4"},
+    "twenty classes": {"means": "classes:" + ",".join(f"{center:.6f}" for center in np.linspace(0, 1, 20))},
+    "bernoulli": {"means": "normal:0.3,0.15", "data": "bernoulli"},
+    "bernoulli, three classes, one rare": {"means": "classes:0.05,0.2,0.5", "data": "bernoulli"},
+    "beta": {"means": "uniform:0.02,0.6", "data": "beta:3"},
+}
+"""The scenarios as options of a simulation, and three in which every agent's samples have a variance of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +106,41 @@ def compare(collaboration: Collaboration, scenario: str, t: int, *, runs: int, s
         _once(collaboration, SCENARIOS[scenario], t, np.random.default_rng([seed, place, t, r])) for r in range(runs)
     ]
     return Comparison(*np.mean(rows, axis=0).tolist())
+
+
+def follow(scenario: str, times: tuple[int, ...], *, runs: int, seed: int = 0) -> list[Comparison]:
+    """Measure the default as agents use it: releases at preferred numbers of samples, variances read off them.
+
+    Parameters
+    ----------
+    scenario : str
+        A key of `STREAMS`.
+    times : tuple of int
+        Samples per agent at which to measure, increasing. Between two releases the newest is out of date.
+    runs, seed : int
+        Independent repetitions.
+
+    Examples
+    --------
+    >>> result = follow("one class", (20, 100), runs=2)
+    >>> [found.to_local < 1 for found in result]
+    [True, True]
+    """
+    config = SimulationConfig.from_options(
+        agents=AGENTS,
+        steps=times[-1],
+        checkpoints=times,
+        weights="last",
+        variance="from_releases",
+        epsilon=EPSILON,
+        delta=DELTA,
+        runs=runs,
+        seed=seed,
+        **{"data": "uniform"} | STREAMS[scenario],
+    )
+    found = simulate_broadcast(config)
+    oracle = found.oracle or [np.nan] * len(times)
+    return [Comparison(*row) for row in zip(found.mse, found.local, oracle, found.coverage or [], strict=True)]
 
 
 def _once(collaboration: Collaboration, means: Means, t: int, rng: np.random.Generator) -> list[float]:
