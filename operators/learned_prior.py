@@ -44,9 +44,9 @@ class LearnedPrior:
     Releases are `T ~ N(theta, V)` with known `V`; means `theta` follow a mixture of K normals of common spread tau.
     Every (K, tau) is fitted by EM and keeps its approximate posterior probability (Laplace's approximation; centers
     uniform over the bounds, weights Dirichlet(1), P(K) falling as exp(-2K)); their mixture is the prior. Each center
-    carries the variance with which it is known. The interval uses the same models under a more cautious prior, with no
-    point mass at tau = 0 and flat in the cubed spread: releases cannot exclude a spread that is small against their
-    noise, so an interval must not either.
+    carries the variance with which it is known. The interval uses the same models under the prior without
+    its point mass at tau = 0: releases cannot exclude a spread that is small against their noise, so an interval must
+    not either.
 
     Examples
     --------
@@ -100,8 +100,8 @@ class LearnedPrior:
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])
         return FittedPrior.build(
             mixtures,
-            probability=_normalized(log_evidence + _log_prior(mixtures, grid, self.exact_classes, power=4)),
-            cautious=_normalized(log_evidence + _log_prior(mixtures, grid, 0.0, power=3)),
+            probability=_normalized(log_evidence + _log_prior(mixtures, grid, self.exact_classes)),
+            cautious=_normalized(log_evidence + _log_prior(mixtures, grid, 0.0)),
             n_agents=len(mean),
             lower=self.lower,
             upper=self.upper,
@@ -115,11 +115,11 @@ class LearnedPrior:
         return np.concatenate([[0.0], np.geomspace(least, most, steps + 1)])
 
 
-def _log_prior(mixtures: list[Mixture], grid: Floats, exact_classes: float, *, power: int) -> Floats:
-    """Log prior probability of the cell of each spread: a point mass at 0, the rest flat in a power of the spread."""
+def _log_prior(mixtures: list[Mixture], grid: Floats, exact_classes: float) -> Floats:
+    """Log prior probability of the cell of each spread: a point mass at 0, the rest flat in its fourth power."""
     positive = grid[1:]
     edge = np.concatenate([[0.0], (positive[1:] + positive[:-1]) / 2, positive[-1:]])
-    share = np.diff((edge / positive[-1]) ** power) * (1 - exact_classes)
+    share = np.diff((edge / positive[-1]) ** 4) * (1 - exact_classes)
     with np.errstate(divide="ignore"):
         cells = np.log(np.concatenate([[exact_classes], share]))
     return np.asarray(cells[np.searchsorted(grid, [mixture.spread for mixture in mixtures])], dtype=np.float64)
