@@ -26,7 +26,7 @@ def test_every_second_flight_of_an_aircraft_is_held_back() -> None:
 def test_the_flights_are_all_there_and_in_order_of_time() -> None:
     flights = read_flights(flights_file())
     assert flights.num_rows == 328_521
-    assert np.all(np.diff(flights["time_hour"].to_numpy()) >= np.timedelta64(0))
+    assert np.all(np.diff(flights["time_hour"].to_numpy()) >= np.timedelta64(0, "s"))
 
 
 def test_the_score_is_free_of_the_noise_of_the_truth() -> None:
