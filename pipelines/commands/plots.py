@@ -33,8 +33,13 @@ def draw_figure(result: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    explained: list[list[str]] = []
     for ax, panel in zip(axes, panels, strict=True):
         _draw_panel(ax, panel)
+        labels = [curve["label"] for curve in panel["curves"]]
+        if labels not in explained:  # panels with the same curves share one legend
+            ax.legend(fontsize=7.5, loc="best")
+            explained.append(labels)
     axes[0].set_ylabel("average mean squared error")
     figure.suptitle(
         f"Yakimenka et al., Fig. {result['figure']}: {result['runs']} runs, seed {result['seed']}", fontsize=11
@@ -64,7 +69,6 @@ def _draw_panel(ax: Any, panel: dict[str, Any]) -> None:
     ax.set(xscale="log", yscale="log", xlabel="time t (samples per agent)", title=panel["title"])
     ax.set_xlim(10, 1.12 * panel["steps"])
     ax.grid(visible=True, which="major", alpha=0.3)
-    ax.legend(fontsize=7.5, loc="lower left")
 
 
 def _visible(panel: dict[str, Any], times: list[int], values: list[float]) -> tuple[list[int], list[float]]:
