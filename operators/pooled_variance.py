@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from operators.counter_base import Counter
-from operators.records import Floats, OwnSamples, ReleaseColumns
+from operators.records import Floats, OwnMeans, OwnSamples, ReleaseColumns
 from operators.validation import require, require_bounds, require_positive
 
 BINS = 256
@@ -105,6 +105,40 @@ def own_variance(pool: float, own: OwnSamples, *, prior_degrees: float = PRIOR_D
     tail = 0.5 + 0.5 * NOMINAL_LEVEL
     wider = (stdtrit(degrees, tail) / ndtri(tail)) ** 2
     return np.asarray(wider * (prior_degrees * pool + own.squared_deviations) / degrees, dtype=np.float64)
+
+
+def own_means(own: OwnSamples, pool: float, *, known: float | None = None) -> OwnMeans:
+    """Private: what each agent knows alone; agents without a sample are left out.
+
+    Parameters
+    ----------
+    own : OwnSamples
+        Each agent's own samples, summed up.
+    pool : float
+        Pooled variance of one sample.
+    known : float or None
+        Variance of one sample, where it is known: then nothing is estimated.
+
+    Examples
+    --------
+    >>> own = OwnSamples(agent=np.arange(2), count=np.array([0, 4]), mean=np.array([np.nan, 7.0]),
+    ...                  squared_deviations=np.zeros(2))
+    >>> own_means(own, 2.0, known=1.0)
+    OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]))
+    """
+    of_sample = own_variance(pool, own) if known is None else np.full(len(own), known)
+    some = own.count > 0
+    return OwnMeans(
+        agent=own.agent[some],
+        count=own.count[some],
+        mean=own.mean[some],
+        variance=of_sample[some] / own.count[some],
+    )
+
+
+def release_variance(releases: ReleaseColumns, sample_variance: float) -> Floats:
+    """Public: total variance of each released mean, of the sampling and of the noise."""
+    return np.asarray(sample_variance / releases.count + releases.noise_variance, dtype=np.float64)
 
 
 class PooledVariance:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 
 def require(ok: bool, name: str, rule: str, value: object) -> None:
@@ -35,3 +37,17 @@ def require_bounds(lower: float, upper: float) -> None:
     require(math.isfinite(lower), "lower", "be finite", lower)
     require(math.isfinite(upper), "upper", "be finite", upper)
     require(lower < upper, "lower", f"be below upper ({upper!r})", lower)
+
+
+def closest(name: str, known: Sequence[str], *, listed: str = "known:") -> str:
+    """Say which known name is meant by a misspelled one, to end a message with.
+
+    Examples
+    --------
+    >>> closest("tailnumber", ["tailnum", "carrier"])
+    "; did you mean 'tailnum'?"
+    >>> closest("altitude", ["tailnum", "carrier"])
+    '; known: tailnum, carrier'
+    """
+    match = get_close_matches(name, known, n=1)
+    return f"; did you mean {match[0]!r}?" if match else f"; {listed} {', '.join(known[:20]) or 'none'}"

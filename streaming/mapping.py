@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from operators.validation import closest
 
 TimeUnit = Literal["auto", "s", "ms", "us"]
 
@@ -53,7 +54,8 @@ class ColumnMapping(BaseModel):
             wanted["id"] = self.id
         for part, name in wanted.items():
             if name not in columns:
-                raise ValueError(f"{part} column must be in the source, got {name!r}{_hint(name, columns)}")
+                hint = closest(name, columns, listed="the source has")
+                raise ValueError(f"{part} column must be in the source, got {name!r}{hint}")
         if self.schema_version in columns:
             wanted["schema_version"] = self.schema_version
         for part, name in wanted.items():
@@ -62,10 +64,3 @@ class ColumnMapping(BaseModel):
         if len(set(wanted.values())) < len(wanted):
             raise ValueError(f"columns must be distinct, got {', '.join(wanted.values())}")
         return wanted
-
-
-def _hint(name: str, columns: Sequence[str]) -> str:
-    match = get_close_matches(name, columns, n=1)
-    if match:
-        return f"; did you mean {match[0]!r}?"
-    return f"; the source has {', '.join(columns[:20])}" if columns else "; the source has no header"

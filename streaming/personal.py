@@ -9,7 +9,7 @@ import numpy as np
 from operators.agents import Agents, AgentsSettings
 from operators.collaboration import FittedPopulation, make_collaboration
 from operators.learning_alone import FittedAlone
-from operators.pooled_variance import own_variance
+from operators.pooled_variance import own_means, release_variance
 from operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from streaming.encode import EventLines, columns_to_lines, lines_of
 from streaming.events import PersonalEstimate, Population
@@ -52,13 +52,9 @@ class PersonalEstimates:
             Private estimates, and one public event about the population.
         """
         known = None if self._options.stddev is None else self._options.stddev**2
-        variance = variance if known is None else known
         latest = agents.latest()
-        fitted = self._collaboration.fit(latest, variance / latest.count + latest.noise_variance)
-        own = agents.own(which)
-        own = agents.own(own.agent[own.count > 0])
-        of_sample = own_variance(variance, own) if known is None else np.full(len(own), known)
-        means = OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=of_sample / own.count)
+        fitted = self._collaboration.fit(latest, release_variance(latest, variance if known is None else known))
+        means = own_means(agents.own(which), variance, known=known)
         estimates = self._lines(agents.names, means, fitted, time)
         return estimates, self._population(fitted, len(latest), time)
 

@@ -28,7 +28,7 @@ class AgentsOptions:
     config: ConfigOption = None
     source: Annotated[
         str | None,
-        _option("File: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip) or .parquet.", INPUT),
+        _option(".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, or synthetic:AGENTS,SAMPLES[,SEED].", INPUT),
     ] = None
     agent: Annotated[str, _option("Column that says whose sample it is.", INPUT)] = "agent"
     value: Annotated[str, _option("Column of the value.", INPUT)] = "value"

@@ -30,27 +30,13 @@ def refusing() -> Iterator[None]:
         raise BadOption(str(error)) from None
 
 
-def closest(name: str, names: list[str]) -> str:
-    """Say which known name is meant by a misspelled one.
-
-    Examples
-    --------
-    >>> closest("tailnumber", ["tailnum", "carrier"])
-    "; did you mean 'tailnum'?"
-    >>> closest("altitude", ["tailnum", "carrier"])
-    '; known: tailnum, carrier'
-    """
-    from difflib import get_close_matches
-
-    match = get_close_matches(name, names, n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; known: {', '.join(names)}"
-
-
 def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Make the file's entries the defaults of the command's options; the command line still overrides them."""
     if path is None:
         return None
     import yaml
+
+    from operators.validation import closest
 
     try:
         entries = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -12,6 +12,7 @@ from streaming.sources.lines import MAX_LINE_BYTES
 from streaming.sources.ordered import OrderedSource
 from streaming.sources.parquet_file import ParquetSource
 from streaming.sources.source import Source
+from streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
 
 TEXT_SOURCES: dict[str, type[CsvSource] | type[JsonlSource]] = {
     ".csv": CsvSource,
@@ -30,12 +31,14 @@ def open_source(
     id_key: bytes = b"",
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Source:
-    """Open a file by its extension: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, or .parquet.
+    """Open `synthetic:AGENTS,SAMPLES[,SEED]`, or a file by its extension.
+
+    Extensions: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, and .parquet.
 
     Parameters
     ----------
     location : str
-        Path of the file.
+        Path of the file, or the synthetic stream's parameters.
     mapping : ColumnMapping
         Which column means what.
     sort : bool
@@ -52,6 +55,9 @@ def open_source(
     ValueError
         Before any data is read: no such file, unknown extension, missing column.
     """
+    if location.partition(":")[0] == KIND:
+        mapping.resolve(("agent", "value", "time"))
+        return SyntheticSource(SyntheticPopulation.parse(location))
     path = Path(location)
     if not path.is_file():
         raise ValueError(f"source must be a readable file, got {location!r}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtri
 
 from operators.records import Floats, Words
+from operators.validation import require
 from streaming.columns import Batch, Position, Rejects, SampleColumns
+
+KIND = "synthetic"
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -50,6 +54,32 @@ class SyntheticPopulation:
     interval: float = 1.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        require(self.agents >= 1, "agents", "be at least 1", self.agents)
+        require(self.samples >= 0, "samples", "be at least 0", self.samples)
+        require(0 <= self.seed < 1 << 20, "seed", "lie in 0..1048575", self.seed)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `synthetic:AGENTS,SAMPLES[,SEED]`.
+
+        Raises
+        ------
+        ValueError
+            If the text has another form.
+
+        Examples
+        --------
+        >>> SyntheticPopulation.parse("synthetic:100,5000").samples
+        5000
+        """
+        try:
+            agents, samples, *seed = [int(part) for part in text.removeprefix(f"{KIND}:").split(",")]
+            (chosen,) = seed or [0]
+        except ValueError:
+            raise ValueError(f"source must be a file or {KIND}:AGENTS,SAMPLES[,SEED], got {text!r}") from None
+        return cls(agents=agents, samples=samples, seed=chosen)
+
 
 class SyntheticSource:
     """Samples computed from their position: bounded, resumable at any row, the same in every run.
@@ -64,9 +94,9 @@ class SyntheticSource:
     """
 
     bounded = True
-    name = "synthetic"
 
     def __init__(self, population: SyntheticPopulation) -> None:
+        self.name = f"{KIND}:{population.agents},{population.samples},{population.seed}"
         self._population = population
         self._names = [f"agent-{i:06d}" for i in range(population.agents)]
         self._row = 0

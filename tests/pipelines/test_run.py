@@ -269,3 +269,14 @@ def test_refresh_gives_every_agent_with_new_samples_an_estimate_per_period(folde
     told = [*range(4, 60, 6), 59]
     assert sorted({time for _, time in times}) == [f"2013-01-{1 + h // 24:02}T{h % 24:02}:00:00Z" for h in told]
     assert len(times) == len(set(times)) == 3 * len(told)
+
+
+def test_a_synthetic_stream_needs_no_file(folder: Path) -> None:
+    given = {"agent": None, "value": None, "time": None, "lower": 0, "upper": 1}
+    summary = run_agents(folder, source="synthetic:30,6000,1", json=True, **given).json
+    assert (summary["events"], summary["agents"]) == (6000, 30)
+    last = {e["agent"]: e["value"] for e in events(folder / "estimates.jsonl")}
+    assert abs(sum(last.values()) / 30 - (0.2 + 0.4 + 0.8) / 3) < 0.02  # type: ignore[arg-type]
+    wrong = run_agents(folder, source="synthetic:30", store=folder / "b.db", **given).message
+    assert wrong == "source must be a file or synthetic:AGENTS,SAMPLES[,SEED], got 'synthetic:30'"
+    assert "agent column must be" in run_agents(folder, source="synthetic:3,9", store=folder / "b.db").message
