@@ -13,6 +13,31 @@ from operators.records import Bools, Floats, Ints, Words
 Position = dict[str, Any]
 """Where to resume a source: plain JSON values, opaque to everybody but the source."""
 
+PARTITION_SHIFT = 44
+"""The position of a record holds the source's partition in the bits above these; a file is partition 0."""
+
+
+def partition_of(position: Ints) -> Ints:
+    """Partition of each record of a source.
+
+    Examples
+    --------
+    >>> at = record_position(3, np.array([7, 8]))
+    >>> partition_of(at).tolist(), place_in_partition(at).tolist()
+    ([3, 3], [7, 8])
+    """
+    return position >> PARTITION_SHIFT
+
+
+def place_in_partition(position: Ints) -> Ints:
+    """Line, row or offset of each record within its partition."""
+    return position & ((1 << PARTITION_SHIFT) - 1)
+
+
+def record_position(partition: int, place: Ints) -> Ints:
+    """Position of records of a partition."""
+    return (partition << PARTITION_SHIFT) | place
+
 
 @dataclass(frozen=True, slots=True)
 class SampleColumns:
@@ -31,7 +56,7 @@ class SampleColumns:
     key : uint64 array or None
         Keyed hash of each sample's id; None where the source has no ids.
     position : int array
-        Line or row in the source, from 1.
+        Line or row in the source, from 1; with several partitions, see `record_position`.
     """
 
     names: list[str]
@@ -111,9 +136,11 @@ class Batch:
     """What a source gave: samples, rejected records, and the position after them.
 
     `exhausted` says that a bounded source has ended; an empty batch that is not exhausted means: nothing yet.
+    `active` names the partitions that more is expected of soon: event time waits for each of them, and for no other.
     """
 
     samples: SampleColumns
     rejects: Rejects
     position: Position
     exhausted: bool = False
+    active: tuple[int, ...] = (0,)

@@ -47,7 +47,7 @@ def columns_to_lines(kind: type[Event], columns: dict[str, Sequence[Any]], const
     >>> from streaming.events import DeadLetter
     >>> columns = {"position": [7, 8], "size": [64, None]}
     >>> columns_to_lines(DeadLetter, columns, {"reason": "late", "source": "f.csv"}).lines[1]
-    b'{"reason":"late","source":"f.csv","position":8,"size":null,"schema_version":1}'
+    b'{"reason":"late","source":"f.csv","partition":0,"position":8,"size":null,"schema_version":1}'
     """
     template, texts = [], []
     for name, field in kind.model_fields.items():

@@ -149,7 +149,8 @@ class DeadLetter(PublicEvent):
     topic: ClassVar[str] = "dead_letter"
     reason: Reason
     source: str = Field(description="Name of the source.")
-    position: Annotated[int, Field(ge=0)] = Field(description="Line or row in the source, from 1.")
+    partition: Annotated[int, Field(ge=0)] = Field(default=0, description="Partition of the source; 0 for a file.")
+    position: Annotated[int, Field(ge=0)] = Field(description="Line or row in a file, from 1; offset in a partition.")
     size: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="Bytes of an unreadable record, rounded up to a power of two."
     )
@@ -199,7 +200,7 @@ def schema(name: str) -> dict[str, Any]:
     Examples
     --------
     >>> sorted(schema("dead_letter")["properties"])
-    ['position', 'reason', 'schema_version', 'size', 'source']
+    ['partition', 'position', 'reason', 'schema_version', 'size', 'source']
     """
     if name not in EVENTS:
         raise ValueError(f"event must be one of {', '.join(sorted(EVENTS))}, got {name!r}")

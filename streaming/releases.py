@@ -11,7 +11,7 @@ import numpy as np
 
 from operators.agents import AgentsSettings, ReleaseBatch
 from operators.records import Floats
-from streaming.columns import Rejects
+from streaming.columns import Rejects, partition_of, place_in_partition
 from streaming.encode import EventLines, columns_to_lines
 from streaming.events import BudgetEvent, DeadLetter, Refusal, Release
 from streaming.ledger import LedgerRows
@@ -81,7 +81,13 @@ def refusal_lines(rows: LedgerRows, refused: Sequence[int], names: Sequence[str]
 
 def dead_letter_lines(rejects: Rejects, source: str) -> EventLines:
     """Tell which records were not used and why."""
-    columns: dict[str, Any] = {"reason": rejects.reason, "position": rejects.position, "size": rejects.size}
+    position = np.array(rejects.position, np.int64)
+    columns: dict[str, Any] = {
+        "reason": rejects.reason,
+        "partition": partition_of(position).tolist(),
+        "position": place_in_partition(position).tolist(),
+        "size": rejects.size,
+    }
     return columns_to_lines(DeadLetter, columns, {"source": source})
 
 

@@ -18,6 +18,14 @@ class Trust(StrEnum):
     """Only who is inside the trust domain, or the addressee."""
 
 
+class DeliveryFailedError(Exception):
+    """What was written since the last flush was not delivered, and can be: restore the sinks and write it again."""
+
+
+class SinkLostError(RuntimeError):
+    """The sink can never be written again by this process; the message is one line for the user."""
+
+
 SinkPosition = dict[str, Any]
 """How far a sink was written: plain JSON values, opaque to everybody but the sink."""
 
@@ -31,7 +39,15 @@ class Sink(Protocol):
         """Take events; they are durable after `flush`. `TypeError` if a public sink is given a private type."""
 
     def flush(self) -> None:
-        """Make everything durable."""
+        """Make everything durable.
+
+        Raises
+        ------
+        DeliveryFailedError
+            If nothing since the last flush was delivered, but may be when it is written again.
+        SinkLostError
+            If it cannot be written any more.
+        """
 
     def position(self) -> SinkPosition:
         """Tell how far the sink is flushed."""

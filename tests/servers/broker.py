@@ -97,6 +97,10 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def _properties(self) -> str:
+        return str(self.folder / "server.properties")
+
+    @property
     def log(self) -> Path:
         return self.folder / "kafka.log"
 
@@ -106,8 +110,7 @@ class Broker:
             self._format()
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*self._java(HEAP), "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-cp", f"{JARS}/*"]
-                + ["kafka.Kafka", str(self.folder / "server.properties")],
+                self._java(HEAP, "-XX:+ExitOnOutOfMemoryError", "kafka.Kafka", self._properties),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -168,17 +171,17 @@ class Broker:
 
     def _format(self) -> None:
         cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22].replace("-", "A")
+        arguments = ["--standalone", "-t", cluster, "-c", self._properties]
         subprocess.run(
-            [*self._java("128m"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{JARS}/*"]
-            + ["kafka.tools.StorageTool", "format", "--standalone", "-t", cluster]
-            + ["-c", str(self.folder / "server.properties")],
+            self._java("128m", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments),
             check=True,
             capture_output=True,
         )
 
-    def _java(self, heap: str) -> list[str]:
+    def _java(self, heap: str, option: str, *command: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        return ["java", f"-Xms{heap}", f"-Xmx{heap}", "-Djava.awt.headless=true", logging]
+        options = [f"-Xms{heap}", f"-Xmx{heap}", "-Djava.awt.headless=true", "-XX:+UseSerialGC", logging, option]
+        return ["java", *options, "-cp", f"{JARS}/*", *command]
 
     def _answers(self) -> bool:
         with socket.socket() as probe:
