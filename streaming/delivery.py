@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 from operators.agents import Agents, AgentsSettings
-from streaming.crash import CrashHook, CrashPoint
+from streaming.clock import Clock
+from streaming.crash import CrashHook, CrashPoint, step
 from streaming.encode import EventLines
 from streaming.events import EVENTS, Release
 from streaming.options import EngineOptions
 from streaming.personal import PersonalEstimates
 from streaming.sinks.group import Sinks
+from streaming.sinks.sink import DeliveryFailedError, SinkPosition
 from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.variance import ReleaseVariance
 
 NEVER = 1e18
 """Seconds; no event time is that far away."""
+
+FIRST_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between attempts to deliver; the last one again and again."""
+
+_log = logging.getLogger("meanstream.delivery")
 
 ROLES = {"dead_letter": "dead_letters", "budget": "notices", "refusal": "notices"}
 """Topic of an event in the outbox to the role of its sink."""
@@ -39,12 +49,14 @@ class Delivery:
         settings: AgentsSettings,
         options: EngineOptions,
         stats: EngineStats,
+        clock: Clock,
         crash: CrashHook,
     ) -> None:
         self._store = store
         self._sinks = sinks
         self._options = options
         self._stats = stats
+        self._clock = clock
         self._crash = crash
         self._estimates = PersonalEstimates(settings, options)
         self._ledger_seq = 0  # releases up to here are in the sink
@@ -52,6 +64,7 @@ class Delivery:
         self._refresh_time: float | None = None
         self._final = False  # the estimates at the end of the source were written
         self._unmarked = False
+        self._noted: dict[str, SinkPosition] = {}  # how far the last commit knew the sinks to be written
 
     def resume(self) -> None:
         """Go back to what the last commit knew to be delivered."""
@@ -63,23 +76,34 @@ class Delivery:
         self._unmarked = True
         self.mark()  # sinks that are new in this run have a position from now on
 
-    def deliver(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> None:
-        """Write what was committed, then the estimates that are due, and make all durable."""
-        ledger_seq, outbox_seq = self._write_releases(), self._write_outbox()
-        refreshed = self._write_estimates(agents, variance, event_time, ended=ended)
-        self._crash(CrashPoint.ESTIMATES_WRITTEN)
-        final = ended and (self._final or refreshed)
-        if (ledger_seq, outbox_seq, final) == (self._ledger_seq, self._outbox_seq, self._final) and not refreshed:
-            return
-        self._sinks.flush()
-        self._crash(CrashPoint.FLUSHED)
-        self._ledger_seq, self._outbox_seq, self._final = ledger_seq, outbox_seq, final
-        if refreshed:
-            self._refresh_time = event_time
-        self._unmarked = True
+    def deliver(
+        self,
+        agents: Agents,
+        variance: ReleaseVariance,
+        event_time: float,
+        stop: Callable[[], bool],
+        *,
+        ended: bool,
+    ) -> None:
+        """Write what was committed, then the estimates that are due, and make all durable.
+
+        While a sink cannot take anything, this waits, and so does the source: nothing piles up. When asked to stop, it
+        gives up; the next run delivers.
+        """
+        for seconds in _back_off():
+            try:
+                self._deliver(agents, variance, event_time, ended=ended)
+                return
+            except DeliveryFailedError as error:
+                _log.warning("delivery failed, it is written again in %g s: %s", seconds, error)
+                self._sinks.restore(self._noted)
+                if stop():
+                    return
+                self._clock.sleep(seconds)
 
     def save(self) -> None:
         """Note within a transaction what is delivered."""
+        self._noted = self._sinks.positions()
         self._store.put_state("delivered", self._note())
         self._store.clear_outbox(self._outbox_seq)
         self._unmarked = False
@@ -87,9 +111,24 @@ class Delivery:
     def mark(self) -> None:
         """Note what is delivered in a transaction of its own."""
         if self._unmarked:
-            with self._store.transaction():
+            with step(CrashPoint.MARK_DELIVERY, self._crash), self._store.transaction():
                 self.save()
-            self._crash(CrashPoint.DELIVERY_MARKED)
+
+    def _deliver(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> None:
+        ledger_seq, outbox_seq = self._write_releases(), self._write_outbox()
+        with step(CrashPoint.WRITE_ESTIMATES, self._crash):
+            refreshed = self._write_estimates(agents, variance, event_time, ended=ended)
+        final = ended and (self._final or refreshed is not None)
+        if (ledger_seq, outbox_seq, final) == (self._ledger_seq, self._outbox_seq, self._final) and refreshed is None:
+            return
+        with step(CrashPoint.FLUSH_SINKS, self._crash):
+            self._sinks.flush()
+        self._ledger_seq, self._outbox_seq, self._final = ledger_seq, outbox_seq, final
+        if refreshed is not None:
+            self._refresh_time = event_time
+            self._stats.estimates += refreshed
+            self._stats.median_half_width = self._estimates.median_half_width
+        self._unmarked = True
 
     def _note(self) -> dict[str, Any]:
         return {
@@ -97,50 +136,59 @@ class Delivery:
             "outbox": self._outbox_seq,
             "refresh_time": self._refresh_time,
             "final": self._final,
-            "sinks": self._sinks.positions(),
+            "sinks": self._noted,
         }
 
     def _write_releases(self) -> int:
-        rows = self._store.ledger.after(self._ledger_seq)
-        self._sinks.write("releases", EventLines(Release, [line for _, line in rows]))
-        self._crash(CrashPoint.RELEASES_WRITTEN)
+        with step(CrashPoint.WRITE_RELEASES, self._crash):
+            rows = self._store.ledger.after(self._ledger_seq)
+            self._sinks.write("releases", EventLines(Release, [line for _, line in rows]))
         return rows[-1][0] if rows else self._ledger_seq
 
     def _write_outbox(self) -> int:
         rows = [row for row in self._store.outbox() if row[0] > self._outbox_seq]
-        for topic, point in (
-            ("budget", CrashPoint.NOTICES_WRITTEN),
-            ("refusal", CrashPoint.NOTICES_WRITTEN),
-            ("dead_letter", CrashPoint.DEAD_LETTERS_WRITTEN),
+        for point, topics in (
+            (CrashPoint.WRITE_NOTICES, ("budget", "refusal")),
+            (CrashPoint.WRITE_DEAD_LETTERS, ("dead_letter",)),
         ):
-            lines = [line for _, kind, line in rows if kind == topic]
-            self._sinks.write(ROLES[topic], EventLines(EVENTS[topic], lines))
-            self._crash(point)
+            with step(point, self._crash):
+                for topic in topics:
+                    lines = [line for _, kind, line in rows if kind == topic]
+                    self._sinks.write(ROLES[topic], EventLines(EVENTS[topic], lines))
         return rows[-1][0] if rows else self._outbox_seq
 
-    def _write_estimates(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> bool:
-        """Refresh at the end for everybody, before that for agents with new samples since the last time."""
+    def _write_estimates(
+        self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool
+    ) -> int | None:
+        """Refresh at the end for everybody, before that for agents with new samples since the last time.
+
+        Return how many estimates were written, None if none was due.
+        """
         if (self._sinks.estimates is None and self._sinks.population is None) or not agents.n_agents:
-            return False
+            return None
         if ended:
             if self._final:
-                return False
+                return None
             which = None
         else:
             refresh, last = self._options.refresh, self._refresh_time
             if refresh is None or not math.isfinite(event_time) or not _entered(event_time, last, refresh):
-                return False
+                return None
             which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):
-                return False
+                return None
         estimates, population = self._estimates.refresh(agents, which, variance.variance, event_time)
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)
-        self._stats.estimates += len(estimates)
-        self._stats.median_half_width = self._estimates.median_half_width
-        return True
+        return len(estimates)
 
 
 def _entered(event_time: float, last: float | None, refresh: float) -> bool:
     """Tell whether event time has come to another multiple of `refresh` seconds since the last time."""
     return last is None or refresh == 0 or event_time // refresh > last // refresh
+
+
+def _back_off() -> Iterator[float]:
+    """Seconds to wait before each further attempt, without end."""
+    yield from FIRST_WAITS
+    yield from repeat(FIRST_WAITS[-1])

@@ -11,7 +11,7 @@ from operators.agents import Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from streaming.clock import Clock, SystemClock
 from streaming.columns import Batch, Position, Rejects
-from streaming.crash import CrashHook, CrashPoint, no_crash
+from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import Delivery
 from streaming.intake import Intake
 from streaming.ledger import LedgerRows
@@ -54,7 +54,7 @@ class Engine:
     clock : Clock
         For waiting, and to refuse event times of the future.
     crash : callable
-        Called at every `CrashPoint`; a test raises there.
+        Called on both sides of every `CrashPoint`; a test raises there.
     on_turn : callable
         Called with the statistics after each turn: a live line.
 
@@ -93,38 +93,54 @@ class Engine:
             settings=settings,
             options=self._options,
             stats=self.stats,
+            clock=self._clock,
             crash=crash,
         )
         self._variance = ReleaseVariance(settings)
         self._positions: dict[str, Position] = {}
         self._event_time = -math.inf
         self._saved_agents = 0
+        self._resumed = False
+        self._ended = False  # the last commit took in the end of a bounded source
+        self._active: tuple[int, ...] = ()
 
     def run(self, stop: Callable[[], bool] = never) -> EngineStats:
-        """Work until the source ends or `stop()` is true between two batches; everything is then committed."""
-        self._resume()
+        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
+
+        Raises
+        ------
+        StoreError, SourceLostError, SinkLostError
+            If the store, the source or a sink cannot be used any more. Another run continues.
+        """
+        if not self._resumed:
+            self.resume()
+        self._deliver(stop, ended=self._ended)
         while not stop():
             began = time.perf_counter()
-            batch = self._source.next_batch(self._options.batch_size)
+            with step(CrashPoint.READ_BATCH, self._crash):
+                batch = self._source.next_batch(self._options.batch_size)
             if batch.exhausted:
-                self._finish(batch)
+                self._finish(batch, stop)
                 break
-            if not len(batch.samples) and not len(batch.rejects) and batch.position == self._position():
+            if self._nothing_new(batch):
                 self._clock.sleep(self._options.poll)
                 continue
-            self._crash(CrashPoint.BATCH_READ)
-            self._turn(batch, ended=False)
+            self._turn(batch, stop, ended=False)
             self.stats.batch_seconds = time.perf_counter() - began
             if self._on_turn is not None:
                 self._on_turn(self.stats)
         self._delivery.mark()
         return self.stats
 
-    def _position(self) -> Position | None:
-        return self._positions.get(self._source.name)
+    def resume(self) -> None:
+        """Continue from the last commit, if there is one.
 
-    def _resume(self) -> None:
-        """Continue from the last commit, if there is one, and deliver what it left undelivered."""
+        Raises
+        ------
+        ValueError
+            If source or sinks are not those that the store was used with.
+        """
+        self._resumed = True
         state = self._store.state("engine")
         if state is not None:
             self._intake.restore(self._store, state["intake"])
@@ -135,39 +151,44 @@ class Engine:
             self._variance.restore(state["variance"], self.agents.latest())
             self._positions = state["positions"]
             self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
-            position = self._position()
+            self._ended = bool(state["ended"])
+            position = self._positions.get(self._source.name)
             if position is not None:
                 self._source.restore(position)
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.event_time = _finite(self._event_time)
         self.stats.watermark = _finite(self._intake.watermark)
         self._delivery.resume()
-        if state is not None:
-            self._deliver(ended=bool(state["ended"]))
 
-    def _finish(self, batch: Batch) -> None:
+    def _nothing_new(self, batch: Batch) -> bool:
+        """Say that neither records nor the end of waiting for a partition have come."""
+        same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
+        return same and not len(batch.samples) and not len(batch.rejects)
+
+    def _finish(self, batch: Batch, stop: Callable[[], bool]) -> None:
         """Take in what still waits, and bring every agent's estimate up to date."""
-        state = self._store.state("engine")
-        if state is not None and state["ended"] and not self._intake.waiting:
+        if self._ended and not self._intake.waiting:
             return  # this source had ended before, and nothing has come since
-        self._turn(batch, ended=True)
+        self._turn(batch, stop, ended=True)
         if self._on_turn is not None:
             self._on_turn(self.stats)
 
-    def _turn(self, batch: Batch, *, ended: bool) -> None:
+    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
         rejects = batch.rejects
-        self._intake.admit(batch.samples, rejects, self._clock.now())
-        released = self._update(ended=ended)
-        self._crash(CrashPoint.AGENTS_UPDATED)
-        self._commit(batch.position, released, rejects, ended=ended)
-        self._deliver(ended=ended)
+        with step(CrashPoint.UPDATE_AGENTS, self._crash):
+            self._intake.admit(batch.samples, rejects, self._clock.now())
+            released = self._update(batch.active, ended=ended)
+        with step(CrashPoint.COMMIT, self._crash):
+            self._commit(batch.position, released, rejects, ended=ended)
+        self._active, self._ended = batch.active, ended
+        self._deliver(stop, ended=ended)
 
-    def _deliver(self, *, ended: bool) -> None:
-        self._delivery.deliver(self.agents, self._variance, self._event_time, ended=ended)
+    def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
+        self._delivery.deliver(self.agents, self._variance, self._event_time, stop, ended=ended)
 
-    def _update(self, *, ended: bool) -> list[ReleaseBatch]:
+    def _update(self, active: tuple[int, ...], *, ended: bool) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed."""
-        due = self._intake.due(ended=ended)
+        due = self._intake.due(active, ended=ended and self._options.drain)
         self.agents.add_agents(self._intake.names[self.agents.n_agents :])
         released = []
         if len(due.time):
@@ -189,29 +210,32 @@ class Engine:
         store = self._store
         rows = ledger_rows(released, self._intake.names, self._settings)
         with store.transaction():
-            self._positions[self._source.name] = position
-            intake = self._intake.save(store, self._saved_agents)
-            state: dict[str, Any] = {
-                "positions": self._positions,
-                "intake": intake,
-                "ended": ended,
-                "variance": self._variance.snapshot(),
-            }
-            store.put_state("engine", {**state, "event_time": _finite(self._event_time)})
-            self._delivery.save()
-            self._crash(CrashPoint.POSITION_SAVED)
-            for chunk in self.agents.dirty_chunks():
-                store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk))
-            self._crash(CrashPoint.SNAPSHOT_SAVED)
-            refused = store.ledger.charge(rows)
-            self._crash(CrashPoint.LEDGER_CHARGED)
-            exhausted = self._post(released, rows, refused, rejects)
-            self._crash(CrashPoint.OUTBOX_FILLED)
+            with step(CrashPoint.SAVE_POSITION, self._crash):
+                self._save_state(position, ended=ended)
+            with step(CrashPoint.SAVE_SNAPSHOT, self._crash):
+                for chunk in self.agents.dirty_chunks():
+                    store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk))
+            with step(CrashPoint.CHARGE_LEDGER, self._crash):
+                refused = store.ledger.charge(rows)
+            with step(CrashPoint.FILL_OUTBOX, self._crash):
+                exhausted = self._post(released, rows, refused, rejects)
         self.agents.mark_clean()
         self._saved_agents = len(self._intake.names)
         self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
         self.stats.commit_seconds = time.perf_counter() - began
-        self._crash(CrashPoint.COMMITTED)
+
+    def _save_state(self, position: Position, *, ended: bool) -> None:
+        """Save where the source goes on, what waits, and what is delivered."""
+        self._positions[self._source.name] = position
+        state: dict[str, Any] = {
+            "positions": self._positions,
+            "intake": self._intake.save(self._store, self._saved_agents),
+            "ended": ended,
+            "variance": self._variance.snapshot(),
+            "event_time": _finite(self._event_time),
+        }
+        self._store.put_state("engine", state)
+        self._delivery.save()
 
     def _post(self, released: list[ReleaseBatch], rows: LedgerRows, refused: list[int], rejects: Rejects) -> int:
         """Put dead letters and notices into the outbox; return how many agents reached their horizon."""

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from operators.agents import AgentsSettings
-from operators.records import Ints, Words
+from operators.records import Bools, Ints, Words
 from streaming.buffer import Due, EventBuffer, Piece
-from streaming.columns import Rejects, SampleColumns
+from streaming.columns import Rejects, SampleColumns, partition_of
 from streaming.options import EngineOptions
 from streaming.seen_ids import SeenIds
 from streaming.snapshot import Columns
 from streaming.stats import EngineStats
 from streaming.store import Store
+from streaming.watermark import Watermark
 
 
 class Intake:
     """Admits samples of one source into the event-time buffer, and gives them out when their time has come.
 
-    The watermark is the greatest event time seen minus the allowed lateness; it never falls. A sample before it is
-    late. Both are decided in the order of arrival, so that the size of batches changes nothing.
+    What is late is decided in the order of arrival within a partition, so that the size of batches and the way in
+    which partitions are interleaved change nothing.
 
     **Privacy.** Which samples count depends on times and ids, which are public, and on nothing else; except with
     `out_of_bounds="reject"`, where it also shows that a value was out of bounds, which is then public.
@@ -31,11 +34,10 @@ class Intake:
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions, source: str, stats: EngineStats) -> None:
         self.names: list[str] = []  # of agents, by number
-        self.watermark = -math.inf
+        self._watermark = Watermark(options.allowed_lateness)
         self._settings = settings
         self._options = options
         self._stats = stats
-        self._newest = -math.inf
         self._numbers: dict[str, int] = {}
         self._of_code: Ints = np.zeros(0, np.int64)  # source's code of an agent to its number, -1 if new
         self._buffer = EventBuffer()
@@ -51,22 +53,22 @@ class Intake:
         if not len(samples):
             return
         key = np.zeros(len(samples), np.uint64) if samples.key is None else samples.key ^ self._salt
-        late, newest = self._late(samples)
+        late = self._watermark.late(partition_of(samples.position), samples.time)
         again = self._duplicates(key, late) if samples.key is not None else np.zeros(len(samples), np.bool_)
         rejects.add_many("duplicate", samples.position[again])
+        if self._options.late == "accept":
+            samples, late = self._as_of_now(samples, late), np.zeros_like(late)
         rejects.add_many("late", samples.position[late & ~again])
-        self._newest = newest
         dropped = late | again
         if dropped.any():
             samples, key = samples.take(~dropped), key[~dropped]
         self._enter(samples, key)
 
-    def due(self, *, ended: bool = False) -> Due:
+    def due(self, active: Sequence[int], *, ended: bool = False) -> Due:
         """Take out the samples before the watermark, or all of them if the source has ended; in a fixed order."""
-        reached = np.nextafter(self._newest, math.inf) if ended else self._newest - self._options.allowed_lateness
-        self.watermark = max(self.watermark, float(reached))
-        self._seen.forget(self.watermark - self._options.allowed_lateness)
-        return self._buffer.drain(self.watermark)
+        reached = self._watermark.finish() if ended else self._watermark.advance(active)
+        self._seen.forget(reached - self._options.allowed_lateness)
+        return self._buffer.drain(reached)
 
     def save(self, store: Store, saved_agents: int) -> dict[str, Any]:
         """Write what changed within the transaction of a store; return the rest as plain values."""
@@ -75,19 +77,23 @@ class Intake:
             for number, columns in new.items():
                 store.put_chunk(kind, number, columns)
             store.drop_chunks(kind, dropped)
-        return {"watermark": _finite(self.watermark), "newest": _finite(self._newest)}
+        return self._watermark.snapshot()
 
     def restore(self, store: Store, state: dict[str, Any]) -> None:
         """Continue from what was saved."""
         self.names = store.agents()
         self._numbers = {name: number for number, name in enumerate(self.names)}
-        self.watermark = -math.inf if state["watermark"] is None else state["watermark"]
-        self._newest = -math.inf if state["newest"] is None else state["newest"]
+        self._watermark.restore(state)
         columns: Columns
         for number, columns in store.chunks("pending"):
             self._buffer.restore(number, columns, self.watermark)
         for number, columns in store.chunks("ids"):
             self._seen.restore(number, columns)
+
+    @property
+    def watermark(self) -> float:
+        """Event time that the samples given out are before."""
+        return self._watermark.reached
 
     @property
     def waiting(self) -> int:
@@ -108,14 +114,10 @@ class Intake:
         self._stats.clipped += int(np.count_nonzero(outside))
         return samples
 
-    def _late(self, samples: SampleColumns) -> tuple[np.ndarray, float]:
-        """Compare each sample with the watermark as it stood when the sample arrived."""
-        time = samples.time
-        if time[0] >= max(self._newest, self.watermark) and np.all(time[1:] >= time[:-1]):  # the usual case
-            return np.zeros(len(time), np.bool_), float(time[-1])
-        newest = np.maximum.accumulate(np.r_[self._newest, time])
-        late = time < np.maximum(newest[:-1] - self._options.allowed_lateness, self.watermark)
-        return late, float(newest[-1])
+    def _as_of_now(self, samples: SampleColumns, late: Bools) -> SampleColumns:
+        """Let late samples count from now on: just before the watermark."""
+        just_before = np.nextafter(self.watermark, -math.inf)
+        return replace(samples, time=np.where(late, np.maximum(samples.time, just_before), samples.time))
 
     def _duplicates(self, key: Words, late: np.ndarray) -> np.ndarray:
         """Find repeated ids; a late sample repeats an accepted one or is just late."""
@@ -151,7 +153,3 @@ class Intake:
                 self._of_code[code] = self._numbers[name]
             number = self._of_code[samples.agent]
         return number
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

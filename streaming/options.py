@@ -23,6 +23,8 @@ class EngineOptions:
         How far event time may run ahead of the clock, in seconds; one absurd time would make all others late.
     out_of_bounds : {"clip", "reject"}
         What becomes of values outside the declared bounds. "reject" makes public that a value was outside.
+    late : {"reject", "accept"}
+        What becomes of late samples. "accept" lets them count from now on, at the watermark: for replayed records.
     collaboration : str
         How an agent learns from the releases: "learned_prior", "tests" or "none".
     level : float
@@ -33,6 +35,9 @@ class EngineOptions:
     refresh : float or None
         Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
         most once per commit; 0: at each commit; None: only at the end of a bounded source.
+    drain : bool
+        At the end of a bounded source, take in the samples that still wait for event time; what lies before them is
+        late from then on.
     final_release : bool
         At the end of a bounded source every agent with new samples releases once more, within its horizon.
     poll : float
@@ -43,10 +48,12 @@ class EngineOptions:
     allowed_lateness: float = 0.0
     max_future: float = 86_400.0
     out_of_bounds: Literal["clip", "reject"] = "clip"
+    late: Literal["reject", "accept"] = "reject"
     collaboration: str = "learned_prior"
     level: float = 0.95
     stddev: float | None = None
     refresh: float | None = 86_400.0
+    drain: bool = True
     final_release: bool = True
     poll: float = 0.1
 
@@ -56,6 +63,7 @@ class EngineOptions:
             value = getattr(self, name)
             require(math.isfinite(value) and value >= 0, name, "be at least 0 and finite", value)
         require(self.out_of_bounds in ("clip", "reject"), "out_of_bounds", "be 'clip' or 'reject'", self.out_of_bounds)
+        require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
         require_between(0, 1, level=self.level)
         if self.stddev is not None:
             require_positive(stddev=self.stddev)

@@ -7,6 +7,10 @@ from typing import Protocol
 from streaming.columns import Batch, Position
 
 
+class SourceLostError(RuntimeError):
+    """The source can never be read again by this process; the message is one line for the user."""
+
+
 class Source(Protocol):
     """Gives batches of samples, and resumes from the position that came with any of them.
 

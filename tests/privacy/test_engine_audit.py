@@ -27,7 +27,7 @@ from operators.fixed_point import FixedPoint
 from operators.noise import GaussianNoise, KeyedNoise, LaplaceNoise
 from operators.records import Floats, Ints, Words
 from streaming.columns import Batch, Position, Rejects, SampleColumns
-from streaming.crash import CrashHook, CrashPoint, no_crash
+from streaming.crash import CrashHook, CrashPoint, Moment, no_crash
 from streaming.deployment import open_deployment
 from streaming.encode import EventLines
 from streaming.engine import Engine
@@ -447,8 +447,8 @@ def die_on_delivery(observer: Observer) -> CrashHook:
     """Die once this life has written a release."""
     before = len(observer.releases.seen)
 
-    def hook(point: CrashPoint) -> None:
-        if point is CrashPoint.RELEASES_WRITTEN and len(observer.releases.seen) > before:
+    def hook(point: CrashPoint, moment: Moment) -> None:
+        if (point, moment) == (CrashPoint.WRITE_RELEASES, Moment.AFTER) and len(observer.releases.seen) > before:
             raise Died
 
     return hook

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import numpy as np
 import pytest
 
 from streaming.columns import Batch, Rejects
-from streaming.crash import CrashPoint
+from streaming.crash import CrashPoint, Moment
 from streaming.testing import Abort, Script, ScriptedSource
+
+ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
+POINTS = [point for point in CrashPoint if point not in ON_KAFKA]
 
 
 class Died(Exception):  # noqa: N818 - a death is no error
@@ -23,13 +27,13 @@ class Died(Exception):  # noqa: N818 - a death is no error
 
 
 class DieAt:
-    """Raise at the n-th visit of a crash point."""
+    """Raise at the n-th visit of one side of a crash point."""
 
-    def __init__(self, point: CrashPoint, visit: int) -> None:
-        self.point, self.left = point, visit
+    def __init__(self, point: CrashPoint, moment: Moment, visit: int) -> None:
+        self.at, self.left = (point, moment), visit
 
-    def __call__(self, point: CrashPoint) -> None:
-        if point is self.point:
+    def __call__(self, point: CrashPoint, moment: Moment) -> None:
+        if (point, moment) == self.at:
             self.left -= 1
             if self.left == 0:
                 raise Died
@@ -74,15 +78,16 @@ def reference(new_world: Callable[[str], Any]) -> Any:
     return world
 
 
-@pytest.mark.parametrize("point", CrashPoint)
+@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at_every_step_the_outputs_are_the_same_bytes(
-    point: CrashPoint, reference: Any, new_world: Callable[[str], Any]
+    point: CrashPoint, moment: Moment, reference: Any, new_world: Callable[[str], Any]
 ) -> None:
-    twice = point is CrashPoint.DELIVERY_MARKED  # at the start and at the end of a run
+    twice = point is CrashPoint.MARK_DELIVERY  # at the start and at the end of a run
     for visit in (1, 2) if twice else (1, 2, 3):
         world = new_world(f"killed-{visit}")
         with pytest.raises(Died):
-            world.run(Spoiled(samples()), crash=DieAt(point, visit))
+            world.run(Spoiled(samples()), crash=DieAt(point, moment, visit))
         world.run(Spoiled(samples()))
         assert world.files() == reference.files()
         assert ledger(world.folder) == ledger(reference.folder)
@@ -91,12 +96,14 @@ def test_killed_at_every_step_the_outputs_are_the_same_bytes(
 def test_killed_again_and_again(reference: Any, new_world: Callable[[str], Any]) -> None:
     world = new_world("unlucky")
     rng = np.random.default_rng(1)
-    points = list(CrashPoint)
     lives = 0
     for _ in range(60):
         lives += 1
         try:
-            world.run(Spoiled(samples()), crash=DieAt(points[rng.integers(len(points))], int(rng.integers(1, 4))))
+            world.run(
+                Spoiled(samples()),
+                crash=DieAt(POINTS[rng.integers(len(POINTS))], rng.choice(list(Moment)), int(rng.integers(1, 4))),
+            )
             break
         except Died:
             continue
@@ -107,16 +114,16 @@ def test_killed_again_and_again(reference: Any, new_world: Callable[[str], Any])
 
 
 def test_every_crash_point_is_visited(new_world: Callable[[str], Any]) -> None:
-    seen: set[CrashPoint] = set()
-    new_world("visited").run(Spoiled(samples()), crash=seen.add)
-    assert seen == set(CrashPoint)
+    seen = set()
+    new_world("visited").run(Spoiled(samples()), crash=lambda point, moment: seen.add((point, moment)))
+    assert seen == set(product(POINTS, Moment))
 
 
 def test_a_released_value_was_charged_before(new_world: Callable[[str], Any]) -> None:
     world = new_world("charged")
 
-    def released_is_charged(point: CrashPoint) -> None:
-        if point is CrashPoint.RELEASES_WRITTEN:
+    def released_is_charged(point: CrashPoint, moment: Moment) -> None:
+        if (point, moment) == (CrashPoint.WRITE_RELEASES, Moment.AFTER):
             charged = {row[7] for row in ledger(world.folder)}
             assert set(world.lines("releases")) <= charged
 
@@ -126,7 +133,7 @@ def test_a_released_value_was_charged_before(new_world: Callable[[str], Any]) ->
 def test_a_torn_line_is_taken_back(reference: Any, new_world: Callable[[str], Any]) -> None:
     world = new_world("torn")
     with pytest.raises(Died):
-        world.run(Spoiled(samples()), crash=DieAt(CrashPoint.RELEASES_WRITTEN, 3))
+        world.run(Spoiled(samples()), crash=DieAt(CrashPoint.WRITE_RELEASES, Moment.AFTER, 3))
     for role in ("releases", "estimates"):
         with (world.folder / f"{role}.jsonl").open("ab") as file:
             file.write(b'{"torn')
@@ -177,10 +184,10 @@ import os, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from conftest import World
-from test_engine_crash import Spoiled, samples, CrashPoint
+from test_engine_crash import Spoiled, samples, CrashPoint, Moment
 left = [3]
-def die(point):
-    if point is CrashPoint.RELEASES_WRITTEN:
+def die(point, moment):
+    if (point, moment) == (CrashPoint.WRITE_RELEASES, Moment.AFTER):
         left[0] -= 1
         if not left[0]:
             os._exit(9)
