@@ -1,0 +1,215 @@
+"""The only file that imports confluent_kafka: clients that are connected, and what their errors mean."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from streaming.kafka.configuration import secret_values
+from streaming.kafka.health import Health
+from streaming.kafka.location import KafkaLocation
+
+try:
+    from confluent_kafka import (
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        OFFSET_INVALID,
+        Consumer,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicCollection,
+        TopicPartition,
+    )
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the stubs forget it
+except ImportError:
+    raise ValueError("kafka must be installed: pip install 'meanstream[kafka]'") from None
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "AdminClient",
+    "Consumer",
+    "KafkaError",
+    "KafkaException",
+    "KafkaLostError",
+    "Message",
+    "NewTopic",
+    "Producer",
+    "TopicCollection",
+    "TopicPartition",
+    "describe",
+    "error_of",
+    "is_abortable",
+    "is_fatal",
+    "is_retriable",
+    "make_admin",
+    "make_consumer",
+    "make_producer",
+]
+
+CONNECT_SECONDS = 15.0
+"""So long is waited for the first answer of a broker."""
+
+_DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
+_FIXED = {"statistics.interval.ms": 1000, "allow.auto.create.topics": False}
+_FIXED_CONSUMER = {"enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed"}
+
+_RETRIABLE = frozenset(
+    getattr(KafkaError, name)
+    for name in (
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_MSG_TIMED_OUT",
+        "_WAIT_COORD",
+        "_WAIT_CACHE",
+        "_RETRY",
+        "_DESTROY_BROKER",
+        "BROKER_NOT_AVAILABLE",
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "LISTENER_NOT_FOUND",
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNSTABLE_OFFSET_COMMIT",
+    )
+)
+
+Client = TypeVar("Client", Consumer, Producer, AdminClient)
+
+
+class KafkaLostError(RuntimeError):
+    """The client can never be used again by this process; the message is one line for the user."""
+
+
+def make_consumer(location: KafkaLocation, **settings: Any) -> Consumer:
+    """Connect a consumer that commits nothing by itself and reads committed records only.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Brokers, group and properties.
+    **settings : object
+        More librdkafka properties, with `_` for `.`; they win.
+
+    Raises
+    ------
+    ValueError
+        If a property is unknown, no broker can be reached, or the broker refuses the credentials.
+    """
+    return _connect(Consumer, location, {**_FIXED_CONSUMER, "group.id": location.group, **_dotted(settings)})
+
+
+def make_producer(location: KafkaLocation, **settings: Any) -> Producer:
+    """Connect a producer, idempotent and acknowledged by all replicas; see `make_consumer`.
+
+    Whoever uses it calls `poll` now and then: callbacks and log lines come from there.
+    """
+    return _connect(Producer, location, {"enable.idempotence": True, "acks": "all", **_dotted(settings)})
+
+
+def make_admin(location: KafkaLocation) -> AdminClient:
+    """Connect a client for topics and groups; see `make_consumer`. Keep it until its futures are done."""
+    return _connect(AdminClient, location, {})
+
+
+def error_of(error: KafkaError | KafkaException) -> KafkaError:
+    """Unwrap what confluent_kafka raises."""
+    if isinstance(error, KafkaException):
+        inner = error.args[0] if error.args else None
+        return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+    return error
+
+
+def is_fatal(error: KafkaError | KafkaException) -> bool:
+    """Whether the client can never be used again: fenced by another, or in an impossible state."""
+    error = error_of(error)
+    return error.fatal() or error.code() in (KafkaError._FENCED, KafkaError._FATAL, KafkaError.PRODUCER_FENCED)
+
+
+def is_abortable(error: KafkaError | KafkaException) -> bool:
+    """Whether the transaction must be aborted, after which the producer can go on."""
+    return error_of(error).txn_requires_abort()
+
+
+def is_retriable(error: KafkaError | KafkaException) -> bool:
+    """Whether the same call may succeed later, with nothing else to be done."""
+    error = error_of(error)
+    return not is_fatal(error) and not is_abortable(error) and (error.retriable() or error.code() in _RETRIABLE)
+
+
+def describe(error: KafkaError | KafkaException) -> str:
+    """Say in one line what happened: the code and librdkafka's or the broker's text."""
+    error = error_of(error)
+    return f"{error.name()}: {' '.join(error.str().split())}"
+
+
+def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def _connect(kind: Callable[[dict[str, Any]], Client], location: KafkaLocation, settings: dict[str, Any]) -> Client:
+    """Make a client and wait for the first answer."""
+    health = Health(location.brokers, secret_values(location.settings))
+    configuration: dict[str, Any] = {**_DEFAULTS, **dict(location.settings), **_FIXED, **settings}
+    if kind is not Consumer:
+        configuration.pop("allow.auto.create.topics", None)
+    configuration["bootstrap.servers"] = location.brokers
+    callbacks = {"error_cb": health.on_error, "stats_cb": health.on_statistics, "logger": health}
+    try:
+        client = kind({**configuration, **callbacks})
+    except KafkaException as error:
+        text = health.redact(error_of(error).str())
+        where = "" if location.config is None else f" (see {str(location.config)!r})"
+        raise ValueError(f"{location.role} must have valid properties of librdkafka, got: {text}{where}") from None
+    try:
+        _wait(client, location, health)
+    except BaseException:
+        close = getattr(client, "close", None)
+        if close is not None:
+            close()
+        raise
+    health.connected = True
+    return client
+
+
+def _wait(client: Consumer | Producer | AdminClient, location: KafkaLocation, health: Health) -> None:
+    """Wait until a broker answers, or says that we are not welcome."""
+    end = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            if isinstance(client, Consumer):
+                client.list_topics(location.topic, timeout=1.0)
+            else:
+                client.cluster_id(timeout=1.0)  # to ask for a topic could make it
+            return
+        except KafkaException as error:
+            if not is_retriable(error):
+                raise ValueError(f"{location.role} must be on brokers that answer, got {describe(error)}") from None
+        client.poll(0.05)
+        if health.denied is not None:
+            raise ValueError(f"{location.role} must be allowed in by {location.brokers}, got: {health.denied}")
+        if time.monotonic() > end:
+            raise ValueError(
+                f"{location.role} must be on brokers that can be reached, got {location.brokers} ({health.last})"
+            )
