@@ -65,3 +65,39 @@ def make_collaboration(name: str, *, lower: float, upper: float, significance: f
     """
     require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
     return COLLABORATIONS[name](lower, upper, significance)
+
+
+def answers_from_releases(
+    fitted: FittedPopulation, releases: ReleaseColumns, variance: Floats, *, level: float = 0.95
+) -> AgentEstimates:
+    """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
+
+    Parameters
+    ----------
+    fitted : FittedPopulation
+        The population fitted to releases, these among them.
+    releases : ReleaseColumns
+        At most one release per agent.
+    variance : float array, shape (len(releases),)
+        Total variance of each released mean: of the sampling and of the noise.
+    level : float
+        Nominal coverage of the intervals.
+
+    Notes
+    -----
+    **Privacy.** Post-processing of the releases: it spends nothing, and no raw mean enters. An agent's own estimate is
+    usually more precise: its raw mean has no noise. The effective class size compares with the release alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from operators.learning_alone import FittedAlone
+    >>> one = np.ones(1, dtype=np.int64)
+    >>> release = ReleaseColumns(agent=0 * one, index=one, count=4 * one, total=one, mean=np.array([2.0]),
+    ...                          noise_variance=np.array([0.75]))
+    >>> answer = answers_from_releases(FittedAlone(), release, np.array([1.0]))
+    >>> answer.value.tolist(), answer.upper.round(2).tolist()
+    ([2.0], [3.96])
+    """
+    own = OwnMeans(agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance)
+    return fitted.estimate(own, level=level)

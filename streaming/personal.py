@@ -2,19 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from operators.agents import Agents, AgentsSettings
-from operators.collaboration import FittedPopulation, make_collaboration
+from operators.collaboration import FittedPopulation, answers_from_releases, make_collaboration
 from operators.learning_alone import FittedAlone
 from operators.pooled_variance import own_means, release_variance
-from operators.records import AgentEstimates, Floats, Ints, OwnMeans
+from operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 from streaming.encode import EventLines, columns_to_lines, lines_of
 from streaming.events import PersonalEstimate, Population
 from streaming.options import EngineOptions
 from streaming.times import iso, moment
+
+MOST_SHOWN = 4096
+"""Agents that a summary of the population looks at; of more, so many evenly spaced ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicPopulation:
+    """Public: what everybody's newest releases said at one refresh.
+
+    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
+    from it is post-processing.
+
+    Attributes
+    ----------
+    fitted : FittedPopulation
+        Fitted to the releases.
+    releases : ReleaseColumns
+        The newest release of every agent that has made one.
+    variance : float array
+        Total variance of each released mean.
+    lower, upper, level : float
+        Bounds of a sample, and coverage of the intervals.
+    n_components : int
+        Components of the learned prior; 0 where no prior was learned.
+    spread : float or None
+        Standard deviation of the means within a component, in the value's unit; None where no prior was learned.
+    """
+
+    fitted: FittedPopulation
+    releases: ReleaseColumns
+    variance: Floats
+    lower: float
+    upper: float
+    level: float
+    n_components: int
+    spread: float | None
+
+    def precision(self) -> tuple[Floats, Floats]:
+        """Half-width of the interval and effective class size that the releases alone give to each agent.
+
+        The interval is around what anybody can estimate from the releases (`answers_from_releases`), within the bounds.
+        Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
+        """
+        n = len(self.releases)
+        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
+        answer = answers_from_releases(self.fitted, _take(self.releases, some), self.variance[some], level=self.level)
+        ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
+        return (ends[1] - ends[0]) / 2, answer.effective_class_size
+
+
+def _take(releases: ReleaseColumns, which: Ints) -> ReleaseColumns:
+    return ReleaseColumns(**{field.name: getattr(releases, field.name)[which] for field in fields(ReleaseColumns)})
 
 
 class PersonalEstimates:
@@ -29,6 +82,7 @@ class PersonalEstimates:
         self._options = options
         self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
         self.median_half_width: float | None = None
+        self.population: PublicPopulation | None = None  # at the last refresh
 
     def refresh(
         self, agents: Agents, which: Ints | None, variance: float, time: float
@@ -53,10 +107,27 @@ class PersonalEstimates:
         """
         known = None if self._options.stddev is None else self._options.stddev**2
         latest = agents.latest()
-        fitted = self._collaboration.fit(latest, release_variance(latest, variance if known is None else known))
+        total = release_variance(latest, variance if known is None else known)
+        fitted = self._collaboration.fit(latest, total)
         means = own_means(agents.own(which), variance, known=known)
         estimates = self._lines(agents.names, means, fitted, time)
-        return estimates, self._population(fitted, len(latest), time)
+        description = fitted.describe()
+        self.population = self._public(fitted, latest, total, description)
+        return estimates, self._population(description, len(latest), time)
+
+    def _public(
+        self, fitted: FittedPopulation, latest: ReleaseColumns, total: Floats, description: dict[str, Any]
+    ) -> PublicPopulation:
+        return PublicPopulation(
+            fitted=fitted,
+            releases=latest,
+            variance=total,
+            lower=self._settings.lower,
+            upper=self._settings.upper,
+            level=self._options.level,
+            n_components=description["n_components"],
+            spread=description.get("spread"),
+        )
 
     def _lines(self, names: list[str], own: OwnMeans, fitted: FittedPopulation, time: float) -> EventLines:
         options, settings = self._options, self._settings
@@ -92,13 +163,13 @@ class PersonalEstimates:
         ends = np.stack([answer.lower, answer.upper], axis=1)
         return np.clip(ends, self._settings.lower, self._settings.upper)
 
-    def _population(self, fitted: FittedPopulation, n_agents: int, time: float) -> EventLines:
+    def _population(self, description: dict[str, Any], n_agents: int, time: float) -> EventLines:
         settings = self._settings
         event = Population(
             time=moment(time),
             agents=n_agents,
             method=self._options.collaboration,
-            fitted=fitted.describe(),
+            fitted=description,
             epsilon=float(settings.epsilon),
             delta=float(settings.delta),
             mode=settings.mode,  # type: ignore[arg-type]

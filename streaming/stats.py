@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streaming.personal import PublicPopulation
 
 
 @dataclass(slots=True)
@@ -28,6 +32,14 @@ class EngineStats:
         Of the intervals of the last refresh. **Privacy.** Depends on values: for the trust domain only.
     event_time, watermark : float or None
         Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
+    input_lag : int or None
+        Records that the source holds and the engine has not read; None where the source cannot tell.
+    spent : tuple of int
+        Number of agents by the releases they have made of their horizon: entry k has made k.
+    population : PublicPopulation or None
+        What the releases said at the last refresh.
+    commit_seconds, batch_seconds : float
+        Duration of the last transaction, and of the last turn from reading to delivery.
     """
 
     events: int = 0
@@ -43,5 +55,8 @@ class EngineStats:
     median_half_width: float | None = None
     event_time: float | None = None
     watermark: float | None = None
+    input_lag: int | None = None
+    spent: tuple[int, ...] = ()
+    population: PublicPopulation | None = None
     commit_seconds: float = 0.0
     batch_seconds: float = 0.0
