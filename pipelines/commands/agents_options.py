@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,22 +14,31 @@ if TYPE_CHECKING:
     from operators.agents import AgentsSettings
     from streaming.options import EngineOptions
 
-INPUT, PRIVACY, COLLABORATION, OUTPUT = "Input", "Privacy", "Collaboration", "Output"
+INPUT, PRIVACY, COLLABORATION, OUTPUT, OPERATION = "Input", "Privacy", "Collaboration", "Output", "Operation"
 
 
 def _option(help_text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
 
+SOURCE_HELP = (
+    ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC, or "
+    "synthetic:AGENTS,SAMPLES[,SEED]."
+)
+PUBLIC_PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
+MetricsOption = Annotated[
+    str | None, _option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
+]
+LogFormatOption = Annotated[str, _option("text, or json: one object per line.", OPERATION)]
+QuietOption = Annotated[bool, _option("Print no progress.", OPERATION, "--quiet")]
+
+
 @dataclass(frozen=True, kw_only=True)
-class AgentsOptions:
-    """What a user says about a stream of agents, before anything is checked or opened."""
+class AgentSideOptions:
+    """What a user says about samples and the releases made of them, before anything is checked or opened."""
 
     config: ConfigOption = None
-    source: Annotated[
-        str | None,
-        _option(".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, or synthetic:AGENTS,SAMPLES[,SEED].", INPUT),
-    ] = None
+    source: Annotated[str | None, _option(SOURCE_HELP, INPUT)] = None
     agent: Annotated[str, _option("Column that says whose sample it is.", INPUT)] = "agent"
     value: Annotated[str, _option("Column of the value.", INPUT)] = "value"
     time: Annotated[str, _option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
@@ -37,6 +46,9 @@ class AgentsOptions:
     sort: Annotated[
         bool, _option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort")
     ] = True
+    until_end: Annotated[
+        bool, _option("Stop at what a topic holds at the start, as at the end of a file.", INPUT, "--until-end")
+    ] = False
     lateness: Annotated[str, _option("How far behind the newest event a sample may arrive.", INPUT)] = "1h"
     batch_size: Annotated[int, _option("Samples per commit, at most.", INPUT)] = 262_144
     out_of_bounds: Annotated[str, _option("clip: clip and count; reject: dead-letter.", INPUT)] = "clip"
@@ -64,29 +76,21 @@ class AgentsOptions:
         Path | None, _option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
     ] = None
 
-    collaboration: Annotated[str | None, _option("learned_prior | tests | none.", COLLABORATION)] = None
-    stddev: Annotated[
-        float | None, _option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
-    ] = None
-    level: Annotated[float, _option("Coverage of the intervals.", COLLABORATION)] = 0.95
-    refresh: Annotated[
-        str | None,
-        _option(
-            "Estimates for agents with new samples each DURATION; else at the end of a file.",
-            COLLABORATION,
-        ),
-    ] = None
-
     store: Annotated[Path, _option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(
         "meanstream.db"
     )
-    sink: Annotated[str, _option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT)] = "-"
-    releases: Annotated[str | None, _option("Releases (public).", OUTPUT)] = None
-    population: Annotated[str | None, _option("The fitted population (public).", OUTPUT)] = None
+    releases: Annotated[str | None, _option(f"Releases (public): {PUBLIC_PLACES}", OUTPUT)] = None
     dead_letters: Annotated[str | None, _option("Rejected records, redacted (public).", OUTPUT)] = None
     notices: Annotated[str | None, _option("Agents at their horizon, refused releases (public).", OUTPUT)] = None
-    quiet: Annotated[bool, _option("Print no progress.", OUTPUT, "--quiet")] = False
     json: JsonOption = False
+
+    metrics: MetricsOption = None
+    log_format: LogFormatOption = "text"
+    dry_run: Annotated[
+        bool,
+        _option("Check options, connections, topics, permissions and budget; read and write nothing.", OPERATION),
+    ] = False
+    quiet: QuietOption = False
 
     def settings(self) -> AgentsSettings:
         """Check the privacy part.
@@ -135,11 +139,48 @@ class AgentsOptions:
         return EngineOptions(
             allowed_lateness=parse_duration("lateness", self.lateness),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
+            batch_size=self.batch_size,
+            final_release=self.final_release,
+            collaboration="none",
+            refresh=None,
+        )
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Role of each sink that was asked for, and its place; the private one is `estimates`."""
+        places = {"releases": self.releases, "dead_letters": self.dead_letters, "notices": self.notices}
+        return {role: place for role, place in places.items() if place is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsOptions(AgentSideOptions):
+    """What a user says about a stream of agents that get their estimates here."""
+
+    collaboration: Annotated[str | None, _option("learned_prior | tests | none.", COLLABORATION)] = None
+    stddev: Annotated[
+        float | None, _option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
+    ] = None
+    level: Annotated[float, _option("Coverage of the intervals.", COLLABORATION)] = 0.95
+    refresh: Annotated[
+        str | None,
+        _option(
+            "Estimates for agents with new samples each DURATION; else at the end of a file.",
+            COLLABORATION,
+        ),
+    ] = None
+
+    sink: Annotated[str, _option(f"Personal estimates (private): {PUBLIC_PLACES}", OUTPUT)] = "-"
+    population: Annotated[str | None, _option("The fitted population (public).", OUTPUT)] = None
+
+    def engine_options(self) -> EngineOptions:
+        """Check everything that is not privacy; see `AgentSideOptions.engine_options`."""
+        from operators.release_times import parse_duration
+
+        return replace(
+            super().engine_options(),
             collaboration=self.collaboration_name,
             level=self.level,
             stddev=self.stddev,
-            batch_size=self.batch_size,
-            final_release=self.final_release,
             refresh=None if self.refresh is None else parse_duration("refresh", self.refresh),
         )
 
@@ -147,3 +188,9 @@ class AgentsOptions:
     def collaboration_name(self) -> str:
         """The way to collaborate, by default that of the mode."""
         return self.collaboration or ("tests" if self.mode == "paper" else "learned_prior")
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Role of each sink that was asked for, and its place; the private one is `estimates`."""
+        population = {} if self.population is None else {"population": self.population}
+        return {"estimates": self.sink, **super().sinks, **population}

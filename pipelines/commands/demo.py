@@ -93,7 +93,7 @@ def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: flo
     from pyarrow import json as arrow_json
     from pyarrow import parquet
 
-    from pipelines.commands.run import run_agents
+    from pipelines.commands.hosting import run_engine
 
     with tempfile.TemporaryDirectory() as scratch:
         flights, secret = Path(scratch) / "flights.parquet", Path(scratch) / "secret"
@@ -101,7 +101,7 @@ def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: flo
         secret.write_text(f"meanstream demo, no secret at all: {seed}")
         for stale in out.glob(f"{method}-*.jsonl"):
             stale.unlink()
-        run_agents(
+        run_engine(
             AgentsOptions(
                 source=str(flights),
                 agent="tailnum",

@@ -9,6 +9,7 @@ import typer
 from pipelines.commands import explain, reproduce, run, simulate, theory
 from pipelines.commands.budget import budget
 from pipelines.commands.demo import demo
+from pipelines.commands.hosting import RunFailed
 from pipelines.commands.options import BadOption
 from pipelines.commands.schema import schema
 
@@ -31,17 +32,20 @@ app.command("schema")(schema)
 
 
 def main() -> None:
-    """Run the command line; a refused option is one line on standard error and exit code 2."""
+    """Run the command line; a refused option is one line on standard error and exit code 2, a failed run code 1."""
+    code = 2
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except BadOption as error:
         message = str(error)
+    except RunFailed as error:
+        code, message = 1, str(error)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         message = error.format_message()
     sys.stderr.write(f"meanstream: {message}\n")
-    sys.exit(2)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -191,8 +191,8 @@ def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
     program = "import sys, os, signal; sys.argv[0] = 'meanstream'\n" + (
         "from streaming.engine import Engine\n"
         "turn = Engine._turn\n"
-        "def stopped(self, batch, *, ended):\n"
-        "    turn(self, batch, ended=ended); os.kill(os.getpid(), signal.SIGTERM)\n"
+        "def stopped(self, *batch, ended):\n"
+        "    turn(self, *batch, ended=ended); os.kill(os.getpid(), signal.SIGTERM)\n"
         "Engine._turn = stopped\n"
         "from pipelines.commands.main import main; main()\n"
     )

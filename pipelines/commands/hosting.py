@@ -1,0 +1,193 @@
+"""What the commands that run an engine share: places checked before anything is opened, signals, how a run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.commands.agents_options import AgentSideOptions
+from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.progress import Progress
+
+if TYPE_CHECKING:
+    from streaming.mapping import ColumnMapping
+    from streaming.sinks.group import Sinks
+    from streaming.stats import EngineStats
+
+OPTION_OF = {"estimates": "sink"}
+"""Option that names the sink of a role, where it is not the role's own name."""
+
+
+class RunFailed(Exception):  # noqa: N818 - the run failed, not the program
+    """A run cannot go on: the command ends with this one line and exit code 1. Another run continues."""
+
+
+def host(options: AgentSideOptions) -> None:
+    """Run an engine and say what it did."""
+    stats = run_engine(options)
+    if options.json:
+        print_json(summary(stats))
+    elif not options.quiet:
+        sys.stderr.write(_summary_line(stats) + "\n")
+
+
+def run_engine(options: AgentSideOptions) -> EngineStats:
+    """Check every option, then open store, source and sinks and run to the end or until a signal."""
+    from operators.collaboration import make_collaboration
+    from streaming.deployment import open_deployment
+    from streaming.engine import Engine
+    from streaming.sources.open import open_source
+
+    with refusing():
+        settings = options.settings()
+        engine_options = options.engine_options()
+        mapping = column_mapping(options)
+        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
+        check_places(options)
+        if options.source is None:
+            raise BadOption("source must be given")
+        open_source(options.source, mapping, sort=options.sort).close()
+    with ExitStack() as things, failing():
+        with opening():
+            deployment = open_deployment(options.store, settings, environment=environment_of(options))
+            things.callback(deployment.store.close)
+            sinks = open_sinks(options)  # after the store, which may refuse: then no sink was touched
+            things.callback(sinks.close)
+            source = open_source(
+                options.source, mapping, sort=options.sort, cut=engine_options.refresh, id_key=deployment.id_key
+            )
+            things.callback(source.close)
+            progress = things.enter_context(Progress(quiet=options.quiet))
+            engine = Engine(
+                source=source,
+                settings=settings,
+                noise=deployment.noise,
+                store=deployment.store,
+                sinks=sinks,
+                options=engine_options,
+                on_turn=progress,
+            )
+            engine.resume()
+        with stopping_on_signals() as stop:
+            return engine.run(stop)
+
+
+def open_sinks(options: AgentSideOptions) -> Sinks:
+    """Open one sink per role; personal estimates are private, everything else is public."""
+    from streaming.sinks.group import Sinks
+    from streaming.sinks.open import open_sink
+    from streaming.sinks.sink import Trust
+
+    return Sinks(
+        **{
+            role: open_sink(place, trust=Trust.PRIVATE if role == "estimates" else Trust.PUBLIC)
+            for role, place in options.sinks.items()
+        }
+    )
+
+
+def check_places(options: AgentSideOptions) -> None:
+    """Refuse a store or sink that could not be opened, before any of them is made.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    from operators.validation import require
+    from streaming.sinks.open import STDOUT, check_place
+
+    store = options.store
+    require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
+    taken: dict[str, str] = {}
+    for role, location in options.sinks.items():
+        option = OPTION_OF.get(role, role)
+        check_place(option, location)
+        place = location if location == STDOUT else str(Path(location).resolve())
+        require(place not in taken, option, f"be another place than {taken.get(place)}", location)
+        taken[place] = option
+    require(not (options.json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """Refuse an option whose store, source or sink cannot be opened."""
+    from streaming.store import StoreError
+
+    try:
+        with refusing():
+            yield
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """Turn the end of a store, a source or a sink into one line and exit code 1."""
+    from streaming.sinks.sink import SinkLostError
+    from streaming.sources.source import SourceLostError
+    from streaming.store import StoreError
+
+    try:
+        yield
+    except (StoreError, SourceLostError, SinkLostError) as error:
+        raise RunFailed(str(error)) from None
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[Callable[[], bool]]:
+    """Finish the batch at hand and commit on SIGTERM or Ctrl-C, instead of dying in the middle of it."""
+    asked: list[int] = []
+    handlers = {s: signal.signal(s, lambda number, _: asked.append(number)) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def column_mapping(options: AgentSideOptions) -> ColumnMapping:
+    """Say which column means what."""
+    from streaming.mapping import ColumnMapping
+
+    return ColumnMapping(agent=options.agent, value=options.value, time=options.time, id=options.id)
+
+
+def environment_of(options: AgentSideOptions) -> Mapping[str, str]:
+    """Take the environment, in which a file named on the command line wins."""
+    from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
+
+    if options.secret_file is None:
+        return os.environ
+    others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
+    return {**others, SECRET_FILE_VARIABLE: str(options.secret_file)}
+
+
+def summary(stats: EngineStats) -> dict[str, Any]:
+    """Say what a run did, for the operator."""
+    return {
+        "events": stats.events,
+        "accepted": stats.accepted,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "clipped": stats.clipped,
+        "agents": stats.agents,
+        "releases": stats.releases,
+        "refusals": stats.refusals,
+        "exhausted": stats.exhausted,
+        "estimates": stats.estimates,
+        "median_half_width": stats.median_half_width,
+    }
+
+
+def _summary_line(stats: EngineStats) -> str:
+    rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
+    stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
+    return (
+        f"{stats.events:,} events, {stats.accepted:,} accepted ({stats.clipped:,} clipped), rejected: {rejected}; "
+        f"{stats.agents:,} agents, {stats.releases:,} releases{stopped}, {stats.estimates:,} estimates"
+    )
