@@ -39,7 +39,8 @@ def agent_side(options: AgentSideOptions) -> None:
 
     \b
     Example:
-      meanstream run agent-side --source kafka://10.0.0.1:9092/samples --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
+      meanstream run agent-side --source kafka://127.0.0.1:9092/samples \\
+        --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --releases 'kafka://shared:9092/releases?config=shared.yaml'
     """  # noqa: D301 - click reads the escape
     if options.releases is None:
