@@ -137,6 +137,7 @@ class Batch:
 
     `exhausted` says that a bounded source has ended; an empty batch that is not exhausted means: nothing yet.
     `active` names the partitions that more is expected of soon: event time waits for each of them, and for no other.
+    `lag` is the number of records that the source holds beyond this batch, where it can tell.
     """
 
     samples: SampleColumns
@@ -144,3 +145,4 @@ class Batch:
     position: Position
     exhausted: bool = False
     active: tuple[int, ...] = (0,)
+    lag: int | None = None

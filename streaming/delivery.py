@@ -13,6 +13,7 @@ from streaming.clock import Clock
 from streaming.crash import CrashHook, CrashPoint, step
 from streaming.encode import EventLines
 from streaming.events import EVENTS, Release
+from streaming.health import EngineHealth
 from streaming.options import EngineOptions
 from streaming.personal import PersonalEstimates
 from streaming.sinks.group import Sinks
@@ -50,6 +51,7 @@ class Delivery:
         options: EngineOptions,
         stats: EngineStats,
         clock: Clock,
+        health: EngineHealth,
         crash: CrashHook,
     ) -> None:
         self._store = store
@@ -57,6 +59,7 @@ class Delivery:
         self._options = options
         self._stats = stats
         self._clock = clock
+        self._health = health
         self._crash = crash
         self._estimates = PersonalEstimates(settings, options)
         self._ledger_seq = 0  # releases up to here are in the sink
@@ -91,8 +94,10 @@ class Delivery:
         gives up; the next run delivers.
         """
         for seconds in _back_off():
+            self._health.delivering()
             try:
                 self._deliver(agents, variance, event_time, ended=ended)
+                self._health.delivered()
                 return
             except DeliveryFailedError as error:
                 _log.warning("delivery failed, it is written again in %g s: %s", seconds, error)
@@ -128,6 +133,7 @@ class Delivery:
             self._refresh_time = event_time
             self._stats.estimates += refreshed
             self._stats.median_half_width = self._estimates.median_half_width
+            self._stats.population = self._estimates.population
         self._unmarked = True
 
     def _note(self) -> dict[str, Any]:

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from operators.agents import Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from streaming.clock import Clock, SystemClock
 from streaming.columns import Batch, Position, Rejects
 from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import Delivery
+from streaming.health import EngineHealth
 from streaming.intake import Intake
 from streaming.ledger import LedgerRows
 from streaming.options import EngineOptions
@@ -21,6 +24,7 @@ from streaming.sinks.group import Sinks
 from streaming.sources.source import Source
 from streaming.stats import EngineStats
 from streaming.store import Store
+from streaming.unused import UnusedRecords
 from streaming.variance import ReleaseVariance
 
 
@@ -51,12 +55,16 @@ class Engine:
         Where events go. The engine does not close them.
     options : EngineOptions
         Everything else.
+    unused : UnusedRecords, optional
+        Notes which records were not used; for a replay, one that removes those which now are.
     clock : Clock
         For waiting, and to refuse event times of the future.
     crash : callable
         Called on both sides of every `CrashPoint`; a test raises there.
     on_turn : callable
-        Called with the statistics after each turn: a live line.
+        Called with the statistics at the start and after each turn: a live line, metrics.
+    health : EngineHealth
+        Told what the engine does, for probes.
 
     Notes
     -----
@@ -73,11 +81,14 @@ class Engine:
         store: Store,
         sinks: Sinks,
         options: EngineOptions | None = None,
+        unused: UnusedRecords | None = None,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
         on_turn: Callable[[EngineStats], None] | None = None,
+        health: EngineHealth | None = None,
     ) -> None:
         self.stats = EngineStats()
+        self.health = health or EngineHealth()
         self.agents = Agents(settings, noise)
         self._source = source
         self._settings = settings
@@ -94,8 +105,10 @@ class Engine:
             options=self._options,
             stats=self.stats,
             clock=self._clock,
+            health=self.health,
             crash=crash,
         )
+        self._unused = unused or UnusedRecords(store, source.name)
         self._variance = ReleaseVariance(settings)
         self._positions: dict[str, Position] = {}
         self._event_time = -math.inf
@@ -115,20 +128,22 @@ class Engine:
         if not self._resumed:
             self.resume()
         self._deliver(stop, ended=self._ended)
+        self._report()
         while not stop():
             began = time.perf_counter()
             with step(CrashPoint.READ_BATCH, self._crash):
                 batch = self._source.next_batch(self._options.batch_size)
+            self.stats.input_lag = batch.lag
             if batch.exhausted:
-                self._finish(batch, stop)
+                self._finish(batch, stop, began)
                 break
             if self._nothing_new(batch):
+                self.health.turned()
                 self._clock.sleep(self._options.poll)
                 continue
             self._turn(batch, stop, ended=False)
-            self.stats.batch_seconds = time.perf_counter() - began
-            if self._on_turn is not None:
-                self._on_turn(self.stats)
+            self._report(began)
+        self.health.stopping()
         self._delivery.mark()
         return self.stats
 
@@ -156,22 +171,31 @@ class Engine:
             if position is not None:
                 self._source.restore(position)
         self.stats.agents = self._saved_agents = self.agents.n_agents
+        self.stats.spent = self._spent()
         self.stats.event_time = _finite(self._event_time)
         self.stats.watermark = _finite(self._intake.watermark)
         self._delivery.resume()
+        self.health.started()
+
+    def _report(self, began: float | None = None) -> None:
+        """Tell whoever watches that all is committed and delivered, after a turn that began then."""
+        if began is not None:
+            self.stats.batch_seconds = time.perf_counter() - began
+        self.health.turned()
+        if self._on_turn is not None:
+            self._on_turn(self.stats)
 
     def _nothing_new(self, batch: Batch) -> bool:
         """Say that neither records nor the end of waiting for a partition have come."""
         same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
         return same and not len(batch.samples) and not len(batch.rejects)
 
-    def _finish(self, batch: Batch, stop: Callable[[], bool]) -> None:
+    def _finish(self, batch: Batch, stop: Callable[[], bool], began: float) -> None:
         """Take in what still waits, and bring every agent's estimate up to date."""
         if self._ended and not self._intake.waiting:
             return  # this source had ended before, and nothing has come since
         self._turn(batch, stop, ended=True)
-        if self._on_turn is not None:
-            self._on_turn(self.stats)
+        self._report(began)
 
     def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
         rejects = batch.rejects
@@ -219,6 +243,7 @@ class Engine:
                 refused = store.ledger.charge(rows)
             with step(CrashPoint.FILL_OUTBOX, self._crash):
                 exhausted = self._post(released, rows, refused, rejects)
+                self._unused.save(rejects)
         self.agents.mark_clean()
         self._saved_agents = len(self._intake.names)
         self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
@@ -254,8 +279,14 @@ class Engine:
         stats.releases += released
         stats.refusals += refused
         stats.exhausted += exhausted
+        if released:
+            stats.spent = self._spent()
         stats.rejected.update(rejects.reason)
         stats.commits += 1
+
+    def _spent(self) -> tuple[int, ...]:
+        """Count the agents by the releases they have made."""
+        return tuple(np.bincount(self.agents.spent(), minlength=self._settings.horizon + 1).tolist())
 
 
 def _finite(number: float) -> float | None:

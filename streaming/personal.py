@@ -17,7 +17,7 @@ from streaming.events import PersonalEstimate, Population
 from streaming.options import EngineOptions
 from streaming.times import iso, moment
 
-MOST_SHOWN = 4096
+MOST_SHOWN = 1024
 """Agents that a summary of the population looks at; of more, so many evenly spaced ones."""
 
 
