@@ -54,10 +54,10 @@ class Intake:
             return
         key = np.zeros(len(samples), np.uint64) if samples.key is None else samples.key ^ self._salt
         late = self._watermark.late(partition_of(samples.position), samples.time)
-        again = self._duplicates(key, late) if samples.key is not None else np.zeros(len(samples), np.bool_)
-        rejects.add_many("duplicate", samples.position[again])
         if self._options.late == "accept":
             samples, late = self._as_of_now(samples, late), np.zeros_like(late)
+        again = self._duplicates(key, late) if samples.key is not None else np.zeros(len(samples), np.bool_)
+        rejects.add_many("duplicate", samples.position[again])
         rejects.add_many("late", samples.position[late & ~again])
         dropped = late | again
         if dropped.any():

@@ -1,0 +1,139 @@
+"""A bounded source cut down to chosen records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import numpy as np
+
+from operators.records import Bools, Ints, Words
+from operators.validation import require
+from streaming.columns import Batch, Position, Rejects, SampleColumns, concatenate
+from streaming.sources.source import Source
+from streaming.unused import COUNTED
+
+READ_ROWS = 1 << 18
+MAX_RECORDS = 20_000_000
+"""So many chosen samples are held in memory: 40 bytes each, twice while they are sorted."""
+
+
+class SelectedSource:
+    """Reads a bounded source whole and gives the chosen records, in the order of event time.
+
+    Its batches carry the position that the store has for the source, unchanged: what was read of the source stays
+    where it was. It cannot be resumed; what is left is chosen anew.
+
+    Parameters
+    ----------
+    name : str
+        Name of the source, for ids, dead letters and position.
+    reopen : callable
+        Opens the source from its beginning, in the order in which it stands. It is read twice if its samples have ids.
+    chosen : int array
+        Positions of the records to give.
+    unused : int array
+        Positions of all records that were not used so far. A chosen sample with the id of another one that is *not*
+        among them repeats a sample that was counted, however long ago, and is rejected as a duplicate.
+    active : tuple of int
+        Partitions that event time waits for.
+    give : callable
+        Called with the positions of each batch, samples and rejects, before it is given.
+    ends : bool
+        Whether the end of the chosen records is the end of the stream; otherwise `done` tells it.
+    """
+
+    bounded = True
+
+    def __init__(
+        self,
+        name: str,
+        reopen: Callable[[], Source],
+        chosen: Ints,
+        *,
+        unused: Ints,
+        active: tuple[int, ...] = (0,),
+        give: Callable[[Ints], None],
+        ends: bool = True,
+    ) -> None:
+        self.name = name
+        self.done = not len(chosen)
+        self.missing = 0  # chosen records that the source has not
+        self.repeated = 0  # chosen records with the id of another one: one of them is given, the rest stay unused
+        require(len(chosen) <= MAX_RECORDS, "records", f"be at most {MAX_RECORDS} in one replay", len(chosen))
+        self._reopen = reopen
+        self._chosen = np.unique(chosen)
+        self._unused = unused
+        self._active = active
+        self._give = give
+        self._ends = ends
+        self._position: Position = {}
+        self._samples: SampleColumns | None = None
+        self._rejects = Rejects()
+        self._row = 0
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give the next records; the first batch brings all that are rejected again."""
+        if self._samples is None:
+            self._samples = self._load()
+        samples = self._samples.take(slice(self._row, self._row + max_samples))
+        rejects, self._rejects = self._rejects, Rejects()
+        self._row += len(samples)
+        self.done = not len(samples) and not len(rejects)
+        self._give(np.concatenate([samples.position, np.array(rejects.position, np.int64)]))
+        return Batch(samples, rejects, self._position, exhausted=self.done and self._ends, active=self._active)
+
+    def restore(self, position: Position) -> None:
+        """Keep the position of the source."""
+        self._position = position
+
+    def close(self) -> None:
+        """Nothing is open between two batches."""
+
+    def _load(self) -> SampleColumns:
+        """Read the chosen records, and reject those that repeat a sample that was counted."""
+        parts: list[SampleColumns] = []
+        for batch in self._batches():
+            parts.append(batch.samples.take(_among(batch.samples.position, self._chosen)))
+            self._rejects.extend(_rejects_among(batch.rejects, self._chosen))
+        samples = concatenate(parts)
+        self.missing = len(self._chosen) - len(samples) - len(self._rejects)
+        samples = samples.take(np.argsort(samples.time, kind="stable"))
+        key = samples.key
+        if key is None or not len(key):
+            return samples
+        counted = _among(key, self._counted(np.unique(key)))
+        self._rejects.add_many(COUNTED, samples.position[counted])
+        _, first = np.unique(key[~counted], return_index=True)
+        self.repeated = int(np.count_nonzero(~counted)) - len(first)
+        return samples.take(~counted).take(np.sort(first))
+
+    def _counted(self, keys: Words) -> Words:
+        """Find the ids, among some, of samples of the source that were used."""
+        found: list[Words] = [np.zeros(0, np.uint64)]
+        for batch in self._batches():
+            samples = batch.samples.take(~_among(batch.samples.position, self._unused))
+            if samples.key is not None:
+                found.append(samples.key[_among(samples.key, keys)])
+        return np.unique(np.concatenate(found))
+
+    def _batches(self) -> Iterator[Batch]:
+        """Read the source from its beginning."""
+        with closing(self._reopen()) as source:
+            while not (batch := source.next_batch(READ_ROWS)).exhausted:
+                yield batch
+
+
+def _among(items: Ints | Words, these: Ints | Words) -> Bools:
+    """Say which items are among these, which are in order."""
+    if not len(these):
+        return np.zeros(len(items), np.bool_)
+    at = np.minimum(np.searchsorted(these, items), len(these) - 1)
+    return np.asarray(these[at] == items)
+
+
+def _rejects_among(rejects: Rejects, chosen: Ints) -> Rejects:
+    which = np.flatnonzero(_among(np.array(rejects.position, np.int64), chosen)).tolist()
+    return Rejects(
+        [rejects.reason[i] for i in which], [rejects.position[i] for i in which], [rejects.size[i] for i in which]
+    )
