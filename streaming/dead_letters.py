@@ -20,6 +20,8 @@ from operators.validation import require
 from streaming.columns import PARTITION_SHIFT, partition_of, place_in_partition
 from streaming.events import DeadLetter, Reason
 from streaming.sources.lines import LineReader
+from streaming.store import Store
+from streaming.unused import UnusedRecords
 
 READ_LINES = 1 << 16
 REASONS: tuple[str, ...] = get_args(Reason)
@@ -124,6 +126,15 @@ class DeadLetters:
                 }
             )
         return groups
+
+
+def still_unused(letters: DeadLetters, store: Store) -> DeadLetters:
+    """Select the letters of records that a store has noted as unused, and no replay has counted since."""
+    left = np.zeros(len(letters), np.bool_)
+    for number, name in enumerate(letters.sources):
+        unused = UnusedRecords(store, name).positions()
+        left |= (letters.source == number) & np.isin(letters.position, unused)
+    return letters.take(left)
 
 
 def read_dead_letters(location: str) -> DeadLetters:
