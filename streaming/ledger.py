@@ -95,6 +95,12 @@ class Ledger:
         """Tell the sequence number of the newest row, 0 if there is none."""
         return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM ledger").fetchone()[0])
 
+    def size(self, seq: int = 0) -> tuple[int, int, int]:
+        """Tell the newest sequence number, and the number and bytes of the outputs after `seq`."""
+        query = "SELECT coalesce(max(seq), ?), count(*), coalesce(sum(length(output)), 0) FROM ledger WHERE seq > ?"
+        newest, rows, size = self._connection.execute(query, (seq, seq)).fetchone()
+        return newest, rows, size
+
     def charges(self) -> list[tuple[int, int]]:
         """Count for every agent with a release the releases it was charged."""
         return self._connection.execute(
