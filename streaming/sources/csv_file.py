@@ -11,8 +11,9 @@ from pyarrow import csv as arrow_csv
 
 from streaming.columns import Rejects
 from streaming.mapping import ColumnMapping
-from streaming.sources.lines import MAX_LINE_BYTES, LineBlock
-from streaming.sources.text import Parsed, TextSource
+from streaming.sources.lines import MAX_LINE_BYTES, LineBlock, LineReader
+from streaming.sources.records import Parsed, RecordParser, Texts, is_utf8
+from streaming.sources.text import TextSource
 
 NULLS = ("", "NA", "N/A", "null", "NULL", "None")
 """Texts that mean a missing value."""
@@ -29,6 +30,17 @@ PLANS: tuple[dict[str, pa.DataType], ...] = (
 class CsvSource(TextSource):
     """A CSV file with a header line; `.tsv` is separated by tabs. A record is one line.
 
+    Parameters
+    ----------
+    path : Path
+        Plain, `.gz` or `.zip` file.
+    mapping : ColumnMapping
+        Which column means what.
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_line_bytes : int
+        Longer lines are skipped and reported.
+
     Raises
     ------
     ValueError
@@ -38,20 +50,38 @@ class CsvSource(TextSource):
     def __init__(
         self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
-        super().__init__(path, mapping, id_key=id_key, max_line_bytes=max_line_bytes)
-        self._plans = list(PLANS)
-        self._delimiter = "\t" if ".tsv" in path.suffixes else ","
+        reader = LineReader(path, max_line_bytes=max_line_bytes)
         try:
-            self._header = self._read_header()
-            wanted = mapping.resolve(self._header)
+            delimiter = "\t" if ".tsv" in path.suffixes else ","
+            form = CsvFormat(_read_header(reader, delimiter), delimiter, mapping)
         except ValueError:
-            self.close()
+            reader.close()
             raise
-        self._fields = {part: self._header.index(column) for part, column in wanted.items()}
+        super().__init__(reader, RecordParser(form, mapping, id_key=id_key))
+
+
+class CsvFormat:
+    """Lines of so many fields as the header has.
+
+    Parameters
+    ----------
+    header : list of str
+        Names of the fields.
+    delimiter : str
+        What separates fields.
+    mapping : ColumnMapping
+        Which column means what.
+    """
+
+    def __init__(self, header: list[str], delimiter: str, mapping: ColumnMapping) -> None:
+        self._plans = list(PLANS)
+        self._delimiter = delimiter
+        self._header = header
+        self._fields = {part: header.index(column) for part, column in mapping.resolve(header).items()}
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Read all lines with pyarrow; lines with too many or too few fields are rejected."""
-        for types in list(self._plans) if _is_utf8(block.data) else [TEXTS]:
+        for types in list(self._plans) if is_utf8(block.data) else [TEXTS]:
             try:
                 table, bad = self._read(block, types)
             except pa.ArrowInvalid:
@@ -89,7 +119,7 @@ class CsvSource(TextSource):
                 delimiter=self._delimiter,
                 quote_char='"' if np.any(np.frombuffer(block.data, np.uint8) == ord('"')) else False,
                 ignore_empty_lines=False,
-                invalid_row_handler=None if types is TEXTS and not _is_utf8(block.data) else invalid,
+                invalid_row_handler=None if types is TEXTS and not is_utf8(block.data) else invalid,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=used,
@@ -101,10 +131,10 @@ class CsvSource(TextSource):
         )
         return table, bad
 
-    def parse_line(self, line: bytes) -> dict[str, bytes | None] | str:
+    def parse_record(self, record: bytes) -> Texts | str:
         """Read one line with the standard library, strictly."""
         try:
-            rows = list(csv.reader([line.decode("latin-1")], delimiter=self._delimiter, strict=True))
+            rows = list(csv.reader([record.decode("latin-1")], delimiter=self._delimiter, strict=True))
         except csv.Error:
             return "malformed"
         if len(rows) != 1 or len(rows[0]) != len(self._header):
@@ -112,27 +142,19 @@ class CsvSource(TextSource):
         texts = {part: rows[0][i] for part, i in self._fields.items()}
         return {part: None if text in NULLS else text.encode("latin-1") for part, text in texts.items()}
 
-    def _read_header(self) -> list[str]:
-        taken = self._reader.next_block(1)
-        lines = [] if taken is None else taken[0].lines()
-        if not lines:
-            raise ValueError(f"source must start with a header line, got an empty one in {self.name!r}")
-        try:
-            text = lines[0].removeprefix(b"\xef\xbb\xbf").decode()
-            header = next(csv.reader([text], delimiter=self._delimiter, strict=True))
-        except (UnicodeDecodeError, csv.Error):
-            raise ValueError(f"source must start with a UTF-8 header line, got another in {self.name!r}") from None
-        return [name.strip() for name in header]
 
-
-def _is_utf8(data: memoryview) -> bool:
-    if np.frombuffer(data, np.int8).min(initial=0) >= 0:
-        return True
+def _read_header(reader: LineReader, delimiter: str) -> list[str]:
+    taken = reader.next_block(1)
+    lines = [] if taken is None else taken[0].lines()
+    name = reader.path.name
+    if not lines:
+        raise ValueError(f"source must start with a header line, got an empty one in {name!r}")
     try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+        text = lines[0].removeprefix(b"\xef\xbb\xbf").decode()
+        header = next(csv.reader([text], delimiter=delimiter, strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        raise ValueError(f"source must start with a UTF-8 header line, got another in {name!r}") from None
+    return [column.strip() for column in header]
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

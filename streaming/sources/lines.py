@@ -45,7 +45,8 @@ class LineBlock:
 
     def lines(self) -> list[bytes]:
         """Give the lines one by one, without their ends."""
-        return [line.rstrip(b"\r") for line in bytes(self.data).split(b"\n")[: len(self)]]
+        data, end = bytes(self.data), self.end.tolist()
+        return [data[a : b - 1].rstrip(b"\r") for a, b in zip([0, *end[:-1]], end, strict=True)]
 
 
 def open_bytes(path: Path) -> BufferedIOBase:
