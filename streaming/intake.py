@@ -116,6 +116,8 @@ class Intake:
 
     def _as_of_now(self, samples: SampleColumns, late: Bools) -> SampleColumns:
         """Let late samples count from now on: just before the watermark."""
+        if not late.any():
+            return samples
         just_before = np.nextafter(self.watermark, -math.inf)
         return replace(samples, time=np.where(late, np.maximum(samples.time, just_before), samples.time))
 

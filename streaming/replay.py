@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
 from operators.records import Ints
 from operators.validation import closest
+from streaming.columns import Position
 from streaming.dead_letters import DeadLetters
 from streaming.sources.selected import SelectedSource
 from streaming.sources.source import Source
@@ -32,12 +34,19 @@ class Replay:
         Records that dead letters were given of.
     chosen : int
         Those of them that this store has read and not used so far.
+    ends : bool
+        Whether the stream had ended: then the engine ends by itself.
     """
 
     source: SelectedSource
     records: ReplayedRecords
     letters: int
     chosen: int
+    ends: bool
+
+    def done(self) -> bool:
+        """Say when to stop the engine of a stream that goes on."""
+        return self.source.done and not self.ends
 
 
 def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letters: DeadLetters) -> Replay:
@@ -66,13 +75,15 @@ def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letter
     Raises
     ------
     ValueError
-        If the store has not read the source.
+        If the store has not read the source, or it is not the same any more.
     """
     state = store.state("engine")
     positions = {} if state is None else state["positions"]
     if name not in positions:
         hint = closest(name, sorted(positions), listed="the store has read")
         raise ValueError(f"source must be one that the store has read, got {name!r}{hint}")
+    with closing(reopen()) as source:
+        _recognize(source, positions[name])
     mark = store.state(_STATE)
     ends = state["ended"] or (mark is not None and mark["ended_at"] == positions)
     with store.transaction():
@@ -81,10 +92,17 @@ def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letter
     unused = records.positions()
     asked = letters.of(source=name).position
     chosen: Ints = np.intersect1d(asked, unused)
-    source = SelectedSource(
+    selected = SelectedSource(
         name, reopen, chosen, unused=unused, active=_partitions(state["intake"]["newest"]), give=records.give, ends=ends
     )
-    return Replay(source, records, len(asked), len(chosen))
+    return Replay(selected, records, len(asked), len(chosen), ends)
+
+
+def _recognize(source: Source, position: Position) -> None:
+    """Refuse another source of the same name, whose records are not those of the dead letters."""
+    whole = position.get("source") if "sorted_row" in position else position
+    if whole is not None:  # a store of an earlier version does not tell it of a sorted file
+        source.restore(whole)
 
 
 def _partitions(newest: object) -> tuple[int, ...]:

@@ -44,6 +44,7 @@ class OrderedSource:
         self._starts: list[int] = []  # the row that each begins with
         self._rejects = Rejects()
         self._digest = ""
+        self._end: Position = {}  # of the source: it tells which one was read
         self._row = 0
 
     def next_batch(self, max_samples: int) -> Batch:
@@ -57,7 +58,7 @@ class OrderedSource:
             period = part.time // self._cut
             part = part.take(slice(0, int(np.searchsorted(period, period[0], side="right"))))
         self._row += len(part)
-        position = {"sorted_row": self._row, "digest": self._digest}
+        position = {"sorted_row": self._row, "digest": self._digest, "source": self._end}
         return Batch(part, rejects, position, exhausted=not len(part) and not len(rejects))
 
     def restore(self, position: Position) -> None:
@@ -87,6 +88,7 @@ class OrderedSource:
                     f"source must have at most {self._max_rows} samples to be sorted by event time; read {self.name!r} "
                     "as it stands (--no-sort) with an allowed lateness"
                 )
+        self._end = batch.position
         if not parts or not _in_order(parts):
             samples = concatenate(parts)
             parts = [samples.take(np.argsort(samples.time, kind="stable"))]
