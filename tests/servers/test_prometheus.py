@@ -1,0 +1,238 @@
+"""What the engine shows, as Prometheus and promtool see it; and the shipped configuration, rules and alerts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from operators.agents import AgentsSettings
+from streaming.columns import Batch
+from streaming.deployment import open_deployment
+from streaming.engine import Engine
+from streaming.health import EngineHealth
+from streaming.metrics import Metrics
+from streaming.metrics_server import MetricsServer
+from streaming.options import EngineOptions
+from streaming.sinks.group import Sinks
+from streaming.sinks.sink import Trust
+from streaming.testing import MemorySink, ScriptedSource
+from tests.servers.conftest import need
+from tests.servers.prometheus import SHIPPED, Prometheus, missing
+
+RULES = sorted((SHIPPED / "rules").glob("*.yml"))
+UNIT_TESTS = sorted((SHIPPED / "tests").glob("*.yml"))
+SECONDS = 60.0
+SETTINGS = AgentsSettings(
+    lower=0, upper=10, epsilon=5, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=9
+)
+
+
+class LaggingSource(ScriptedSource):
+    """Tells how much of its script is left, and does not end."""
+
+    def next_batch(self, max_samples: int) -> Batch:
+        batch = super().next_batch(max_samples)
+        return replace(batch, lag=len(self.script) - self._at)
+
+
+def serve(folder: Path, ready: Callable[[str], None], stop: threading.Event) -> None:
+    """Be an engine with metrics until told to stop; all of it in one thread, as SQLite wants it."""
+    begin = time.time() - 400
+    samples = [(f"agent {i % 40}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + i) for i in range(400)]
+    source = LaggingSource([*samples, ("agent 1", 1.0, begin + 1)], bounded=False)
+    deployment = open_deployment(folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": "sixteen bytes or more"})
+    health = EngineHealth()
+    metrics = Metrics(settings=SETTINGS, health=health, store=folder / "s.db")
+    engine = Engine(
+        source=source,
+        settings=SETTINGS,
+        noise=deployment.noise,
+        store=deployment.store,
+        sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE)),
+        options=EngineOptions(batch_size=100, refresh=60.0, poll=0.05),
+        on_turn=metrics.observe,
+        health=health,
+    )
+    with MetricsServer("127.0.0.1:0", metrics, health) as server:
+        ready(server.url)
+        engine.run(stop.is_set)
+    deployment.store.close()
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A live engine's address."""
+    found: list[str] = []
+    there, stop = threading.Event(), threading.Event()
+
+    def ready(url: str) -> None:
+        found.append(url)
+        there.set()
+
+    thread = threading.Thread(target=serve, args=(tmp_path_factory.mktemp("engine"), ready, stop))
+    thread.start()
+    try:
+        assert there.wait(SECONDS)
+        until(lambda: 'meanstream_rejects_total{reason="late"} 1.0' in page(found[0]))
+        yield found[0]
+    finally:
+        stop.set()
+        thread.join(SECONDS)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.1)
+
+
+def page(url: str) -> str:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 - our own
+        text: str = answer.read().decode()
+    return text
+
+
+def sample_names(text: str) -> set[str]:
+    names = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
+    return {name for name in names if not name.endswith("_created")}  # the client's own, in one of its two formats
+
+
+def promtool(*arguments: str | Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    need(missing())
+    return subprocess.run(["promtool", *map(str, arguments)], input=text, capture_output=True, text=True, check=False)
+
+
+def passes(*arguments: str | Path, text: str | None = None) -> None:
+    ran = promtool(*arguments, text=text)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_shipped_configuration_rules_and_unit_tests_pass() -> None:
+    passes("check", "config", SHIPPED / "prometheus.yml")
+    passes("check", "rules", *RULES)
+    passes("test", "rules", *UNIT_TESTS)
+
+
+def test_metrics_follow_the_conventions(endpoint: str) -> None:
+    text = page(endpoint)
+    passes("check", "metrics", text=text)
+    bad = promtool("check", "metrics", text=text.replace("meanstream_agents_exhausted", "meanstream_agentsExhausted"))
+    assert bad.returncode != 0
+
+
+def test_prometheus_scrapes_every_family_and_evaluates_every_rule(endpoint: str, tmp_path: Path) -> None:
+    need(missing())
+    names = sample_names(page(endpoint))
+    assert len(names) > 30
+    with Prometheus(tmp_path / "prometheus", endpoint.removeprefix("http://")) as prometheus:
+        until(lambda: [found["value"][1] for found in prometheus.query('up{job="meanstream"}')] == ["1"])
+        until(lambda: all(prometheus.query(name) for name in names))
+        assert prometheus.query("meanstream_events_total")[0]["value"][1] == "401"
+        assert prometheus.query("meanstream_ready")[0]["value"][1] == "1"
+        assert prometheus.query("meanstream_input_lag_events")[0]["value"][1] == "0"
+        until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()))
+        assert [rule for rule in prometheus.rules() if rule["health"] != "ok"] == []
+        until(lambda: prometheus.query("instance:meanstream_estimate_half_width:p90"))
+
+
+def test_rules_ask_for_nothing_that_is_not_there(endpoint: str) -> None:
+    rules = [rule for path in RULES for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    asked = {name for rule in rules for name in re.findall(r"[a-z_:]*meanstream_[a-z0-9_:]+", rule["expr"])}
+    assert asked - recorded - sample_names(page(endpoint)) == set()
+    assert {name for name in asked if ":" in name} <= recorded
+
+
+def test_every_alert_says_how_bad_it_is_and_has_a_unit_test() -> None:
+    alerts = [r for g in yaml.safe_load((SHIPPED / "rules" / "alerts.yml").read_text())["groups"] for r in g["rules"]]
+    tested = (SHIPPED / "tests" / "alerts.yml").read_text()
+    assert {alert["alert"] for alert in alerts} == set(SPOILED)
+    for alert in alerts:
+        assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+        assert set(alert["annotations"]) == {"summary", "description"}
+        assert f"name: {alert['alert']}" in tested
+
+
+SPOILED = {
+    "MeanstreamDown": [
+        ('up{job="meanstream"} == 0 or', 'up{job="meanstream"} == 2 or'),
+        ('or absent(up{job="meanstream"})', ""),
+    ],
+    "MeanstreamNotReady": [
+        ("meanstream_ready == 0", "meanstream_ready == 2"),
+        ("meanstream_ready == 0\n        for: 5m", "meanstream_ready == 0\n        for: 1m"),
+    ],
+    "MeanstreamWatermarkLagGrowing": [
+        ("meanstream_watermark_lag_seconds > 600", "meanstream_watermark_lag_seconds > 10"),
+        ("deriv(meanstream_watermark_lag_seconds[10m]) > 0.1", "deriv(meanstream_watermark_lag_seconds[10m]) > -1"),
+        ("deriv(meanstream_watermark_lag_seconds[10m]) > 0.1", "deriv(meanstream_watermark_lag_seconds[10m]) > 9"),
+        ("and increase(meanstream_events_total[10m]) > 0", ""),
+    ],
+    "MeanstreamInputLagGrowing": [
+        ("meanstream_input_lag_events > 10000", "meanstream_input_lag_events > 10"),
+        ("deriv(meanstream_input_lag_events[10m]) > 0", "deriv(meanstream_input_lag_events[10m]) > -1e9"),
+        ("deriv(meanstream_input_lag_events[10m]) > 0", "deriv(meanstream_input_lag_events[10m]) > 1e9"),
+    ],
+    "MeanstreamNoRelease": [
+        ("increase(meanstream_releases_total[1h]) == 0", "increase(meanstream_releases_total[1h]) < 9"),
+        ("and increase(meanstream_events_total[1h]) > 0", ""),
+        ("and meanstream_agents > meanstream_agents_exhausted", ""),
+        ("and meanstream_events_total offset 1h", ""),
+    ],
+    "MeanstreamBudgetNearlySpent": [
+        ("agents:ratio >= 0.1", "agents:ratio >= 0.01"),
+        ("agents:ratio >= 0.1", "agents:ratio >= 0.2"),
+    ],
+    "MeanstreamAgentBudgetNearlySpent": [
+        ("meanstream_budget_spent_ratio_max > 0.9", "meanstream_budget_spent_ratio_max >= 0.9"),
+        ("meanstream_budget_spent_ratio_max > 0.9", "meanstream_budget_spent_ratio_max > 1"),
+    ],
+    "MeanstreamRefusal": [
+        ("meanstream_refusals_total > 0", "meanstream_refusals_total >= 0"),
+        ("meanstream_refusals_total > 0", "meanstream_refusals_total > 2"),
+    ],
+    "MeanstreamDeadLetters": [
+        ("ratio_rate5m > 0.05", "ratio_rate5m > 0.001"),
+        ("ratio_rate5m > 0.05", "ratio_rate5m > 0.5"),
+    ],
+    "MeanstreamCheckpointStale": [
+        ("meanstream_checkpoint_age_seconds > 300", "meanstream_checkpoint_age_seconds > 30"),
+        ("meanstream_checkpoint_age_seconds > 300", "meanstream_checkpoint_age_seconds > 3000"),
+    ],
+}
+"""Each alert with its expression spoiled in several ways, some of which fire too often and some never."""
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_spoiled_alert_fails_its_unit_test(number: int, tmp_path: Path) -> None:
+    """One way of each alert at a time; the report must name every alert that was spoiled, and no other."""
+    shutil.copytree(SHIPPED, tmp_path / "shipped")
+    path = tmp_path / "shipped" / "rules" / "alerts.yml"
+    text = path.read_text()
+    spoiled = {alert: ways[number] for alert, ways in SPOILED.items() if number < len(ways)}
+    for good, bad in spoiled.values():
+        assert text.count(good) == 1
+        text = text.replace(good, bad)
+    path.write_text(text)
+    passes("check", "rules", path)
+    ran = promtool("test", "rules", tmp_path / "shipped" / "tests" / "alerts.yml")
+    assert ran.returncode != 0
+    assert set(re.findall(r"Meanstream\w+", re.sub(r"(?m)^.*name: .*$", "", ran.stderr))) == set(spoiled)
+
+
+def test_absent_programs_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "PATH", "")
+    assert missing() == "no prometheus on the path: apt-get install prometheus"
