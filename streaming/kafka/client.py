@@ -23,7 +23,11 @@ try:
         TopicCollection,
         TopicPartition,
     )
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # the stubs forget it
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget NewTopic
+        AdminClient,
+        ConfigResource,
+        NewTopic,
+    )
 except ImportError:
     raise ValueError("kafka must be installed: pip install 'meanstream[kafka]'") from None
 
@@ -32,6 +36,7 @@ __all__ = [
     "OFFSET_END",
     "OFFSET_INVALID",
     "AdminClient",
+    "ConfigResource",
     "Consumer",
     "KafkaError",
     "KafkaException",
@@ -102,13 +107,15 @@ class KafkaLostError(RuntimeError):
     """The client can never be used again by this process; the message is one line for the user."""
 
 
-def make_consumer(location: KafkaLocation, **settings: Any) -> Consumer:
+def make_consumer(location: KafkaLocation, *, wait: bool = True, **settings: Any) -> Consumer:
     """Connect a consumer that commits nothing by itself and reads committed records only.
 
     Parameters
     ----------
     location : KafkaLocation
         Brokers, group and properties.
+    wait : bool
+        Whether to wait for the first answer of a broker; the first client of a process should.
     **settings : object
         More librdkafka properties, with `_` for `.`; they win.
 
@@ -117,15 +124,17 @@ def make_consumer(location: KafkaLocation, **settings: Any) -> Consumer:
     ValueError
         If a property is unknown, no broker can be reached, or the broker refuses the credentials.
     """
-    return _connect(Consumer, location, {**_FIXED_CONSUMER, "group.id": location.group, **_dotted(settings)})
+    fixed = {**_FIXED_CONSUMER, "group.id": location.group}
+    return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait)
 
 
-def make_producer(location: KafkaLocation, **settings: Any) -> Producer:
+def make_producer(location: KafkaLocation, *, wait: bool = True, **settings: Any) -> Producer:
     """Connect a producer, idempotent and acknowledged by all replicas; see `make_consumer`.
 
     Whoever uses it calls `poll` now and then: callbacks and log lines come from there.
     """
-    return _connect(Producer, location, {"enable.idempotence": True, "acks": "all", **_dotted(settings)})
+    fixed = {"enable.idempotence": True, "acks": "all"}
+    return _connect(Producer, location, {**fixed, **_dotted(settings)}, wait=wait)
 
 
 def make_admin(location: KafkaLocation) -> AdminClient:
@@ -168,8 +177,10 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
-def _connect(kind: Callable[[dict[str, Any]], Client], location: KafkaLocation, settings: dict[str, Any]) -> Client:
-    """Make a client and wait for the first answer."""
+def _connect(
+    kind: Callable[[dict[str, Any]], Client], location: KafkaLocation, settings: dict[str, Any], *, wait: bool = True
+) -> Client:
+    """Make a client and, if asked to, wait for the first answer."""
     health = Health(location.brokers, secret_values(location.settings))
     configuration: dict[str, Any] = {**_DEFAULTS, **dict(location.settings), **_FIXED, **settings}
     if kind is not Consumer:
@@ -183,7 +194,8 @@ def _connect(kind: Callable[[dict[str, Any]], Client], location: KafkaLocation, 
         where = "" if location.config is None else f" (see {str(location.config)!r})"
         raise ValueError(f"{location.role} must have valid properties of librdkafka, got: {text}{where}") from None
     try:
-        _wait(client, location, health)
+        if wait:
+            _wait(client, location, health)
     except BaseException:
         close = getattr(client, "close", None)
         if close is not None:
