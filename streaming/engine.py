@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.unused import UnusedRecords
 from streaming.variance import ReleaseVariance
+
+_log = logging.getLogger("meanstream.engine")
 
 
 def never() -> bool:
@@ -167,15 +170,17 @@ class Engine:
             self._positions = state["positions"]
             self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
             self._ended = bool(state["ended"])
-            position = self._positions.get(self._source.name)
-            if position is not None:
-                self._source.restore(position)
+        position = self._positions.get(self._source.name)
+        if position is not None:
+            self._source.restore(position)
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.spent = self._spent()
         self.stats.event_time = _finite(self._event_time)
         self.stats.watermark = _finite(self._intake.watermark)
         self._delivery.resume()
         self.health.started()
+        place = {"source": self._source.name, "position": str(position), "store": str(self._store.path)}
+        _log.info("started" if state is None else "resumed", extra={**place, "agents": self.stats.agents})
 
     def _report(self, began: float | None = None) -> None:
         """Tell whoever watches that all is committed and delivered, after a turn that began then."""
@@ -279,6 +284,8 @@ class Engine:
         stats.releases += released
         stats.refusals += refused
         stats.exhausted += exhausted
+        if refused:
+            _log.warning("releases were refused", extra={"refused": refused})
         if released:
             stats.spent = self._spent()
         stats.rejected.update(rejects.reason)

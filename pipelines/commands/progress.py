@@ -1,7 +1,8 @@
-"""What a running engine shows: one live line on a terminal, plain lines elsewhere, nothing when asked to be quiet."""
+"""What a running engine shows: one live line on a terminal, plain lines elsewhere, or records of the log."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from datetime import UTC, datetime
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.1
+
+_log = logging.getLogger("meanstream.run")
 
 
 class Progress:
@@ -53,14 +56,71 @@ class Progress:
     def line(self, stats: EngineStats, seconds: float) -> str:
         """One line: events per second, agents, releases, median half-width, lag of event time."""
         width = "-" if stats.median_half_width is None else f"{stats.median_half_width:.3g}"
-        reached = "-"
-        if stats.event_time is not None and abs(stats.event_time) < 1e11:
-            reached = datetime.fromtimestamp(stats.event_time, UTC).strftime("%Y-%m-%d %H:%M")
+        reached = (_date(stats.event_time, sep=" ", timespec="minutes") or "-").removesuffix("+00:00")
         lag = _lag(stats)
         return (
             f"{stats.events:,} events ({stats.events / max(seconds, 1e-9):,.0f}/s) | {stats.agents:,} agents | "
             f"{stats.releases:,} releases | half-width {width} | lag {lag} | event time {reached}"
         )
+
+
+class LoggedProgress:
+    """Logs the statistics every few seconds; in place of `Progress` where logs are read by programs."""
+
+    def __init__(self) -> None:
+        self._began = self._shown = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __call__(self, stats: EngineStats) -> None:
+        """Log the newest figures, at most so often."""
+        now = time.monotonic()
+        if now - self._shown >= PLAIN_SECONDS:
+            self._shown = now
+            rate = round(stats.events / max(now - self._began, 1e-9))
+            _log.info("progress", extra={**public_figures(stats), "events_per_second": rate})
+
+
+def make_progress(log_format: str, *, quiet: bool = False) -> Progress | LoggedProgress:
+    """Show progress in the way of the logs; what quiet logs leave out is not shown."""
+    return LoggedProgress() if log_format == "json" else Progress(quiet=quiet)
+
+
+def log_summary(stats: EngineStats) -> None:
+    """Log what a run did."""
+    _log.info("finished", extra=public_figures(stats))
+
+
+def public_figures(stats: EngineStats) -> dict[str, Any]:
+    """Give what anybody may know of a run.
+
+    **Privacy.** The number of clipped values and the half-width of the personal estimates depend on raw values: they
+    are for the operator's terminal and not for logs.
+    """
+    event_time = _date(stats.event_time, timespec="seconds")
+    return {
+        "events": stats.events,
+        "accepted": stats.accepted,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "agents": stats.agents,
+        "releases": stats.releases,
+        "refusals": stats.refusals,
+        "exhausted": stats.exhausted,
+        "estimates": stats.estimates,
+        "input_lag": stats.input_lag,
+        "event_time": event_time and event_time.replace("+00:00", "Z"),
+    }
+
+
+def _date(seconds: float | None, **form: str) -> str | None:
+    """Write a time of this millennium or the one before; an epoch in another unit makes none."""
+    if seconds is None or abs(seconds) >= 1e11:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(**form)
 
 
 def _lag(stats: EngineStats) -> str:
