@@ -49,7 +49,7 @@ class Replay:
         return self.source.done and not self.ends
 
 
-def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letters: DeadLetters) -> Replay:
+def prepare_replay(store: Store, reopen: Callable[[], Source], letters: DeadLetters, *, sort: bool = True) -> Replay:
     """Choose the records of a source that dead letters name and that this store has not used.
 
     A record that was used by an earlier replay, also by one that was killed, is not chosen again: each commit takes the
@@ -65,12 +65,12 @@ def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letter
     ----------
     store : Store
         Opened for writing.
-    name : str
-        Name of the source.
     reopen : callable
         Opens the source from its beginning, in the order in which it stands.
     letters : DeadLetters
         Of any source; those of others are left out.
+    sort : bool
+        Replay in event-time order.
 
     Raises
     ------
@@ -79,10 +79,11 @@ def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letter
     """
     state = store.state("engine")
     positions = {} if state is None else state["positions"]
-    if name not in positions:
-        hint = closest(name, sorted(positions), listed="the store has read")
-        raise ValueError(f"source must be one that the store has read, got {name!r}{hint}")
     with closing(reopen()) as source:
+        name = source.name
+        if name not in positions:
+            hint = closest(name, sorted(positions), listed="the store has read")
+            raise ValueError(f"source must be one that the store has read, got {name!r}{hint}")
         _recognize(source, positions[name])
     mark = store.state(_STATE)
     ends = state["ended"] or (mark is not None and mark["ended_at"] == positions)
@@ -93,7 +94,14 @@ def prepare_replay(store: Store, name: str, reopen: Callable[[], Source], letter
     asked = letters.of(source=name).position
     chosen: Ints = np.intersect1d(asked, unused)
     selected = SelectedSource(
-        name, reopen, chosen, unused=unused, active=_partitions(state["intake"]["newest"]), give=records.give, ends=ends
+        name,
+        reopen,
+        chosen,
+        unused=unused,
+        sort=sort,
+        active=_partitions(state["intake"]["newest"]),
+        give=records.give,
+        ends=ends,
     )
     return Replay(selected, records, len(asked), len(chosen), ends)
 

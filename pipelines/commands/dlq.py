@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
+from pipelines.commands.dlq_replay import ReplayOptions, replay_dead_letters
+from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing, takes
 
 if TYPE_CHECKING:
     from streaming.dead_letters import DeadLetters
@@ -92,6 +93,22 @@ def show(
     if len(found) > limit:
         sys.stderr.write(f"{len(found) - limit:,} more: see --limit\n")
     _tell_unreadable(letters)
+
+
+@app.command("replay")
+@takes(ReplayOptions)
+def replay(options: ReplayOptions) -> None:
+    """Count records after all that were not used: with the options of the run, on its store, each once.
+
+    Records that are good now count: columns were named wrongly, a schema version is known since, bounds clip, a time
+    has come. A late record counts from now on. What is bad still gets a new dead letter and stays where it is. Stop the
+    run on the store first; start it again afterwards.
+
+    \b
+    Example:
+      meanstream dlq replay --config run.yaml --from dead_letters.jsonl --reason late
+    """  # noqa: D301 - click reads the escape
+    replay_dead_letters(options)
 
 
 def _read(place: str, store: Path | None) -> DeadLetters:

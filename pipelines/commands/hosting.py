@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,13 @@ from pipelines.commands.options import BadOption, print_json, refusing
 from pipelines.commands.progress import Progress
 
 if TYPE_CHECKING:
+    from streaming.deployment import Deployment
     from streaming.mapping import ColumnMapping
+    from streaming.options import EngineOptions
     from streaming.sinks.group import Sinks
+    from streaming.sources.source import Source
     from streaming.stats import EngineStats
+    from streaming.unused import UnusedRecords
 
 OPTION_OF = {"estimates": "sink"}
 """Option that names the sink of a role, where it is not the role's own name."""
@@ -27,16 +32,44 @@ class RunFailed(Exception):  # noqa: N818 - the run failed, not the program
     """A run cannot go on: the command ends with this one line and exit code 1. Another run continues."""
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What an engine reads, and how: the rest of a source by default, chosen records in a replay."""
+
+    source: Source
+    options: EngineOptions
+    unused: UnusedRecords | None = None
+    done: Callable[[], bool] = lambda: False
+
+
 def host(options: AgentSideOptions) -> None:
     """Run an engine and say what it did."""
     stats = run_engine(options)
     if options.json:
         print_json(summary(stats))
     elif not options.quiet:
-        sys.stderr.write(_summary_line(stats) + "\n")
+        sys.stderr.write(summary_line(stats) + "\n")
 
 
-def run_engine(options: AgentSideOptions) -> EngineStats:
+def rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
+    """Read the source from where the store is."""
+    from streaming.sources.open import open_source
+
+    assert options.source is not None  # noqa: S101 - `run_engine` has checked it
+    engine_options = options.engine_options()
+    source = open_source(
+        options.source,
+        column_mapping(options),
+        sort=options.sort,
+        cut=engine_options.refresh,
+        id_key=deployment.id_key,
+    )
+    return Input(source, engine_options)
+
+
+def run_engine(
+    options: AgentSideOptions, open_input: Callable[[Any, Deployment], Input] = rest_of_source
+) -> EngineStats:
     """Check every option, then open store, source and sinks and run to the end or until a signal."""
     from operators.collaboration import make_collaboration
     from streaming.deployment import open_deployment
@@ -58,23 +91,22 @@ def run_engine(options: AgentSideOptions) -> EngineStats:
             things.callback(deployment.store.close)
             sinks = open_sinks(options)  # after the store, which may refuse: then no sink was touched
             things.callback(sinks.close)
-            source = open_source(
-                options.source, mapping, sort=options.sort, cut=engine_options.refresh, id_key=deployment.id_key
-            )
-            things.callback(source.close)
+            taken = open_input(options, deployment)
+            things.callback(taken.source.close)
             progress = things.enter_context(Progress(quiet=options.quiet))
             engine = Engine(
-                source=source,
+                source=taken.source,
                 settings=settings,
                 noise=deployment.noise,
                 store=deployment.store,
                 sinks=sinks,
-                options=engine_options,
+                options=taken.options,
+                unused=taken.unused,
                 on_turn=progress,
             )
             engine.resume()
         with stopping_on_signals() as stop:
-            return engine.run(stop)
+            return engine.run(lambda: stop() or taken.done())
 
 
 def open_sinks(options: AgentSideOptions) -> Sinks:
@@ -184,7 +216,8 @@ def summary(stats: EngineStats) -> dict[str, Any]:
     }
 
 
-def _summary_line(stats: EngineStats) -> str:
+def summary_line(stats: EngineStats) -> str:
+    """Say the same in one line."""
     rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
     stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
     return (

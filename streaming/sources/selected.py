@@ -19,7 +19,7 @@ MAX_RECORDS = 20_000_000
 
 
 class SelectedSource:
-    """Reads a bounded source whole and gives the chosen records, in the order of event time.
+    """Reads a bounded source whole and gives the chosen records, in the order of event time unless told not to.
 
     Its batches carry the position that the store has for the source, unchanged: what was read of the source stays
     where it was. It cannot be resumed; what is left is chosen anew.
@@ -35,6 +35,8 @@ class SelectedSource:
     unused : int array
         Positions of all records that were not used so far. A chosen sample with the id of another one that is *not*
         among them repeats a sample that was counted, however long ago, and is rejected as a duplicate.
+    sort : bool
+        Give samples in the order of event time; otherwise as they stand in the source.
     active : tuple of int
         Partitions that event time waits for.
     give : callable
@@ -52,6 +54,7 @@ class SelectedSource:
         chosen: Ints,
         *,
         unused: Ints,
+        sort: bool = True,
         active: tuple[int, ...] = (0,),
         give: Callable[[Ints], None],
         ends: bool = True,
@@ -64,6 +67,7 @@ class SelectedSource:
         self._reopen = reopen
         self._chosen = np.unique(chosen)
         self._unused = unused
+        self._sort = sort
         self._active = active
         self._give = give
         self._ends = ends
@@ -98,7 +102,8 @@ class SelectedSource:
             self._rejects.extend(_rejects_among(batch.rejects, self._chosen))
         samples = concatenate(parts)
         self.missing = len(self._chosen) - len(samples) - len(self._rejects)
-        samples = samples.take(np.argsort(samples.time, kind="stable"))
+        if self._sort:
+            samples = samples.take(np.argsort(samples.time, kind="stable"))
         key = samples.key
         if key is None or not len(key):
             return samples

@@ -97,7 +97,6 @@ class Deployment:
         try:
             replayed = prepare_replay(
                 found.store,
-                self.path.name,
                 lambda: open_source(str(self.path), mapping, sort=False, id_key=found.id_key),
                 self.letters() if letters is None else letters,
             )

@@ -1,0 +1,97 @@
+"""`meanstream dlq replay`: records that were not used, given once more to the engine of the same store."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.commands.agents_options import INPUT, AgentsOptions
+from pipelines.commands.hosting import Input, column_mapping, run_engine, summary, summary_line
+from pipelines.commands.options import BadOption, print_json, refusing
+
+if TYPE_CHECKING:
+    from streaming.dead_letters import DeadLetters
+    from streaming.deployment import Deployment
+    from streaming.replay import Replay
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(AgentsOptions):
+    """The options of the run whose records were not used, and which of them to replay."""
+
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Their dead letters; else those of --dead-letters.", rich_help_panel=INPUT),
+    ] = None
+    reason: Annotated[
+        list[str] | None, typer.Option(help="With this reason only; may be repeated.", rich_help_panel=INPUT)
+    ] = None
+
+
+def replay_dead_letters(options: ReplayOptions) -> None:
+    """Run the engine on the records, and say what became of them."""
+    letters = _letters(options)
+    prepared: list[Replay] = []
+
+    def open_input(options: ReplayOptions, deployment: Deployment) -> Input:
+        prepared.append(_prepare(options, deployment, letters))
+        engine_options = replace(options.engine_options(), late="accept")
+        return Input(prepared[0].source, engine_options, prepared[0].records, prepared[0].done)
+
+    stats = run_engine(options, open_input)
+    facts = _facts(prepared[0]) if prepared else {}
+    if options.json:
+        print_json({**facts, **summary(stats)})
+    elif not options.quiet:
+        told = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in facts.items() if n or what == "replayed")
+        sys.stderr.write(f"{told}; {summary_line(stats)}\n")
+
+
+def _letters(options: ReplayOptions) -> DeadLetters:
+    """Read the dead letters that are asked for."""
+    from operators.validation import closest
+    from streaming.dead_letters import REASONS, read_dead_letters
+    from streaming.unused import COUNTED
+
+    for reason in options.reason or ():
+        if reason == COUNTED:
+            raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")
+        if reason not in REASONS:
+            raise BadOption(f"reason must be one of a dead letter's, got {reason!r}{closest(reason, REASONS)}")
+    place = options.from_ or options.dead_letters
+    if place is None:
+        raise BadOption("from must be given, or dead_letters")
+    with refusing():
+        letters = read_dead_letters(place)
+    if letters.unreadable:
+        sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
+    return letters.of(reasons=options.reason or [reason for reason in REASONS if reason != COUNTED])
+
+
+def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
+    from streaming.replay import prepare_replay
+    from streaming.sources.open import open_source
+    from streaming.sources.source import Source
+
+    mapping, location = column_mapping(options), options.source
+    assert location is not None  # noqa: S101 - `run_engine` has checked it
+
+    def reopen() -> Source:
+        return open_source(location, mapping, sort=False, id_key=deployment.id_key)
+
+    return prepare_replay(deployment.store, reopen, letters, sort=options.sort)
+
+
+def _facts(replayed: Replay) -> dict[str, Any]:
+    """Count the records of dead letters by what was done with them."""
+    missing, repeated = replayed.source.missing, replayed.source.repeated
+    return {
+        "dead_letters": replayed.letters,
+        "replayed": replayed.chosen - missing - repeated,
+        "used_before": replayed.letters - replayed.chosen,
+        "missing": missing,
+        "postponed": repeated,
+    }
