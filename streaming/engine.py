@@ -25,6 +25,7 @@ from streaming.sinks.group import Sinks
 from streaming.sources.source import Source
 from streaming.stats import EngineStats
 from streaming.store import Store
+from streaming.times import shown
 from streaming.unused import UnusedRecords
 from streaming.variance import ReleaseVariance
 
@@ -179,8 +180,9 @@ class Engine:
         self.stats.watermark = _finite(self._intake.watermark)
         self._delivery.resume()
         self.health.started()
-        place = {"source": self._source.name, "position": str(position), "store": str(self._store.path)}
-        _log.info("started" if state is None else "resumed", extra={**place, "agents": self.stats.agents})
+        # Not the position: the offset in a file tells how many digits its values have.
+        begin = {"source": self._source.name, "store": str(self._store.path), "agents": self.stats.agents}
+        _log.info("started" if state is None else "resumed", extra={**begin, "event_time": shown(self._event_time)})
 
     def _report(self, began: float | None = None) -> None:
         """Tell whoever watches that all is committed and delivered, after a turn that began then."""

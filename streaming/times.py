@@ -121,6 +121,17 @@ def iso(seconds: Floats) -> list[str]:
     return [text.removesuffix(".000000") + "Z" for text in texts]
 
 
+def shown(seconds: float | None) -> str | None:
+    """Write one time as `iso` does; None where there is none, or none that has a date.
+
+    Examples
+    --------
+    >>> shown(1357034400.0), shown(None), shown(-math.inf)
+    ('2013-01-01T10:00:00Z', None, None)
+    """
+    return None if seconds is None or not abs(seconds) < 1e11 else iso(np.array([seconds]))[0]
+
+
 def moment(seconds: float) -> datetime:
     """Give a time as an aware datetime, to the microsecond."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=round(seconds * 1e6))

@@ -56,7 +56,9 @@ class Progress:
     def line(self, stats: EngineStats, seconds: float) -> str:
         """One line: events per second, agents, releases, median half-width, lag of event time."""
         width = "-" if stats.median_half_width is None else f"{stats.median_half_width:.3g}"
-        reached = (_date(stats.event_time, sep=" ", timespec="minutes") or "-").removesuffix("+00:00")
+        reached = "-"
+        if stats.event_time is not None and abs(stats.event_time) < 1e11:
+            reached = datetime.fromtimestamp(stats.event_time, UTC).strftime("%Y-%m-%d %H:%M")
         lag = _lag(stats)
         return (
             f"{stats.events:,} events ({stats.events / max(seconds, 1e-9):,.0f}/s) | {stats.agents:,} agents | "
@@ -101,7 +103,8 @@ def public_figures(stats: EngineStats) -> dict[str, Any]:
     **Privacy.** The number of clipped values and the half-width of the personal estimates depend on raw values: they
     are for the operator's terminal and not for logs.
     """
-    event_time = _date(stats.event_time, timespec="seconds")
+    from streaming.times import shown
+
     return {
         "events": stats.events,
         "accepted": stats.accepted,
@@ -112,15 +115,8 @@ def public_figures(stats: EngineStats) -> dict[str, Any]:
         "exhausted": stats.exhausted,
         "estimates": stats.estimates,
         "input_lag": stats.input_lag,
-        "event_time": event_time and event_time.replace("+00:00", "Z"),
+        "event_time": shown(stats.event_time),
     }
-
-
-def _date(seconds: float | None, **form: str) -> str | None:
-    """Write a time of this millennium or the one before; an epoch in another unit makes none."""
-    if seconds is None or abs(seconds) >= 1e11:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(**form)
 
 
 def _lag(stats: EngineStats) -> str:
