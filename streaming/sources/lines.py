@@ -46,7 +46,7 @@ class LineBlock:
     def lines(self) -> list[bytes]:
         """Give the lines one by one, without their ends."""
         data, end = bytes(self.data), self.end.tolist()
-        return [data[a : b - 1].rstrip(b"\r") for a, b in zip([0, *end[:-1]], end, strict=True)]
+        return [data[a : b - 1].rstrip(b"\r") for a, b in zip([0, *end], end, strict=False)]
 
 
 def open_bytes(path: Path) -> BufferedIOBase:
