@@ -34,7 +34,7 @@ def place_in_partition(position: Ints) -> Ints:
     return position & ((1 << PARTITION_SHIFT) - 1)
 
 
-def record_position(partition: int, place: Ints) -> Ints:
+def record_position(partition: int | Ints, place: Ints) -> Ints:
     """Position of records of a partition."""
     return (partition << PARTITION_SHIFT) | place
 

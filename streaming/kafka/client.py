@@ -60,8 +60,19 @@ CONNECT_SECONDS = 15.0
 """So long is waited for the first answer of a broker."""
 
 _DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
-_FIXED = {"statistics.interval.ms": 1000, "allow.auto.create.topics": False}
-_FIXED_CONSUMER = {"enable.auto.commit": False, "enable.auto.offset.store": False, "isolation.level": "read_committed"}
+_CONSUMER_DEFAULTS = {
+    "fetch.queue.backoff.ms": "10",  # a second, as it is, stops reading for a second whenever the queue is full
+    "queued.min.messages": "200000",
+    "queued.max.messages.kbytes": "32768",
+}
+_FIXED = {"statistics.interval.ms": 1000}
+_CALLBACKS = ("on_commit", "on_delivery")
+_FIXED_CONSUMER = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "allow.auto.create.topics": False,
+}
 
 _RETRIABLE = frozenset(
     getattr(KafkaError, name)
@@ -107,7 +118,13 @@ class KafkaLostError(RuntimeError):
     """The client can never be used again by this process; the message is one line for the user."""
 
 
-def make_consumer(location: KafkaLocation, *, wait: bool = True, **settings: Any) -> Consumer:
+def make_consumer(
+    location: KafkaLocation,
+    *,
+    wait: bool = True,
+    on_statistics: Callable[[dict[str, Any]], None] | None = None,
+    **settings: Any,
+) -> Consumer:
     """Connect a consumer that commits nothing by itself and reads committed records only.
 
     Parameters
@@ -116,8 +133,10 @@ def make_consumer(location: KafkaLocation, *, wait: bool = True, **settings: Any
         Brokers, group and properties.
     wait : bool
         Whether to wait for the first answer of a broker; the first client of a process should.
+    on_statistics : callable, optional
+        Takes librdkafka's statistics each second, while the consumer is read.
     **settings : object
-        More librdkafka properties, with `_` for `.`; they win.
+        More librdkafka properties, with `_` for `.`, and callbacks by their name; they win.
 
     Raises
     ------
@@ -125,7 +144,7 @@ def make_consumer(location: KafkaLocation, *, wait: bool = True, **settings: Any
         If a property is unknown, no broker can be reached, or the broker refuses the credentials.
     """
     fixed = {**_FIXED_CONSUMER, "group.id": location.group}
-    return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait)
+    return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, on_statistics=on_statistics)
 
 
 def make_producer(location: KafkaLocation, *, wait: bool = True, **settings: Any) -> Producer:
@@ -174,17 +193,21 @@ def describe(error: KafkaError | KafkaException) -> str:
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    return {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
 
 
 def _connect(
-    kind: Callable[[dict[str, Any]], Client], location: KafkaLocation, settings: dict[str, Any], *, wait: bool = True
+    kind: Callable[[dict[str, Any]], Client],
+    location: KafkaLocation,
+    settings: dict[str, Any],
+    *,
+    wait: bool = True,
+    on_statistics: Callable[[dict[str, Any]], None] | None = None,
 ) -> Client:
     """Make a client and, if asked to, wait for the first answer."""
-    health = Health(location.brokers, secret_values(location.settings))
-    configuration: dict[str, Any] = {**_DEFAULTS, **dict(location.settings), **_FIXED, **settings}
-    if kind is not Consumer:
-        configuration.pop("allow.auto.create.topics", None)
+    health = Health(location.brokers, secret_values(location.settings), on_statistics)
+    defaults = {**_DEFAULTS, **_CONSUMER_DEFAULTS} if kind is Consumer else _DEFAULTS
+    configuration: dict[str, Any] = {**defaults, **dict(location.settings), **_FIXED, **settings}
     configuration["bootstrap.servers"] = location.brokers
     callbacks = {"error_cb": health.on_error, "stats_cb": health.on_statistics, "logger": health}
     try:

@@ -7,8 +7,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 logger = logging.getLogger("meanstream.kafka")
 
@@ -40,14 +40,19 @@ class Health:
         Addresses, for messages.
     secrets : sequence of str
         Texts that no line may show.
+    on_statistics : callable, optional
+        Takes the client's statistics too.
     """
 
-    def __init__(self, brokers: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self, brokers: str, secrets: Sequence[str] = (), on_statistics: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self.connected = False  # until then whoever connects reports
         self.denied: str | None = None  # authentication or TLS failed
         self.last = "no answer"
         self._brokers = brokers
         self._secrets = secrets
+        self._on_statistics = on_statistics
         self._down = False
         self._quiet: dict[str, tuple[float, int]] = {}  # kind of line to when it was said, and how many were left out
         self._lock = threading.Lock()
@@ -66,8 +71,13 @@ class Health:
 
     def on_statistics(self, text: str) -> None:
         """Take the client's statistics, by which a broker that is back is noticed."""
-        if self._down and any(broker["state"] == "UP" for broker in json.loads(text)["brokers"].values()):
+        if not self._down and self._on_statistics is None:
+            return
+        statistics = json.loads(text)
+        if self._down and any(broker["state"] == "UP" for broker in statistics["brokers"].values()):
             self.reached()
+        if self._on_statistics is not None:
+            self._on_statistics(statistics)
 
     def log(self, level: int, form: str, *values: object) -> None:
         """Take a line of librdkafka: kind, name of the client, text."""

@@ -1,0 +1,319 @@
+"""Reads a topic at offsets that the store decides: assignment, ends, gaps, new partitions, offsets for lag tools."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from operators.records import Ints
+from operators.validation import require
+from streaming.columns import Position
+from streaming.kafka.client import (
+    KafkaError,
+    KafkaException,
+    KafkaLostError,
+    Message,
+    TopicPartition,
+    describe,
+    is_retriable,
+    make_admin,
+    make_consumer,
+)
+from streaming.kafka.location import KafkaLocation
+from streaming.kafka.ownership import claim, owned_offsets
+from streaming.kafka.progress import Progress, after_gap, first_offsets
+from streaming.kafka.topics import Topic, TopicWatch, check_same, find_topic, require_topic
+
+logger = logging.getLogger("meanstream.kafka")
+
+ASK_SECONDS = 10.0
+"""So long is waited for what a broker is asked while nothing is read."""
+FIRST_SECONDS = 0.1
+"""So long is waited for a record, where there is none."""
+MORE_SECONDS = 0.02
+"""So long records are gathered once there is one."""
+MAX_RECORDS = 1_000_000  # the client takes no more at once
+COMMIT_SECONDS = 1.0
+"""Offsets for lag tools are committed so often at most."""
+RENEW_SECONDS = 600.0
+"""Owners are noted again so often, or Kafka would forget those of a quiet topic."""
+
+_TOPIC_UNKNOWN = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.INCONSISTENT_TOPIC_ID,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+
+
+class Records(NamedTuple):
+    """Records of several partitions, in the order of each."""
+
+    partition: Ints
+    offset: Ints
+    values: list[bytes | None]
+
+
+class TopicReader:
+    """Reads partitions that one store owns; see `streaming.kafka.source.KafkaSource` for the parameters."""
+
+    def __init__(self, location: KafkaLocation, *, owner: str | None, bounded: bool, watch_seconds: float) -> None:
+        self.name = location.topic
+        self._location = location
+        self._owner = owner
+        self._bounded = bounded
+        self._progress: Progress | None = None
+        self._high: dict[int, int] = {}
+        self._gaps: set[int] = set()
+        self._complaints: set[str] = set()
+        self._offsets: Mapping[str, int] = {}  # to be committed for lag tools
+        self._committed: Mapping[str, int] = {}
+        self._committed_at = 0.0
+        self._admin = make_admin(location)
+        self._topic = require_topic(self._admin, location, "READ")
+        wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
+        require(not wrong, "partitions", f"be below {self._topic.partitions}, as topic {self.name!r} has them", wrong)
+        self._watch = TopicWatch(self._admin, location, self._topic, watch_seconds)
+        self._consumer = make_consumer(
+            location,
+            on_statistics=self._on_statistics,
+            on_commit=self._on_commit,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+        )
+
+    @property
+    def progress(self) -> Progress:
+        """How far each partition was read; reading begins here if it has not yet."""
+        return self._progress or self.begin(None)
+
+    def take(self, count: int) -> Records | None:
+        """Give the records that are there, or wait a moment for one; None if there was none.
+
+        Raises
+        ------
+        KafkaLostError
+            If reading cannot go on: one line for the user.
+        """
+        progress = self.progress
+        self._look_after(progress)
+        messages = self._consume(min(count, MAX_RECORDS))
+        events = [message for message in messages if message.error() is not None]
+        if events:
+            messages = [message for message in messages if message.error() is None]
+        records = self._records(messages, progress) if messages else None
+        now = time.monotonic()
+        for event in events:
+            self._note(event, progress, now)
+        return records
+
+    def position(self) -> Position:
+        """Tell the next offset of each partition."""
+        return {
+            "topic": self.name,
+            "topic_id": self._topic.id,
+            "count": self._topic.partitions,
+            "partitions": {str(partition): offset for partition, offset in sorted(self.progress.next.items())},
+        }
+
+    def commit(self, position: Position) -> None:
+        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        self._offsets = position["partitions"]
+        self._send_offsets(COMMIT_SECONDS)
+
+    def lag(self) -> int:
+        """Count the offsets between what was given out and the ends of the partitions, as last heard of."""
+        if self._progress is None:
+            return 0
+        total = 0
+        for partition, following in self._progress.next.items():
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), cached=True)
+            self._high[partition] = max(high, self._high.get(partition, 0))
+            end = self._progress.end.get(partition, self._high[partition])
+            total += max(end - following, 0)
+        return total
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that retention took away before they were read."""
+        return 0 if self._progress is None else self._progress.skipped
+
+    def close(self) -> None:
+        """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
+        self._send_offsets(0.0)
+        self._consumer.close()
+
+    def begin(self, position: Position | None) -> Progress:
+        """Find where to begin, own the partitions, and read them from there.
+
+        Raises
+        ------
+        ValueError
+            See `KafkaSource.restore`.
+        """
+        require(self._owner is not None, "owner", "be given to read", None)
+        marks = self._watermarks(self._location.partitions or range(self._topic.partitions))
+        offsets, skipped = first_offsets(self._location, self._topic, position, marks)
+        self._claim(offsets)
+        self._high = {p: high for p, (_, high) in marks.items()}
+        self._progress = Progress(offsets, dict(self._high) if self._bounded else {}, skipped)
+        self._consumer.assign(self._places(p for p in offsets if not self._progress.done(p)))
+        return self._progress
+
+    # -- what a consumer says --------------------------------------------------------------------------------
+
+    def _consume(self, count: int) -> list[Message]:
+        try:
+            first = self._consumer.consume(1, FIRST_SECONDS)
+            return first + self._consumer.consume(count - 1, MORE_SECONDS) if first and count > 1 else first
+        except KafkaException as error:
+            self._complain(error)
+            return []
+
+    def _records(self, messages: list[Message], progress: Progress) -> Records:
+        """Take messages apart, and leave out those behind the end of a bounded reading."""
+        count = len(messages)
+        partition = np.fromiter(map(Message.partition, messages), np.int64, count)
+        offset = np.fromiter(map(Message.offset, messages), np.int64, count)
+        values = list(map(Message.value, messages))
+        for p in np.unique(partition).tolist():
+            progress.read(p, int(offset[partition == p].max()) + 1)
+        self._complaints.clear()
+        if progress.end:
+            kept = offset < np.array([progress.end[p] for p in partition.tolist()])
+            values = [value for value, keep in zip(values, kept.tolist(), strict=True) if keep]
+            partition, offset = partition[kept], offset[kept]
+        return Records(partition, offset, values)
+
+    def _note(self, event: Message, progress: Progress, now: float) -> None:
+        error, partition, offset = event.error(), event.partition(), event.offset()
+        assert error is not None  # noqa: S101 - that is what an event is
+        if error.code() == KafkaError._PARTITION_EOF:
+            assert partition is not None  # noqa: S101
+            assert offset is not None  # noqa: S101
+            progress.reached(partition, offset, now)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            assert partition is not None  # noqa: S101
+            self._gaps.add(partition)
+        elif error.code() in _TOPIC_UNKNOWN:
+            self._watch.soon()
+        else:
+            self._complain(error)
+
+    def _complain(self, error: KafkaError | KafkaException) -> None:
+        """Say once what passes by itself; end with what does not."""
+        text = describe(error)
+        if not is_retriable(error):
+            raise KafkaLostError(f"source must be a topic that can be read, got {self.name!r} ({text})")
+        if text not in self._complaints:
+            self._complaints.add(text)
+            logger.warning("reading %r waits: %s", self.name, text)
+
+    def _on_statistics(self, statistics: Mapping[str, Any]) -> None:
+        """Note which partitions have no broker that answers."""
+        if self._progress is None:
+            return
+        up = {broker["nodeid"] for broker in statistics["brokers"].values() if broker["state"] in ("UP", "UPDATE")}
+        partitions = statistics["topics"].get(self.name, {}).get("partitions", {})
+        leader = {int(number): partition["leader"] for number, partition in partitions.items()}
+        self._progress.unreachable = frozenset(p for p in self._progress.next if leader.get(p) not in up)
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:  # noqa: ARG002 - its form
+        if error is not None and not is_retriable(error) and "commit" not in self._complaints:
+            self._complaints.add("commit")
+            logger.warning("offsets of group %r for lag tools are not taken: %s", self._location.group, describe(error))
+
+    # -- going on --------------------------------------------------------------------------------------------
+
+    def _look_after(self, progress: Progress) -> None:
+        """Do what is due from time to time, or since something happened."""
+        try:
+            for partition in sorted(self._gaps):
+                self._close_gap(progress, partition)
+            topic = self._watch.look()
+            if topic is not None and topic.partitions > self._topic.partitions:
+                self._grow(progress, topic)
+        except KafkaException as error:
+            self._complain(error)
+        except ValueError as error:
+            raise KafkaLostError(str(error)) from None
+        self._send_offsets(COMMIT_SECONDS)
+
+    def _close_gap(self, progress: Progress, partition: int) -> None:
+        """Go on after records that are gone, if that is allowed."""
+        topic = find_topic(self._admin, self._location)
+        if topic is None:
+            self._watch.soon()
+            return
+        check_same(self._location, self._topic.id, topic)
+        place = TopicPartition(self.name, partition)
+        low, high = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
+        wanted = progress.next[partition]
+        offset = after_gap(self._location, partition, wanted, low, high)
+        progress.skipped += offset - wanted
+        progress.next[partition] = offset
+        self._consumer.incremental_unassign([place])
+        if not progress.done(partition):
+            self._consumer.incremental_assign(self._places([partition]))
+        self._gaps.discard(partition)
+
+    def _grow(self, progress: Progress, topic: Topic) -> None:
+        """Read the partitions that were added to the topic."""
+        if self._bounded:
+            return
+        if self._location.partitions is not None:
+            raise ValueError(
+                f"{self._location.role} must keep its {self._topic.partitions} partitions while a store owns some of "
+                f"them, got {topic.partitions} in {self.name!r}"
+            )
+        marks = self._watermarks(range(self._topic.partitions, topic.partitions))
+        offsets = {partition: low for partition, (low, _) in marks.items()}
+        self._claim(offsets)
+        progress.next.update(offsets)
+        self._topic = topic
+        self._consumer.incremental_assign(self._places(offsets))
+        logger.info("topic %r has %d partitions now", self.name, topic.partitions)
+
+    def _claim(self, offsets: Mapping[int, int]) -> None:
+        assert self._owner is not None  # noqa: S101 - checked where reading begins
+        claim(self._location, self._consumer, offsets, self._owner)
+
+    def _watermarks(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Ask for the first offsets and the ends; a topic that was just made may not have leaders yet."""
+        end = time.monotonic() + ASK_SECONDS
+        marks: dict[int, tuple[int, int]] = {}
+        for partition in partitions:
+            while partition not in marks:
+                try:
+                    place = TopicPartition(self.name, partition)
+                    marks[partition] = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS / 2)
+                except KafkaException as error:
+                    if time.monotonic() > end or not is_retriable(error):
+                        where = f"partition {partition} of {self.name!r}"
+                        raise ValueError(
+                            f"source must be a topic that can be read, got {where} ({describe(error)})"
+                        ) from None
+                    time.sleep(0.1)
+        return marks
+
+    def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        assert self._progress is not None  # noqa: S101 - reading has begun
+        return [TopicPartition(self.name, p, self._progress.next[p]) for p in partitions]
+
+    def _send_offsets(self, after: float) -> None:
+        """Commit offsets to the group, if there are new ones and the last ones are old enough."""
+        now = time.monotonic()
+        due = RENEW_SECONDS if self._offsets == self._committed else after
+        if not self._offsets or now - self._committed_at < due:
+            return
+        self._committed, self._committed_at = self._offsets, now
+        offsets = {int(partition): offset for partition, offset in self._offsets.items()}
+        try:
+            self._consumer.commit(offsets=owned_offsets(self.name, offsets, self._owner or ""), asynchronous=True)
+        except KafkaException as error:
+            self._on_commit(KafkaError(error.args[0].code()), [])

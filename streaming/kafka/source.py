@@ -1,0 +1,139 @@
+"""Samples from a Kafka topic, at offsets that the store decides."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from operators.records import Ints
+from streaming.columns import Batch, Position, Rejects, SampleColumns, no_samples, record_position
+from streaming.kafka.location import KafkaLocation
+from streaming.kafka.reader import TopicReader
+from streaming.mapping import ColumnMapping
+from streaming.sources.json_records import JsonFormat
+from streaming.sources.lines import MAX_LINE_BYTES, LineBlock
+from streaming.sources.records import RecordParser
+
+
+class KafkaSource:
+    """Reads JSON values of a topic: committed records only, each once, from where the store stands.
+
+    The key of a message decides its partition and nothing else: whose sample it is stands in the value, as in a JSONL
+    file. Every record becomes a sample or a dead letter; an empty value and a tombstone are malformed.
+
+    A partition belongs to one store (`streaming.kafka.ownership`). An agent lives where the partition of its key is
+    read: give several engines fixed sets of partitions, each with its own store. An engine may move to another machine
+    together with its store. Partitions added to the topic are read too, unless the set is fixed: then the engine
+    stops, because keys, hence agents, may have moved to partitions of another store.
+
+    Position: next offset of each partition, the id of the topic and the number of its partitions.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Topic, group, partitions, and what to do at the beginning and at gaps.
+    mapping : ColumnMapping
+        Which JSON field means what.
+    owner : str, optional
+        Public random id of the store. Without it connection, topic and rights are checked, but nothing can be read.
+    until_end : bool
+        End where the partitions end when reading begins; otherwise wait for more.
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_record_bytes : int
+        Larger values are skipped and reported.
+    idle_seconds : float
+        Event time waits for a partition whose end was reached so long ago at most.
+    watch_seconds : float
+        Time between two looks for new partitions.
+
+    Raises
+    ------
+    ValueError
+        If the brokers cannot be reached, or topic, rights or partitions are not there.
+    """
+
+    waits = True
+    """`next_batch` waits for records itself."""
+
+    def __init__(
+        self,
+        location: KafkaLocation,
+        mapping: ColumnMapping,
+        *,
+        owner: str | None = None,
+        until_end: bool = False,
+        id_key: bytes = b"",
+        max_record_bytes: int = MAX_LINE_BYTES,
+        idle_seconds: float = 5.0,
+        watch_seconds: float = 30.0,
+    ) -> None:
+        self.name = location.topic
+        self.bounded = until_end
+        self._max_bytes = max_record_bytes
+        self._idle_seconds = idle_seconds
+        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
+        self._reader = TopicReader(location, owner=owner, bounded=until_end, watch_seconds=watch_seconds)
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give the records that are there, or wait a moment for one.
+
+        Raises
+        ------
+        KafkaLostError
+            If reading cannot go on: one line for the user.
+        """
+        reader, rejects = self._reader, Rejects()
+        if reader.progress.all_done:
+            return Batch(no_samples(), rejects, reader.position(), exhausted=True, active=())
+        records = reader.take(max_samples)
+        samples = no_samples()
+        if records is not None:
+            samples = self._parse(records.values, record_position(records.partition, records.offset), rejects)
+        active = reader.progress.active(time.monotonic(), self._idle_seconds)
+        return Batch(samples, rejects, reader.position(), active=active)
+
+    def restore(self, position: Position) -> None:
+        """Continue at the offsets of the store.
+
+        Raises
+        ------
+        ValueError
+            If the topic was made anew, retention deleted what was not read, another store owns a partition, or the
+            store owns one that is not to be read.
+        """
+        if position.get("topic") != self.name:
+            raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
+        self._reader.begin(position)
+
+    def close(self) -> None:
+        """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
+        self._reader.close()
+
+    def commit(self, position: Position) -> None:
+        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        self._reader.commit(position)
+
+    def lag(self) -> int:
+        """Count the offsets between what was given out and the ends of the partitions, as last heard of."""
+        return self._reader.lag()
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that retention took away before they were read (`gap=skip`)."""
+        return self._reader.skipped
+
+    def _parse(self, values: list[bytes | None], number: Ints, rejects: Rejects) -> SampleColumns:
+        texts = [b"" if value is None else value for value in values]
+        size = np.fromiter(map(len, texts), np.int64, len(texts))
+        unfit = (size == 0) | (size > self._max_bytes)
+        if unfit.any():
+            for i in np.flatnonzero(unfit).tolist():
+                rejects.add("oversized" if size[i] else "malformed", int(number[i]), int(size[i]))
+            texts = [text for text, bad in zip(texts, unfit.tolist(), strict=True) if not bad]
+            size, number = size[~unfit], number[~unfit]
+        if not texts:
+            return no_samples()
+        texts.append(b"")
+        return self._parser.parse(LineBlock(memoryview(b"\n".join(texts)), np.cumsum(size + 1), number), rejects)
