@@ -6,7 +6,7 @@ its owner only). Every array of a record has one entry per agent, in the same or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,10 @@ class ReleaseColumns:
 
     def __len__(self) -> int:
         return len(self.agent)
+
+    def take(self, which: Ints | Bools) -> ReleaseColumns:
+        """Select entries."""
+        return ReleaseColumns(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

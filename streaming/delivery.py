@@ -183,7 +183,9 @@ class Delivery:
             which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):
                 return None
-        estimates, population = self._estimates.refresh(agents, which, variance.variance, event_time)
+        estimates, population = self._estimates.refresh(
+            agents.names, agents.latest(), agents.own(which), variance.variance, event_time
+        )
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)
         return len(estimates)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from operators.agents import Agents, AgentsSettings
+from operators.agents import AgentsSettings
 from operators.collaboration import FittedPopulation, answers_from_releases, make_collaboration
 from operators.learning_alone import FittedAlone
 from operators.pooled_variance import own_means, release_variance
-from operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
+from operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
 from streaming.encode import EventLines, columns_to_lines, lines_of
 from streaming.events import PersonalEstimate, Population
 from streaming.options import EngineOptions
@@ -61,13 +61,9 @@ class PublicPopulation:
         """
         n = len(self.releases)
         some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
-        answer = answers_from_releases(self.fitted, _take(self.releases, some), self.variance[some], level=self.level)
+        answer = answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
         ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
         return (ends[1] - ends[0]) / 2, answer.effective_class_size
-
-
-def _take(releases: ReleaseColumns, which: Ints) -> ReleaseColumns:
-    return ReleaseColumns(**{field.name: getattr(releases, field.name)[which] for field in fields(ReleaseColumns)})
 
 
 class PersonalEstimates:
@@ -85,16 +81,18 @@ class PersonalEstimates:
         self.population: PublicPopulation | None = None  # at the last refresh
 
     def refresh(
-        self, agents: Agents, which: Ints | None, variance: float, time: float
+        self, names: list[str], latest: ReleaseColumns, own: OwnSamples, variance: float, time: float
     ) -> tuple[EventLines, EventLines]:
-        """Fit the population once; estimate for some agents, or for all who ever had a sample.
+        """Fit the population once; estimate for the agents who ever had a sample.
 
         Parameters
         ----------
-        agents : Agents
-            Everybody's state.
-        which : int array or None
-            Agents to answer.
+        names : list of str
+            Names of all agents, by number.
+        latest : ReleaseColumns
+            Public: everybody's newest release.
+        own : OwnSamples
+            Private: the samples of the agents to answer, summed up.
         variance : float
             Public: pooled variance of one sample, used where it is not known.
         time : float
@@ -106,11 +104,10 @@ class PersonalEstimates:
             Private estimates, and one public event about the population.
         """
         known = None if self._options.stddev is None else self._options.stddev**2
-        latest = agents.latest()
         total = release_variance(latest, variance if known is None else known)
         fitted = self._collaboration.fit(latest, total)
-        means = own_means(agents.own(which), variance, known=known)
-        estimates = self._lines(agents.names, means, fitted, time)
+        means = own_means(own, variance, known=known)
+        estimates = self._lines(names, means, fitted, time)
         description = fitted.describe()
         self.population = self._public(fitted, latest, total, description)
         return estimates, self._population(description, len(latest), time)
