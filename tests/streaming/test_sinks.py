@@ -83,8 +83,11 @@ def test_standard_output_and_unknown_places() -> None:
     sink.close()
     assert stream.getvalue().endswith(b"}\n")
     assert isinstance(open_sink("-", trust=Trust.PRIVATE), StreamSink)
-    with pytest.raises(ValueError, match=r"sink must be a .jsonl file, a .parquet folder or '-', got 'x.txt'"):
+    rule = r"sink must be a .jsonl file, a .parquet folder, kafka://HOST:PORT/TOPIC or '-', got 'x.txt'"
+    with pytest.raises(ValueError, match=rule):
         open_sink("x.txt", trust=Trust.PUBLIC)
+    with pytest.raises(ValueError, match=r"releases must be a .jsonl file"):
+        open_sink("x.txt", trust=Trust.PUBLIC, role="releases")
     with pytest.raises(ValueError, match="sink must be in an existing folder"):
         open_sink("/nonexistent/x.jsonl", trust=Trust.PUBLIC)
 

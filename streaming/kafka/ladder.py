@@ -1,0 +1,115 @@
+"""The ladder of errors: what is waited out, and what can never succeed. What lies between fails one delivery."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from streaming.kafka.client import KafkaError, KafkaException, describe, error_of, is_retriable
+from streaming.sinks.sink import DeliveryFailedError
+
+PIECE_SECONDS = 1.0
+"""Longest single wait: so often it is looked whether the run shall stop."""
+GRACE_SECONDS = 3.0
+"""So long a run that shall stop still tries."""
+SILENT_SECONDS = 3.0
+"""A wait that takes longer is said, once."""
+BACK_OFF_SECONDS = 0.1
+"""Between two attempts, where the first was refused at once."""
+
+REFUSED = frozenset(
+    getattr(KafkaError, name)
+    for name in (
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "INVALID_MSG_SIZE",
+        "INVALID_RECORD",
+        "INVALID_TRANSACTION_TIMEOUT",
+        "MSG_SIZE_TOO_LARGE",
+        "OFFSET_METADATA_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TOPIC_EXCEPTION",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNKNOWN_TOPIC_OR_PART",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        "UNSUPPORTED_VERSION",
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+        "_UNSUPPORTED_FEATURE",
+    )
+)
+"""Codes that the same records would meet again and again; a missing topic is reported after librdkafka has waited."""
+
+logger = logging.getLogger("meanstream.kafka")
+
+Result = TypeVar("Result")
+
+
+def is_refused(error: KafkaError | KafkaException) -> bool:
+    """Whether the same call can never succeed.
+
+    Examples
+    --------
+    >>> is_refused(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)), is_refused(KafkaError(KafkaError._TRANSPORT))
+    (True, False)
+    """
+    return error_of(error).code() in REFUSED
+
+
+class Patience:
+    """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was asked to stop.
+
+    Parameters
+    ----------
+    brokers : str
+        Addresses, for messages.
+    stop : callable
+        Whether the run shall stop.
+    """
+
+    def __init__(self, brokers: str, stop: Callable[[], bool]) -> None:
+        self._brokers = brokers
+        self._stop = stop
+
+    def wait_for(self, what: str, attempt: Callable[[float], Result]) -> Result:
+        """Call `attempt(seconds)` until it does not say that it may succeed later.
+
+        Parameters
+        ----------
+        what : str
+            What is waited for, for messages.
+        attempt : callable
+            Takes the longest time to wait; raises a retriable `KafkaException`, or `BufferError`, to be called again.
+
+        Raises
+        ------
+        KafkaException
+            Any other error.
+        DeliveryFailedError
+            If the run shall stop.
+        """
+        began, said = time.monotonic(), False
+        while True:
+            called = time.monotonic()
+            try:
+                result = attempt(PIECE_SECONDS)
+            except (KafkaException, BufferError) as error:
+                if isinstance(error, KafkaException) and not is_retriable(error):
+                    raise
+                why = describe(error) if isinstance(error, KafkaException) else str(error)
+            else:
+                if said:
+                    logger.warning("%s: %s took %.0f s", self._brokers, what, time.monotonic() - began)
+                return result
+            waited = time.monotonic() - began
+            if waited > GRACE_SECONDS and self._stop():
+                raise DeliveryFailedError(f"asked to stop while {self._brokers} did not answer ({why})")
+            if waited > SILENT_SECONDS and not said:
+                logger.warning("%s: waiting for the brokers: %s (%s)", self._brokers, what, why)
+                said = True
+            if time.monotonic() - called < BACK_OFF_SECONDS:
+                time.sleep(BACK_OFF_SECONDS)
