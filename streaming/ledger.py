@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-SCHEMA = """
-CREATE TABLE ledger (
-    seq INTEGER PRIMARY KEY,
-    release_id TEXT NOT NULL,
-    agent INTEGER NOT NULL,
-    release_index INTEGER NOT NULL,
-    input_version INTEGER NOT NULL,
-    charge INTEGER NOT NULL,
-    time REAL NOT NULL,
-    output BLOB NOT NULL,
-    UNIQUE (agent, release_index)
-) STRICT;
-CREATE TRIGGER ledger_keeps BEFORE UPDATE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER ledger_stays BEFORE DELETE ON ledger BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
+import numpy as np
 
-_INSERT = """
-INSERT INTO ledger (release_id, agent, release_index, input_version, charge, time, output)
-VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT (agent, release_index) DO NOTHING
-"""
+from operators.records import Bools, Ints
+from operators.validation import require
+from streaming.chain import LedgerColumns, links
+from streaming.database import Database
+from streaming.ledger_reader import HEAD, LedgerReader
+from streaming.tables import Tables
+
+CHUNK = 4096
+"""Agents whose numbers of charges are saved together."""
+
+_SPENT = "spent"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,53 +51,188 @@ class LedgerRows:
         return len(self.release_id)
 
 
-class Ledger:
+class Ledger(LedgerReader):
     """Charges releases within the transaction of a store.
 
     A charge is one release of an agent's horizon: the horizon is the budget, within which every sample is protected by
-    the (epsilon, delta) of the settings.
+    the (epsilon, delta) of the settings. An agent's releases are charged in their order, so that the number of its
+    charges is the index of its last one; these numbers are saved too, and say at once whether a release is new.
+
+    Rows are only ever added. Each carries the value of a hash chain, which stands for it and for all rows before it,
+    and where the ledger ends is sealed in the same commit: a row that is changed, lost or added later is found.
 
     **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
     another version it would be a second look at the agent's data under the same noise index, and is refused.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, database: Database, tables: Tables) -> None:
+        super().__init__(database, tables)
+        self._spent: Ints | None = None
+        self._recent: tuple[int, list[bytes]] = (0, [])  # outputs of the last charge, and the row before them
+        self._charged = _Charged()
 
     def charge(self, rows: LedgerRows) -> list[int]:
-        """Write new rows; return which entries were refused."""
+        """Write new rows; return which entries were refused.
+
+        Raises
+        ------
+        ValueError
+            If an agent is not in the store, or a new release is not the agent's next.
+        DamagedStoreError
+            If a release that was charged before is not in the ledger.
+        """
         if not len(rows):
             return []
-        columns = (rows.release_id, rows.agent, rows.release_index, rows.input_version, rows.time, rows.output)
-        inserted = self._connection.executemany(_INSERT, zip(*columns, strict=True)).rowcount
-        if inserted == len(rows):
-            return []
-        find = "SELECT input_version FROM ledger WHERE agent = ? AND release_index = ?"
-        return [
-            i
-            for i, (agent, index, version) in enumerate(
-                zip(rows.agent, rows.release_index, rows.input_version, strict=True)
-            )
-            if self._connection.execute(find, (agent, index)).fetchone()[0] != version
-        ]
+        agent, index = np.array(rows.agent, np.int64), np.array(rows.release_index, np.int64)
+        new = self._new(agent, index)
+        if new.any():
+            self._append(rows, np.flatnonzero(new))
+            self._count(agent[new])
+        again = np.flatnonzero(~new)
+        refused = self._refused(rows, agent, index, again) if len(again) else []
+        head = replace(self.head(), refused=self.head().refused + len(refused))
+        if new.any() or refused:
+            self._tables.put_state(HEAD, head.plain())
+            self._head = head
+        return refused
 
     def after(self, seq: int) -> list[tuple[int, bytes]]:
-        """Give the outputs with a sequence number greater than `seq`, in order."""
-        query = "SELECT seq, output FROM ledger WHERE seq > ? ORDER BY seq"
-        return self._connection.execute(query, (seq,)).fetchall()
+        """Give the outputs with a sequence number greater than `seq`, in order.
+
+        Those of the last charge are still at hand the first time that they are asked for; others are read.
+
+        Raises
+        ------
+        LedgerFaultError
+            If a row is not what was charged.
+        """
+        if seq == self.rows():
+            return []
+        (first, recent), self._recent = self._recent, (0, [])
+        if recent and seq >= first:
+            return list(enumerate(recent[seq - first :], seq + 1))
+        return [row for block in self.verified(seq) for row in zip(block.rows.seq, block.rows.output, strict=True)]
+
+    def rows(self) -> int:
+        """Tell the number of rows; quick."""
+        return self.head().rows
 
     def last(self) -> int:
         """Tell the sequence number of the newest row, 0 if there is none."""
-        return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM ledger").fetchone()[0])
+        return self.rows()
 
-    def size(self, seq: int = 0) -> tuple[int, int, int]:
-        """Tell the newest sequence number, and the number and bytes of the outputs after `seq`."""
-        query = "SELECT coalesce(max(seq), ?), count(*), coalesce(sum(length(output)), 0) FROM ledger WHERE seq > ?"
-        newest, rows, size = self._connection.execute(query, (seq, seq)).fetchone()
-        return newest, rows, size
+    def spent(self) -> Ints:
+        """Count the charges of each agent, by number, at least up to the last agent with a release; quick."""
+        return self._counts(0).copy()
 
     def charges(self) -> list[tuple[int, int]]:
-        """Count for every agent with a release the releases it was charged."""
-        return self._connection.execute(
-            "SELECT agent, sum(charge) FROM ledger GROUP BY agent ORDER BY agent"
-        ).fetchall()
+        """Count for every agent with a release the releases it was charged; quick."""
+        return [(agent, count) for agent, count in enumerate(self._counts(0).tolist()) if count]
+
+    def forget(self) -> None:
+        """Read again what is remembered: a transaction was given up, or somebody else has written."""
+        self._head = self._spent = None
+        self._recent = (0, [])
+        self._charged = _Charged()
+
+    # -- internals -------------------------------------------------------------------------------------------
+
+    def _counts(self, n_agents: int) -> Ints:
+        """Give the number of charges of so many agents or more."""
+        if self._spent is None:
+            saved = dict(self._tables.chunks(_SPENT))
+            self._spent = np.zeros(CHUNK * (max(saved, default=0) + 1), np.int64)
+            for number, columns in saved.items():
+                self._spent[number * CHUNK : (number + 1) * CHUNK] = columns["count"]
+        if n_agents > len(self._spent):
+            grown = np.zeros(CHUNK * -(-2 * n_agents // CHUNK), np.int64)
+            grown[: len(self._spent)] = self._spent
+            self._spent = grown
+        return self._spent
+
+    def _new(self, agent: Ints, index: Ints) -> Bools:
+        """Tell which releases were never charged; of several of one id, the first."""
+        known = len(self._tables.encoded_names())
+        require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
+        spent = self._counts(known)[agent]
+        new = np.zeros(len(agent), np.bool_)
+        new[np.unique(_keys(agent, index), return_index=True)[1]] = True
+        new &= index > spent
+        order = np.flatnonzero(new)[np.argsort(agent[new], kind="stable")]
+        who = agent[order]
+        following = spent[order] + 1 + np.arange(len(order)) - np.searchsorted(who, who)
+        wrong = order[index[order] != following]
+        if len(wrong):
+            raise ValueError(
+                f"release_index must be the next one of agent {agent[wrong[0]]}, got {index[wrong[0]]} after "
+                f"{spent[wrong[0]]} that are charged"
+            )
+        return new
+
+    def _append(self, rows: LedgerRows, which: Ints) -> None:
+        head, n = self.head(), len(which)
+        output = _taken(rows.output, which)
+        new = LedgerColumns(
+            seq=range(head.rows + 1, head.rows + 1 + n),
+            agent=_taken(rows.agent, which),
+            release_index=_taken(rows.release_index, which),
+            input_version=_taken(rows.input_version, which),
+            charge=[1] * n,
+            time=_taken(rows.time, which),
+            output=output,
+        )
+        chain = links(head.chain, new, self._tables.encoded_names())
+        values = zip(*new.columns(), chain, strict=True)
+        self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        size = head.size + sum(map(len, output))
+        self._head, self._recent = replace(head, rows=head.rows + n, chain=chain[-1], size=size), (head.rows, output)
+
+    def _count(self, agent: Ints) -> None:
+        """Save the numbers of charges of these agents."""
+        spent = self._counts(0)
+        spent += np.bincount(agent, minlength=len(spent))
+        for number in np.unique(agent // CHUNK).tolist():
+            part = spent[number * CHUNK : (number + 1) * CHUNK]
+            self._tables.put_chunk(_SPENT, number, {"count": part.astype(np.int32)})
+
+    def _refused(self, rows: LedgerRows, agent: Ints, index: Ints, again: Ints) -> list[int]:
+        """Compare releases that were charged before with what was charged."""
+        for block in self.verified(self._charged.rows) if self._charged.rows < self.rows() else ():
+            self._charged.add(block.rows)
+        versions = self._charged.versions(_keys(agent[again], index[again]))
+        if versions is None:
+            raise self._database.damage("the ledger")
+        other = versions != np.array(rows.input_version, np.int64)[again]
+        return [int(i) for i in again[other]]
+
+
+class _Charged:
+    """Input versions of the charged releases; only needed when releases are made again."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._keys: list[Ints] = []
+        self._versions: list[Ints] = []
+
+    def add(self, block: LedgerColumns) -> None:
+        """Take in rows."""
+        self.rows += len(block)
+        agent, index = np.array(block.agent, np.int64), np.array(block.release_index, np.int64)
+        self._keys.append(_keys(agent, index))
+        self._versions.append(np.array(block.input_version, np.int64))
+
+    def versions(self, keys: Ints) -> Ints | None:
+        """Give the input versions of releases; None if one of them was not charged."""
+        known, versions = np.concatenate(self._keys), np.concatenate(self._versions)
+        order = np.argsort(known)
+        self._keys, self._versions = [known[order]], [versions[order]]
+        at = np.minimum(np.searchsorted(self._keys[0], keys), len(known) - 1)
+        return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
+
+
+def _taken(column: list[T], which: Ints) -> list[T]:
+    return column if len(which) == len(column) else [column[i] for i in which.tolist()]
+
+
+def _keys(agent: Ints, index: Ints) -> Ints:
+    return agent << 32 | index

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -228,24 +226,19 @@ class Metrics(Collector):
 
 
 class _LedgerSize:
-    """Rows and bytes of a ledger, read beside the engine; every row is looked at once."""
+    """Rows and bytes of a ledger, as its end says, read beside the engine."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
-        self._newest = self._rows = self._bytes = 0
 
     def read(self) -> tuple[int, int] | tuple[None, None]:
         """Give the two numbers; none where the store cannot be read."""
-        with self._lock:
-            try:
-                with closing(Store.read(self._path)) as store:
-                    self._newest, rows, size = store.ledger.size(self._newest)
-            except (StoreError, sqlite3.Error):
-                return None, None
-            self._rows += rows
-            self._bytes += size
-            return self._rows, self._bytes
+        try:
+            with closing(Store.read(self._path)) as store:
+                head = store.ledger.head()
+        except StoreError:
+            return None, None
+        return head.rows, head.size
 
 
 def _gauge(name: str, text: str, value: float | None) -> Metric:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -15,16 +13,12 @@ from streaming.columns import Rejects, partition_of, place_in_partition
 from streaming.encode import EventLines, columns_to_lines
 from streaming.events import BudgetEvent, DeadLetter, Refusal, Release
 from streaming.ledger import LedgerRows
+from streaming.release_ids import release_ids
 from streaming.times import iso
-
-_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what percent-encoding leaves alone
 
 
 def ledger_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
-    """Write releases as they will leave the process.
-
-    The id of a release is its agent, percent-encoded, a colon, and which release of the agent it is: `N14228:3`.
-    """
+    """Write releases as they will leave the process."""
     parts = [(batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)]
     columns = {
         name: np.concatenate([getattr(r, name) for r, _, _ in parts]) if parts else np.zeros(0, np.int64)
@@ -33,8 +27,7 @@ def ledger_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings:
     time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
     version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
     agent, index = columns["agent"].tolist(), columns["index"].tolist()
-    encoded = {a: _encoded(names[a]) for a in set(agent)}
-    ids = [f"{encoded[a]}:{i}" for a, i in zip(agent, index, strict=True)]
+    ids = release_ids(names, agent, index)
     fields: dict[str, Any] = {
         "release_id": ids,
         "agent": [names[a] for a in agent],
@@ -89,10 +82,6 @@ def dead_letter_lines(rejects: Rejects, source: str) -> EventLines:
         "size": rejects.size,
     }
     return columns_to_lines(DeadLetter, columns, {"source": source})
-
-
-def _encoded(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
 
 
 def _privacy(settings: AgentsSettings) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 MAGIC = b"MSCOLS"
 VERSION = 1
 DTYPES = ("|b1", "|u1", "<i4", "<i8", "<u8", "<f8")
-_CHECKSUM = 16
+CHECKSUM_BYTES = 16
 
 
 class CorruptedSnapshotError(ValueError):
@@ -21,12 +21,12 @@ class CorruptedSnapshotError(ValueError):
 
 def seal(body: bytes) -> bytes:
     """Append a checksum."""
-    return body + hashlib.blake2b(body, digest_size=_CHECKSUM).digest()
+    return body + hashlib.blake2b(body, digest_size=CHECKSUM_BYTES).digest()
 
 
 def unseal(data: bytes) -> bytes:
     """Check and remove the checksum; `CorruptedSnapshotError` if any byte was changed."""
-    body = data[:-_CHECKSUM]
+    body = data[:-CHECKSUM_BYTES]
     if seal(body) != data:
         raise CorruptedSnapshotError("snapshot must match its checksum, got other bytes")
     return body

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from streaming.sinks.jsonl import JsonlSink
 from streaming.sinks.sink import Trust
 from streaming.sources.source import Source
 from streaming.stats import EngineStats
+from streaming.store import Store
 from streaming.testing import SettableClock
 
 ROLES = {
@@ -77,6 +78,17 @@ class World:
             sinks.close()
             deployment.store.close()
 
+    def lose_agents(self) -> None:
+        """Forget the state of the agents, as after a wrong repair, and keep the ledger."""
+        store = Store.open(self.folder / "s.db", settings=asdict(self.settings), secret=self.secret.encode())
+        with store.transaction():
+            store.put_state("engine", None)
+            for kind in ("agents", "pending", "ids"):
+                store.drop_chunks(kind, [number for number, _ in store.chunks(kind)])
+            store._database.execute("DELETE FROM agents")
+            store.adopt(store.posted())
+        store.close()
+
     def lines(self, role: str) -> list[bytes]:
         return (self.folder / f"{role}.jsonl").read_bytes().splitlines()
 
@@ -91,7 +103,7 @@ class World:
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies loses nothing that it wrote; only a machine that dies would."""
     monkeypatch.setattr("os.fsync", lambda _: None)
-    monkeypatch.setattr("streaming.store.SYNCHRONOUS", "OFF")
+    monkeypatch.setattr("streaming.database.SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,9 +131,7 @@ def test_a_second_release_of_an_id_from_another_input_is_refused(new_world: Call
     world = new_world("repaired")
     world.run(ScriptedSource([("ann", float(i % 5), float(i)) for i in range(12)]))
     before = world.lines("releases")
-    connection = sqlite3.connect(world.folder / "s.db")
-    connection.executescript("DELETE FROM state WHERE name = 'engine'; DELETE FROM chunks; DELETE FROM agents;")
-    connection.close()
+    world.lose_agents()
     other = [("ann", 5.0 if i == 0 else float(i % 5), float(i)) for i in range(12)]
     stats = world.run(ScriptedSource(other))
     assert stats.refusals == len(before)
@@ -148,9 +145,7 @@ def test_the_same_release_again_is_not_charged_again(new_world: Callable[[str], 
     samples = [("ann", float(i % 5), float(i)) for i in range(12)]
     world.run(ScriptedSource(samples))
     before, spent = world.lines("releases"), budgets(world.folder / "s.db")
-    connection = sqlite3.connect(world.folder / "s.db")
-    connection.executescript("DELETE FROM state WHERE name = 'engine'; DELETE FROM chunks; DELETE FROM agents;")
-    connection.close()
+    world.lose_agents()
     stats = world.run(ScriptedSource(samples))
     assert stats.refusals == 0
     assert world.lines("releases") == before

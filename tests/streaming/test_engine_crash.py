@@ -124,7 +124,7 @@ def test_a_released_value_was_charged_before(new_world: Callable[[str], Any]) ->
 
     def released_is_charged(point: CrashPoint, moment: Moment) -> None:
         if (point, moment) == (CrashPoint.WRITE_RELEASES, Moment.AFTER):
-            charged = {row[7] for row in ledger(world.folder)}
+            charged = {row[6] for row in ledger(world.folder)}
             assert set(world.lines("releases")) <= charged
 
     world.run(Spoiled(samples()), crash=released_is_charged)

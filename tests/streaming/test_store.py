@@ -88,7 +88,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "s.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match="schema version 1, got 99"):
+    with pytest.raises(StoreError, match="schema version 2, got 99"):
         open_store(tmp_path)
 
 
@@ -122,6 +122,7 @@ def rows(ids: list[str], versions: list[int]) -> LedgerRows:
 def test_the_ledger_charges_once_and_refuses_another_version(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with store.transaction():
+        store.add_agents(0, ["a"])
         assert store.ledger.charge(rows(["a:1", "a:2"], [7, 8])) == []
     with store.transaction():
         assert store.ledger.charge(rows(["a:1", "a:2", "a:3"], [7, 9, 5])) == [1]
@@ -134,6 +135,7 @@ def test_the_ledger_charges_once_and_refuses_another_version(tmp_path: Path) -> 
 def test_the_ledger_is_append_only(change: str, tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with store.transaction():
+        store.add_agents(0, ["a"])
         store.ledger.charge(rows(["a:1"], [7]))
     store.close()
     connection = sqlite3.connect(tmp_path / "s.db")
@@ -210,8 +212,11 @@ def test_a_read_only_look_while_an_engine_runs(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store._connection.execute("PRAGMA max_page_count = 12")
-    with pytest.raises(StoreError, match="store must be writable, got database or disk is full"), store.transaction():
+    store._database.execute("PRAGMA max_page_count = 12")
+    with (
+        pytest.raises(StoreError, match="store must have space on a working disk, got .database or disk is full"),
+        store.transaction(),
+    ):
         store.post("dead_letter", [b"x" * 1000] * 1000)
     assert store.outbox() == []
     store.close()

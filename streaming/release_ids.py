@@ -1,0 +1,32 @@
+"""The text that identifies a release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what percent-encoding leaves alone
+
+
+def release_ids(names: Sequence[str], agent: Sequence[int], index: Sequence[int]) -> list[str]:
+    """Give the ids of releases: the agent, percent-encoded, a colon, and which release of the agent it is, from 1.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of all agents, by number.
+    agent, index : sequence of int
+        Number of the agent and index of the release, of each release.
+
+    Examples
+    --------
+    >>> release_ids(["N14228", "tail 7"], [0, 1], [3, 1])
+    ['N14228:3', 'tail%207:1']
+    """
+    encoded = {a: _encoded(names[a]) for a in set(agent)}
+    return [f"{encoded[a]}:{i}" for a, i in zip(agent, index, strict=True)]
+
+
+def _encoded(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
