@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.agents_options import AgentSideOptions
+from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
-from pipelines.commands.progress import Progress
+from pipelines.commands.progress import log_summary
+from pipelines.commands.watching import watching
 
 if TYPE_CHECKING:
     from streaming.deployment import Deployment
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from streaming.sources.source import Source
     from streaming.stats import EngineStats
     from streaming.unused import UnusedRecords
+
+_log = logging.getLogger("meanstream.run")
 
 OPTION_OF = {"estimates": "sink"}
 """Option that names the sink of a role, where it is not the role's own name."""
@@ -44,10 +49,13 @@ class Input:
 
 def host(options: AgentSideOptions) -> None:
     """Run an engine and say what it did."""
-    stats = run_engine(options)
+    with logging_to_stderr(options.log_format, quiet=options.quiet):
+        stats = run_engine(options)
+        if options.log_format == "json":
+            log_summary(stats)
     if options.json:
         print_json(summary(stats))
-    elif not options.quiet:
+    elif options.log_format == "text" and not options.quiet:
         sys.stderr.write(summary_line(stats) + "\n")
 
 
@@ -74,6 +82,7 @@ def run_engine(
     from operators.collaboration import make_collaboration
     from streaming.deployment import open_deployment
     from streaming.engine import Engine
+    from streaming.metrics_server import parse_address
     from streaming.sources.open import open_source
 
     with refusing():
@@ -82,6 +91,8 @@ def run_engine(
         mapping = column_mapping(options)
         make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
         check_places(options)
+        if options.metrics is not None:
+            parse_address(options.metrics)
         if options.source is None:
             raise BadOption("source must be given")
         open_source(options.source, mapping, sort=options.sort).close()
@@ -93,7 +104,7 @@ def run_engine(
             things.callback(sinks.close)
             taken = open_input(options, deployment)
             things.callback(taken.source.close)
-            progress = things.enter_context(Progress(quiet=options.quiet))
+            watch = things.enter_context(watching(options, settings))
             engine = Engine(
                 source=taken.source,
                 settings=settings,
@@ -102,7 +113,8 @@ def run_engine(
                 sinks=sinks,
                 options=taken.options,
                 unused=taken.unused,
-                on_turn=progress,
+                on_turn=watch.on_turn,
+                health=watch.health,
             )
             engine.resume()
         with stopping_on_signals() as stop:
@@ -176,8 +188,16 @@ def stopping_on_signals() -> Iterator[Callable[[], bool]]:
     """Finish the batch at hand and commit on SIGTERM or Ctrl-C, instead of dying in the middle of it."""
     asked: list[int] = []
     handlers = {s: signal.signal(s, lambda number, _: asked.append(number)) for s in (signal.SIGTERM, signal.SIGINT)}
+    said: list[int] = []
+
+    def stop() -> bool:
+        if asked and not said:
+            said.append(asked[0])
+            _log.info("stopping", extra={"signal": signal.Signals(asked[0]).name})
+        return bool(asked)
+
     try:
-        yield lambda: bool(asked)
+        yield stop
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
