@@ -16,6 +16,7 @@ HEAVY = {
     "numpy",
     "operators",
     "pandas",
+    "prometheus_client",
     "pyarrow",
     "pydantic",
     "river",
