@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from operators.collaboration import answers_from_releases, make_collaboration
 from operators.pooled_variance import release_variance
 from operators.records import Floats, ReleaseColumns
 from streaming import personal
-from streaming.budget import budgets
 from streaming.deployment import open_deployment
 from streaming.engine import Engine
 from streaming.health import EngineHealth
@@ -129,10 +129,11 @@ def test_what_is_counted(new_life: Callable[..., Life]) -> None:
     assert "meanstream_input_lag_events" not in figures  # the script does not tell
 
 
-def test_budgets_are_those_of_the_ledger(new_life: Callable[..., Life]) -> None:
+def test_budgets_are_those_of_the_releases(new_life: Callable[..., Life]) -> None:
     few = [sample for sample in SAMPLES if sample[0] not in {"agent 0", "agent 1"} or sample[2] < 30]
     life = new_life().run([*few, ("newcomer", 1.0, 200.0)])
-    spent = np.array([budget.spent / budget.horizon for budget in budgets(life.folder / "s.db")])
+    made = Counter(msgspec.json.decode(line)["agent"] for line in life.releases.lines)
+    spent = np.array([made[name] for name in {*(sample[0] for sample in few), "newcomer"}]) / SETTINGS.horizon
     assert len(set(spent.tolist())) >= 3
     figures = life.figures
     for bound in np.arange(11) / 10:
