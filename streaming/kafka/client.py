@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from streaming.kafka.configuration import secret_values
 from streaming.kafka.health import Health
 from streaming.kafka.location import KafkaLocation
+from streaming.sources.source import SourceLostError
 
 try:
     from confluent_kafka import (
@@ -62,8 +63,8 @@ CONNECT_SECONDS = 15.0
 _DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
 _CONSUMER_DEFAULTS = {
     "fetch.queue.backoff.ms": "10",  # a second, as it is, stops reading for a second whenever the queue is full
-    "queued.min.messages": "200000",
-    "queued.max.messages.kbytes": "32768",
+    "queued.min.messages": "100000",
+    "queued.max.messages.kbytes": "16384",
 }
 _FIXED = {"statistics.interval.ms": 1000}
 _CALLBACKS = ("on_commit", "on_delivery")
@@ -114,7 +115,7 @@ _RETRIABLE = frozenset(
 Client = TypeVar("Client", Consumer, Producer, AdminClient)
 
 
-class KafkaLostError(RuntimeError):
+class KafkaLostError(SourceLostError):
     """The client can never be used again by this process; the message is one line for the user."""
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from operators.records import Ints
 from operators.validation import require
 from streaming.columns import Position
 from streaming.kafka.client import (
@@ -23,10 +22,12 @@ from streaming.kafka.client import (
     make_admin,
     make_consumer,
 )
+from streaming.kafka.group_offsets import GroupOffsets
 from streaming.kafka.location import KafkaLocation
-from streaming.kafka.ownership import claim, owned_offsets
+from streaming.kafka.ownership import claim
 from streaming.kafka.progress import Progress, after_gap, first_offsets
 from streaming.kafka.topics import Topic, TopicWatch, check_same, find_topic, require_topic
+from streaming.kafka.values import Records
 
 logger = logging.getLogger("meanstream.kafka")
 
@@ -36,11 +37,10 @@ FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
 MORE_SECONDS = 0.02
 """So long records are gathered once there is one."""
-MAX_RECORDS = 1_000_000  # the client takes no more at once
-COMMIT_SECONDS = 1.0
-"""Offsets for lag tools are committed so often at most."""
-RENEW_SECONDS = 600.0
-"""Owners are noted again so often, or Kafka would forget those of a quiet topic."""
+GATHER_SECONDS = 0.25
+"""So long they are gathered if they come faster than one can take them."""
+CHUNK = 500
+"""So many messages are taken at once: with more Python looks for garbage among them, which doubles their cost."""
 
 _TOPIC_UNKNOWN = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -49,14 +49,6 @@ _TOPIC_UNKNOWN = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 )
-
-
-class Records(NamedTuple):
-    """Records of several partitions, in the order of each."""
-
-    partition: Ints
-    offset: Ints
-    values: list[bytes | None]
 
 
 class TopicReader:
@@ -71,9 +63,7 @@ class TopicReader:
         self._high: dict[int, int] = {}
         self._gaps: set[int] = set()
         self._complaints: set[str] = set()
-        self._offsets: Mapping[str, int] = {}  # to be committed for lag tools
-        self._committed: Mapping[str, int] = {}
-        self._committed_at = 0.0
+        self._group = GroupOffsets(location, owner or "")
         self._admin = make_admin(location)
         self._topic = require_topic(self._admin, location, "READ")
         wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
@@ -82,7 +72,7 @@ class TopicReader:
         self._consumer = make_consumer(
             location,
             on_statistics=self._on_statistics,
-            on_commit=self._on_commit,
+            on_commit=self._group.on_commit,
             enable_partition_eof=True,
             auto_offset_reset="error",
         )
@@ -93,7 +83,7 @@ class TopicReader:
         return self._progress or self.begin(None)
 
     def take(self, count: int) -> Records | None:
-        """Give the records that are there, or wait a moment for one; None if there was none.
+        """Give the records that are there, at most so many, or wait a moment for one; None if there was none.
 
         Raises
         ------
@@ -102,15 +92,27 @@ class TopicReader:
         """
         progress = self.progress
         self._look_after(progress)
-        messages = self._consume(min(count, MAX_RECORDS))
-        events = [message for message in messages if message.error() is not None]
-        if events:
-            messages = [message for message in messages if message.error() is None]
-        records = self._records(messages, progress) if messages else None
+        partition: list[int] = []
+        offset: list[int] = []
+        values: list[bytes | None] = []
+        events: list[Message] = []
+        wanted, wait, end = 1, FIRST_SECONDS, time.monotonic() + GATHER_SECONDS
+        while wanted:
+            messages = self._consume(wanted, wait)
+            more = len(messages) == wanted and time.monotonic() < end
+            if any(map(Message.error, messages)):
+                events += [message for message in messages if message.error() is not None]
+                messages = [message for message in messages if message.error() is None]
+            partition.extend(map(Message.partition, messages))  # type: ignore[arg-type]  # a record has both
+            offset.extend(map(Message.offset, messages))  # type: ignore[arg-type]
+            values.extend(map(Message.value, messages))
+            wanted, wait = min(CHUNK, count - len(values)) if more else 0, MORE_SECONDS
+        records = Records(np.array(partition, np.int64), np.array(offset, np.int64), values)
+        records = self._advance(records, progress) if values else records
         now = time.monotonic()
         for event in events:
             self._note(event, progress, now)
-        return records
+        return records if values else None
 
     def position(self) -> Position:
         """Tell the next offset of each partition."""
@@ -123,8 +125,8 @@ class TopicReader:
 
     def commit(self, position: Position) -> None:
         """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
-        self._offsets = position["partitions"]
-        self._send_offsets(COMMIT_SECONDS)
+        self._group.note(position["partitions"])
+        self._group.send(self._consumer)
 
     def lag(self) -> int:
         """Count the offsets between what was given out and the ends of the partitions, as last heard of."""
@@ -145,7 +147,7 @@ class TopicReader:
 
     def close(self) -> None:
         """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
-        self._send_offsets(0.0)
+        self._group.send(self._consumer, after=0.0)
         self._consumer.close()
 
     def begin(self, position: Position | None) -> Progress:
@@ -167,28 +169,27 @@ class TopicReader:
 
     # -- what a consumer says --------------------------------------------------------------------------------
 
-    def _consume(self, count: int) -> list[Message]:
+    def _consume(self, count: int, wait: float) -> list[Message]:
         try:
-            first = self._consumer.consume(1, FIRST_SECONDS)
-            return first + self._consumer.consume(count - 1, MORE_SECONDS) if first and count > 1 else first
+            return self._consumer.consume(count, wait)
         except KafkaException as error:
             self._complain(error)
             return []
 
-    def _records(self, messages: list[Message], progress: Progress) -> Records:
-        """Take messages apart, and leave out those behind the end of a bounded reading."""
-        count = len(messages)
-        partition = np.fromiter(map(Message.partition, messages), np.int64, count)
-        offset = np.fromiter(map(Message.offset, messages), np.int64, count)
-        values = list(map(Message.value, messages))
-        for p in np.unique(partition).tolist():
-            progress.read(p, int(offset[partition == p].max()) + 1)
+    def _advance(self, records: Records, progress: Progress) -> Records:
+        """Note how far records go, and leave out those behind the end of a bounded reading."""
+        partition, offset, values = records
         self._complaints.clear()
-        if progress.end:
-            kept = offset < np.array([progress.end[p] for p in partition.tolist()])
-            values = [value for value, keep in zip(values, kept.tolist(), strict=True) if keep]
-            partition, offset = partition[kept], offset[kept]
-        return Records(partition, offset, values)
+        last = np.full(int(partition.max()) + 1, -1)
+        np.maximum.at(last, partition, offset)
+        for p in np.flatnonzero(last >= 0).tolist():
+            progress.read(p, int(last[p]) + 1)
+        if not progress.end:
+            return records
+        kept = offset < np.array([progress.end.get(p, 0) for p in range(len(last))])[partition]
+        return Records(
+            partition[kept], offset[kept], [v for v, keep in zip(values, kept.tolist(), strict=True) if keep]
+        )
 
     def _note(self, event: Message, progress: Progress, now: float) -> None:
         error, partition, offset = event.error(), event.partition(), event.offset()
@@ -223,11 +224,6 @@ class TopicReader:
         leader = {int(number): partition["leader"] for number, partition in partitions.items()}
         self._progress.unreachable = frozenset(p for p in self._progress.next if leader.get(p) not in up)
 
-    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:  # noqa: ARG002 - its form
-        if error is not None and not is_retriable(error) and "commit" not in self._complaints:
-            self._complaints.add("commit")
-            logger.warning("offsets of group %r for lag tools are not taken: %s", self._location.group, describe(error))
-
     # -- going on --------------------------------------------------------------------------------------------
 
     def _look_after(self, progress: Progress) -> None:
@@ -242,7 +238,7 @@ class TopicReader:
             self._complain(error)
         except ValueError as error:
             raise KafkaLostError(str(error)) from None
-        self._send_offsets(COMMIT_SECONDS)
+        self._group.send(self._consumer)
 
     def _close_gap(self, progress: Progress, partition: int) -> None:
         """Go on after records that are gone, if that is allowed."""
@@ -304,16 +300,3 @@ class TopicReader:
     def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:
         assert self._progress is not None  # noqa: S101 - reading has begun
         return [TopicPartition(self.name, p, self._progress.next[p]) for p in partitions]
-
-    def _send_offsets(self, after: float) -> None:
-        """Commit offsets to the group, if there are new ones and the last ones are old enough."""
-        now = time.monotonic()
-        due = RENEW_SECONDS if self._offsets == self._committed else after
-        if not self._offsets or now - self._committed_at < due:
-            return
-        self._committed, self._committed_at = self._offsets, now
-        offsets = {int(partition): offset for partition, offset in self._offsets.items()}
-        try:
-            self._consumer.commit(offsets=owned_offsets(self.name, offsets, self._owner or ""), asynchronous=True)
-        except KafkaException as error:
-            self._on_commit(KafkaError(error.args[0].code()), [])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
-from operators.records import Ints
-from streaming.columns import Batch, Position, Rejects, SampleColumns, no_samples, record_position
+from streaming.columns import Batch, Position, Rejects, no_samples
+from streaming.kafka.client import KafkaLostError
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.reader import TopicReader
+from streaming.kafka.values import parse_records
 from streaming.mapping import ColumnMapping
 from streaming.sources.json_records import JsonFormat
-from streaming.sources.lines import MAX_LINE_BYTES, LineBlock
+from streaming.sources.lines import MAX_LINE_BYTES
 from streaming.sources.records import RecordParser
+from streaming.sources.source import SourceLostError
 
 
 class KafkaSource:
@@ -81,18 +81,21 @@ class KafkaSource:
 
         Raises
         ------
-        KafkaLostError
+        SourceLostError
             If reading cannot go on: one line for the user.
         """
         reader, rejects = self._reader, Rejects()
-        if reader.progress.all_done:
-            return Batch(no_samples(), rejects, reader.position(), exhausted=True, active=())
-        records = reader.take(max_samples)
+        try:
+            if reader.progress.all_done:
+                return Batch(no_samples(), rejects, reader.position(), exhausted=True, active=(), lag=0)
+            records = reader.take(max_samples)
+        except KafkaLostError as error:
+            raise SourceLostError(str(error)) from None
         samples = no_samples()
         if records is not None:
-            samples = self._parse(records.values, record_position(records.partition, records.offset), rejects)
+            samples = parse_records(self._parser, records, rejects, self._max_bytes)
         active = reader.progress.active(time.monotonic(), self._idle_seconds)
-        return Batch(samples, rejects, reader.position(), active=active)
+        return Batch(samples, rejects, reader.position(), active=active, lag=reader.lag())
 
     def restore(self, position: Position) -> None:
         """Continue at the offsets of the store.
@@ -115,25 +118,7 @@ class KafkaSource:
         """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
         self._reader.commit(position)
 
-    def lag(self) -> int:
-        """Count the offsets between what was given out and the ends of the partitions, as last heard of."""
-        return self._reader.lag()
-
     @property
     def skipped(self) -> int:
         """Offsets that retention took away before they were read (`gap=skip`)."""
         return self._reader.skipped
-
-    def _parse(self, values: list[bytes | None], number: Ints, rejects: Rejects) -> SampleColumns:
-        texts = [b"" if value is None else value for value in values]
-        size = np.fromiter(map(len, texts), np.int64, len(texts))
-        unfit = (size == 0) | (size > self._max_bytes)
-        if unfit.any():
-            for i in np.flatnonzero(unfit).tolist():
-                rejects.add("oversized" if size[i] else "malformed", int(number[i]), int(size[i]))
-            texts = [text for text, bad in zip(texts, unfit.tolist(), strict=True) if not bad]
-            size, number = size[~unfit], number[~unfit]
-        if not texts:
-            return no_samples()
-        texts.append(b"")
-        return self._parser.parse(LineBlock(memoryview(b"\n".join(texts)), np.cumsum(size + 1), number), rejects)
