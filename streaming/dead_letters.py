@@ -19,6 +19,7 @@ from operators.records import Bools, Ints
 from operators.validation import require
 from streaming.columns import PARTITION_SHIFT, partition_of, place_in_partition
 from streaming.events import DeadLetter, Reason
+from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.sources.lines import LineReader
 from streaming.store import Store
 from streaming.unused import UnusedRecords
@@ -26,7 +27,7 @@ from streaming.unused import UnusedRecords
 READ_LINES = 1 << 16
 REASONS: tuple[str, ...] = get_args(Reason)
 _CODES = {reason: code for code, reason in enumerate(REASONS)}
-PLACES = "be a .jsonl file (also .gz) or a .parquet folder"
+PLACES = "be a .jsonl file (also .gz), a .parquet folder or kafka://HOST:PORT/TOPIC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +144,17 @@ def read_dead_letters(location: str) -> DeadLetters:
     Parameters
     ----------
     location : str
-        A `.jsonl` file, also `.gz` or `.zip`, or a `.parquet` folder.
+        A `.jsonl` file, also `.gz` or `.zip`, a `.parquet` folder, or `kafka://...`: what a topic holds now.
 
     Raises
     ------
     ValueError
         If there is no such place, or it cannot be read.
     """
+    if is_kafka(location):
+        from streaming.kafka.scan import read_values
+
+        return _collect(map(_letter, read_values(KafkaLocation.parse(location, role="dead_letters"))))
     path = Path(location)
     kinds = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zip")]
     require(bool(kinds) and kinds[-1] in (".jsonl", ".parquet"), "dead_letters", PLACES, location)
@@ -167,13 +172,16 @@ def _from_lines(path: Path) -> Iterator[DeadLetter | None]:
             while (taken := reader.next_block(READ_LINES)) is not None:
                 block, oversized = taken
                 yield from [None] * len(oversized)
-                for line in block.lines():
-                    try:
-                        yield DeadLetter.model_validate_json(line)
-                    except ValidationError:
-                        yield None
+                yield from map(_letter, block.lines())
     except (OSError, ValueError, BadZipFile):
         raise ValueError(f"dead_letters must be a readable, undamaged file, got {str(path)!r}") from None
+
+
+def _letter(line: bytes | None) -> DeadLetter | None:
+    try:
+        return None if line is None else DeadLetter.model_validate_json(line)
+    except ValidationError:
+        return None
 
 
 def _from_parts(folder: Path) -> Iterator[DeadLetter | None]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from operators.records import Ints
 from operators.validation import require
+from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.sources.csv_file import CsvSource
 from streaming.sources.lines import MAX_LINE_BYTES, LineReader
 from streaming.sources.open import TEXT_SOURCES
@@ -28,27 +29,33 @@ READ_ROWS = 1 << 14
 def read_originals(
     location: str, positions: Ints, *, max_record_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[tuple[int, bytes]]:
-    """Read the records at some positions of a file, each with its position, in the order of the file.
+    """Read the records at some positions of a source, each with its position, in the order of positions.
 
-    A line of text comes as it stands, without its end; a row of Parquet as a JSON object. Memory is bounded by a block
-    of the file and its longest line.
+    A line of text comes as it stands, without its end; a row of Parquet as a JSON object; of a topic the value of a
+    message, if it is one line, and otherwise an object `{"base64": ...}` that holds it. Memory is bounded by a block of
+    the source and its longest record.
 
     **Privacy.** Private: this is the raw data that dead letters leave out.
 
     Parameters
     ----------
     location : str
-        A file as `streaming.sources.open.open_source` takes it.
+        A file or topic as `streaming.sources.open.open_source` takes it.
     positions : int array
-        Lines or rows, from 1; those that the file does not have are left out.
+        Lines or rows, from 1, or partitions and offsets; those that the source does not have are left out.
     max_record_bytes : int
         Longer lines are left out.
 
     Raises
     ------
     ValueError
-        If the file does not exist, or cannot be read.
+        If the source does not exist, or cannot be read.
     """
+    if is_kafka(location):
+        from streaming.kafka.scan import read_records
+
+        records = read_records(KafkaLocation.parse(location), positions)
+        return ((at, value if _is_line(value) else _in_base_64(value)) for at, value in records)
     path, kind = _file(location)
     wanted = np.unique(positions)
     if not len(wanted):
@@ -58,6 +65,8 @@ def read_originals(
 
 def heading(location: str) -> bytes | None:
     """Read the line that the records of a file need before them; None if they need none."""
+    if is_kafka(location):
+        return None
     path, kind = _file(location)
     if TEXT_SOURCES.get(kind) is not CsvSource:
         return None
@@ -67,21 +76,10 @@ def heading(location: str) -> bytes | None:
     return lines[0] if lines else None
 
 
-def source_name(location: str) -> str:
-    """Tell the name under which a source stands in dead letters.
-
-    Examples
-    --------
-    >>> source_name("data/flights.csv.gz")
-    'flights.csv.gz'
-    """
-    return Path(location).name
-
-
 def write_originals(path: Path, location: str, positions: Ints, *, max_record_bytes: int = 0) -> int:
     """Copy records into a new file of the operator, one per line; return how many there were.
 
-    The file is of the source's kind (of Parquet: JSONL), so that its records can be mended and fed in again.
+    The file is of the source's kind (of Parquet and topics: JSONL), so that its records can be mended and fed in again.
 
     **Privacy.** Private: raw data. The file can be read by its owner only.
 
@@ -153,6 +151,14 @@ def _file(location: str) -> tuple[Path, str]:
     require(ok, "source", f"be a file of type {known} to read records from", location)
     require(path.is_file(), "source", "be a readable file", location)
     return path, kinds[-1]
+
+
+def _is_line(value: bytes | None) -> TypeGuard[bytes]:
+    return value is not None and value != b"" and b"\n" not in value and b"\r" not in value
+
+
+def _in_base_64(value: bytes | None) -> bytes:
+    return json.dumps({"base64": None if value is None else base64.b64encode(value).decode()}).encode()
 
 
 def _lines(path: Path, wanted: Ints, max_record_bytes: int) -> Iterator[tuple[int, bytes]]:

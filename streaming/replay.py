@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from operators.records import Ints
 from operators.validation import closest
-from streaming.columns import Position
 from streaming.dead_letters import DeadLetters
+from streaming.sources.again import Reopen
 from streaming.sources.selected import SelectedSource
-from streaming.sources.source import Source
 from streaming.store import Store
 from streaming.unused import ReplayedRecords
 
@@ -49,7 +48,7 @@ class Replay:
         return self.source.done and not self.ends
 
 
-def prepare_replay(store: Store, reopen: Callable[[], Source], letters: DeadLetters, *, sort: bool = True) -> Replay:
+def prepare_replay(store: Store, name: str, reopen: Reopen, letters: DeadLetters, *, sort: bool = True) -> Replay:
     """Choose the records of a source that dead letters name and that this store has not used.
 
     A record that was used by an earlier replay, also by one that was killed, is not chosen again: each commit takes the
@@ -65,8 +64,10 @@ def prepare_replay(store: Store, reopen: Callable[[], Source], letters: DeadLett
     ----------
     store : Store
         Opened for writing.
+    name : str
+        Name of the source.
     reopen : callable
-        Opens the source from its beginning, in the order in which it stands.
+        See `streaming.sources.again.reopening`.
     letters : DeadLetters
         Of any source; those of others are left out.
     sort : bool
@@ -79,12 +80,9 @@ def prepare_replay(store: Store, reopen: Callable[[], Source], letters: DeadLett
     """
     state = store.state("engine")
     positions = {} if state is None else state["positions"]
-    with closing(reopen()) as source:
-        name = source.name
-        if name not in positions:
-            hint = closest(name, sorted(positions), listed="the store has read")
-            raise ValueError(f"source must be one that the store has read, got {name!r}{hint}")
-        _recognize(source, positions[name])
+    if name not in positions:
+        hint = closest(name, sorted(positions), listed="the store has read")
+        raise ValueError(f"source must be one that the store has read, got {name!r}{hint}")
     mark = store.state(_STATE)
     ends = state["ended"] or (mark is not None and mark["ended_at"] == positions)
     with store.transaction():
@@ -93,11 +91,15 @@ def prepare_replay(store: Store, reopen: Callable[[], Source], letters: DeadLett
     unused = records.positions()
     asked = letters.of(source=name).position
     chosen: Ints = np.intersect1d(asked, unused)
+    opened_again = partial(reopen, positions[name])
+    if len(chosen):
+        opened_again(chosen).source.close()  # another source of the same name is refused here
     selected = SelectedSource(
         name,
-        reopen,
+        opened_again,
         chosen,
         unused=unused,
+        late_before=_number(state["intake"]["watermark"]),
         sort=sort,
         active=_partitions(state["intake"]["newest"]),
         give=records.give,
@@ -106,11 +108,8 @@ def prepare_replay(store: Store, reopen: Callable[[], Source], letters: DeadLett
     return Replay(selected, records, len(asked), len(chosen), ends)
 
 
-def _recognize(source: Source, position: Position) -> None:
-    """Refuse another source of the same name, whose records are not those of the dead letters."""
-    whole = position.get("source") if "sorted_row" in position else position
-    if whole is not None:  # a store of an earlier version does not tell it of a sorted file
-        source.restore(whole)
+def _number(watermark: float | None) -> float:
+    return -math.inf if watermark is None else watermark
 
 
 def _partitions(newest: object) -> tuple[int, ...]:

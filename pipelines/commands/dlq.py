@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[str, typer.Option("--dead-letters", help="Where `run agents` wrote them: .jsonl or .parquet.")]
+PlaceOption = Annotated[
+    str, typer.Option("--dead-letters", help="Where they were written: .jsonl, .parquet or kafka://...")
+]
 ReasonOption = Annotated[list[str] | None, typer.Option(help="Records with this reason only; may be repeated.")]
 StoreOption = Annotated[
     Path | None, typer.Option(help="Store of the run: leave out records that a replay has counted since.")
@@ -144,7 +146,7 @@ def _known_reasons(reasons: list[str] | None) -> list[str]:
 def _source_name(location: str, letters: DeadLetters) -> str:
     """Find the name under which a source stands in dead letters."""
     from operators.validation import closest
-    from streaming.originals import source_name
+    from streaming.sources.again import source_name
 
     name = source_name(location)
     if name not in letters.sources:

@@ -73,25 +73,22 @@ def _letters(options: ReplayOptions) -> DeadLetters:
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
     from streaming.replay import prepare_replay
-    from streaming.sources.open import open_source
-    from streaming.sources.source import Source
+    from streaming.sources.again import reopening, source_name
 
-    mapping, location = column_mapping(options), options.source
+    location = options.source
     assert location is not None  # noqa: S101 - `run_engine` has checked it
-
-    def reopen() -> Source:
-        return open_source(location, mapping, sort=False, id_key=deployment.id_key)
-
-    return prepare_replay(deployment.store, reopen, letters, sort=options.sort)
+    reopen = reopening(location, column_mapping(options), id_key=deployment.id_key)
+    return prepare_replay(deployment.store, source_name(location), reopen, letters, sort=options.sort)
 
 
 def _facts(replayed: Replay) -> dict[str, Any]:
     """Count the records of dead letters by what was done with them."""
-    missing, repeated = replayed.source.missing, replayed.source.repeated
+    source = replayed.source
     return {
         "dead_letters": replayed.letters,
-        "replayed": replayed.chosen - missing - repeated,
+        "replayed": replayed.chosen - source.missing - source.repeated - source.uncertain,
         "used_before": replayed.letters - replayed.chosen,
-        "missing": missing,
-        "postponed": repeated,
+        "missing": source.missing,
+        "repeated": source.repeated,
+        "uncertain": source.uncertain,
     }

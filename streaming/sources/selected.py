@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from contextlib import closing
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from operators.records import Bools, Ints, Words
 from operators.validation import require
 from streaming.columns import Batch, Position, Rejects, SampleColumns, concatenate
-from streaming.sources.source import Source
+from streaming.sources.again import Opened
 from streaming.unused import COUNTED
 
 READ_ROWS = 1 << 18
@@ -29,12 +30,16 @@ class SelectedSource:
     name : str
         Name of the source, for ids, dead letters and position.
     reopen : callable
-        Opens the source from its beginning, in the order in which it stands. It is read twice if its samples have ids.
+        Opens the source so that it has the records at some positions, or from its beginning (None); in the order in
+        which it stands. It is read whole only if its samples have ids.
     chosen : int array
         Positions of the records to give.
     unused : int array
         Positions of all records that were not used so far. A chosen sample with the id of another one that is *not*
         among them repeats a sample that was counted, however long ago, and is rejected as a duplicate.
+    late_before : float
+        Event time before which the engine may have forgotten ids. If the source is not complete any more, samples
+        before it are set aside: they could repeat one that is gone.
     sort : bool
         Give samples in the order of event time; otherwise as they stand in the source.
     active : tuple of int
@@ -50,10 +55,11 @@ class SelectedSource:
     def __init__(
         self,
         name: str,
-        reopen: Callable[[], Source],
+        reopen: Callable[[Ints | None], Opened],
         chosen: Ints,
         *,
         unused: Ints,
+        late_before: float = -math.inf,
         sort: bool = True,
         active: tuple[int, ...] = (0,),
         give: Callable[[Ints], None],
@@ -62,11 +68,13 @@ class SelectedSource:
         self.name = name
         self.done = not len(chosen)
         self.missing = 0  # chosen records that the source has not
-        self.repeated = 0  # chosen records with the id of another one: one of them is given, the rest stay unused
+        self.repeated = 0  # with the id of another one: one of them is given, the rest stay unused
+        self.uncertain = 0  # that could repeat a sample which is not in the source any more; they stay unused
         require(len(chosen) <= MAX_RECORDS, "records", f"be at most {MAX_RECORDS} in one replay", len(chosen))
         self._reopen = reopen
         self._chosen = np.unique(chosen)
         self._unused = unused
+        self._late_before = late_before
         self._sort = sort
         self._active = active
         self._give = give
@@ -95,38 +103,43 @@ class SelectedSource:
         """Nothing is open between two batches."""
 
     def _load(self) -> SampleColumns:
-        """Read the chosen records, and reject those that repeat a sample that was counted."""
+        """Read the chosen records, and leave out those that repeat a sample."""
         parts: list[SampleColumns] = []
-        for batch in self._batches():
-            parts.append(batch.samples.take(_among(batch.samples.position, self._chosen)))
-            self._rejects.extend(_rejects_among(batch.rejects, self._chosen))
+        left = len(self._chosen)
+        with closing(self._reopen(self._chosen).source) as source:
+            while left and not (batch := source.next_batch(READ_ROWS)).exhausted:
+                parts.append(batch.samples.take(_among(batch.samples.position, self._chosen)))
+                rejects = _rejects_among(batch.rejects, self._chosen)
+                self._rejects.extend(rejects)
+                left -= len(parts[-1]) + len(rejects)
+        self.missing = left
         samples = concatenate(parts)
-        self.missing = len(self._chosen) - len(samples) - len(self._rejects)
         if self._sort:
             samples = samples.take(np.argsort(samples.time, kind="stable"))
-        key = samples.key
-        if key is None or not len(key):
-            return samples
-        counted = _among(key, self._counted(np.unique(key)))
+        return samples if samples.key is None or not len(samples) else self._once(samples, samples.key)
+
+    def _once(self, samples: SampleColumns, key: Words) -> SampleColumns:
+        """Reject samples whose id was counted, and set aside those of which that is not known."""
+        ids, complete = self._counted(np.unique(key))
+        counted = _among(key, ids)
         self._rejects.add_many(COUNTED, samples.position[counted])
-        _, first = np.unique(key[~counted], return_index=True)
-        self.repeated = int(np.count_nonzero(~counted)) - len(first)
-        return samples.take(~counted).take(np.sort(first))
+        unknown = ~counted & (samples.time < self._late_before) & (not complete)
+        self.uncertain = int(np.count_nonzero(unknown))
+        rest = np.flatnonzero(~counted & ~unknown)
+        _, first = np.unique(key[rest], return_index=True)
+        self.repeated = len(rest) - len(first)
+        return samples.take(rest[np.sort(first)])
 
-    def _counted(self, keys: Words) -> Words:
-        """Find the ids, among some, of samples of the source that were used."""
+    def _counted(self, keys: Words) -> tuple[Words, bool]:
+        """Find the ids, among some, of samples of the source that were used; say whether it still has all of them."""
         found: list[Words] = [np.zeros(0, np.uint64)]
-        for batch in self._batches():
-            samples = batch.samples.take(~_among(batch.samples.position, self._unused))
-            if samples.key is not None:
-                found.append(samples.key[_among(samples.key, keys)])
-        return np.unique(np.concatenate(found))
-
-    def _batches(self) -> Iterator[Batch]:
-        """Read the source from its beginning."""
-        with closing(self._reopen()) as source:
+        opened = self._reopen(None)
+        with closing(opened.source) as source:
             while not (batch := source.next_batch(READ_ROWS)).exhausted:
-                yield batch
+                samples = batch.samples.take(~_among(batch.samples.position, self._unused))
+                if samples.key is not None:
+                    found.append(samples.key[_among(samples.key, keys)])
+        return np.unique(np.concatenate(found)), opened.complete
 
 
 def _among(items: Ints | Words, these: Ints | Words) -> Bools:

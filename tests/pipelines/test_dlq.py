@@ -225,12 +225,12 @@ def test_a_place_that_cannot_be_read_is_refused(folder: Path) -> None:
 
 def test_a_replay_gives_what_a_run_with_good_records_would_have(folder: Path, tmp_path: Path) -> None:
     told = replay(folder, json=True).json
-    assert {k: told[k] for k in ("dead_letters", "replayed", "used_before", "missing", "postponed", "accepted")} == {
+    assert {k: told[k] for k in ("dead_letters", "replayed", "used_before", "missing", "repeated", "accepted")} == {
         "dead_letters": 5,
         "replayed": 5,
         "used_before": 0,
         "missing": 0,
-        "postponed": 0,
+        "repeated": 0,
         "accepted": 3,
     }
     assert told["rejected"] == {"malformed": 2}

@@ -22,6 +22,7 @@ from streaming.replay import Replay, prepare_replay
 from streaming.sinks.group import Sinks
 from streaming.sinks.jsonl import JsonlSink
 from streaming.sinks.sink import Trust
+from streaming.sources.again import Opened, reopening
 from streaming.sources.open import open_source
 from streaming.stats import EngineStats
 from streaming.store import Store
@@ -97,7 +98,8 @@ class Deployment:
         try:
             replayed = prepare_replay(
                 found.store,
-                lambda: open_source(str(self.path), mapping, sort=False, id_key=found.id_key),
+                self.path.name,
+                reopening(str(self.path), mapping, id_key=found.id_key),
                 self.letters() if letters is None else letters,
             )
             engine = Engine(
@@ -348,7 +350,7 @@ def test_records_that_are_gone_are_told_and_stay_unused(spoiled: Deployment) -> 
 
     source = SelectedSource(
         "x.csv",
-        lambda: open_source(str(spoiled.path), MENDED, sort=False),
+        lambda at: Opened(open_source(str(spoiled.path), MENDED, sort=False)),
         np.array([BAD_TIME, 500, 501]),
         unused=np.array([BAD_TIME, 500, 501]),
         give=lambda at: None,
@@ -402,7 +404,7 @@ def test_the_source_is_read_twice_only_to_compare_ids(ids: str | None, times: in
     path = str(write(tmp_path / "x.csv", spoiled_lines()))
     source: Any = SelectedSource(
         "x.csv",
-        lambda: Counting(open_source(path, mapping, sort=False), log),  # type: ignore[arg-type, return-value]
+        lambda at: Opened(Counting(open_source(path, mapping, sort=False), log)),  # type: ignore[arg-type]
         np.array([LATE, BAD_TIME, 7]),
         unused=np.array([7, BAD_TIME, LATE]),
         give=lambda at: given.append(at.tolist()),

@@ -1,0 +1,315 @@
+"""Dead letters of a topic, in a topic: read to where it ends now, their records found by offset, and replayed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from operators.agents import AgentsSettings
+from streaming.columns import partition_of, place_in_partition, record_position
+from streaming.dead_letters import DeadLetters, read_dead_letters
+from streaming.deployment import open_deployment
+from streaming.engine import Engine
+from streaming.kafka import scan
+from streaming.kafka.location import KafkaLocation
+from streaming.kafka.scan import TopicScan, read_records, read_values
+from streaming.kafka.source import KafkaSource
+from streaming.kafka.topics import find_topic
+from streaming.mapping import ColumnMapping
+from streaming.options import EngineOptions
+from streaming.originals import write_originals
+from streaming.replay import Replay, prepare_replay
+from streaming.sinks.group import Sinks
+from streaming.sinks.jsonl import JsonlSink
+from streaming.sinks.sink import Trust
+from streaming.sources.again import reopening
+from streaming.stats import EngineStats
+from tests.pipelines.command_line import meanstream
+
+Record = tuple[int, bytes | None]
+"""Partition and value."""
+
+
+def produce(address: str, topic: str, records: Iterable[Record]) -> None:
+    """Write records that can be read at once."""
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    for partition, value in records:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(20) == 0
+    producer.close()
+
+
+def produce_in_vain(address: str, topic: str, records: Iterable[Record]) -> None:
+    """Write records in a transaction that is aborted."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for partition, value in records:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(20) == 0
+    producer.abort_transaction(20)
+    producer.close()
+
+
+def wait_for_end(address: str, topic: str, partition: int, offset: int) -> None:
+    """The markers of a transaction are written a moment after it ended; until then nothing behind it can be read."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "wait", "isolation.level": "read_committed"})
+    deadline = time.monotonic() + 20
+    while consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] < offset:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    consumer.close()
+
+
+def delete_before(address: str, topic: str, partition: int, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    place = TopicPartition(topic, partition, offset)
+    admin.delete_records([place])[place].result(20)
+
+
+@pytest.fixture
+def topic(broker_address: str, new_topic: Callable[..., str]) -> str:
+    """Three partitions; in the first two are committed, aborted and again committed records."""
+    name = new_topic(3)
+    for i, write in enumerate((produce, produce_in_vain, produce)):
+        write(broker_address, name, [(p, b"%d %d" % (i, n)) for n in range(50) for p in (0, 1)])
+    for partition in (0, 1):
+        wait_for_end(broker_address, name, partition, 151)
+    return name
+
+
+def location(address: str, topic: str, more: str = "") -> str:
+    return f"kafka://{address}/{topic}{more}"
+
+
+def test_committed_records_are_read_once_up_to_the_end_of_now(broker_address: str, topic: str) -> None:
+    place = KafkaLocation.parse(location(broker_address, topic))
+    with closing(TopicScan(place)) as opened:
+        produce(broker_address, topic, [(0, b"later"), (2, b"later")])
+        values: list[bytes | None] = []
+        while (records := opened.read(7)) is not None:
+            assert len(records.values) <= 7
+            values += records.values
+    assert sorted(values, key=str) == sorted(
+        (b"%d %d" % (i, n) for n in range(50) for i in (0, 2) for _ in (0, 1)), key=str
+    )
+    assert b"later" in list(read_values(place))
+    assert list(read_values(KafkaLocation.parse(location(broker_address, topic, "?partitions=2")))) == [b"later"]
+
+
+def test_records_are_found_by_partition_and_offset(
+    broker_address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets 50 to 100 are aborted records and the marker of that: nothing is there to find."""
+    monkeypatch.setattr(scan, "READ_RECORDS", 5)
+    monkeypatch.setattr(scan, "FAR", 10)
+    delete_before(broker_address, topic, 1, 4)
+    asked = np.concatenate([record_position(p, np.array([0, 3, 4, 49, 50, 60, 100, 101, 150, 999])) for p in (1, 0)])
+    found = dict(read_records(KafkaLocation.parse(location(broker_address, topic)), asked))
+    told = {
+        (int(partition_of(np.array([at]))[0]), int(place_in_partition(np.array([at]))[0])): v for at, v in found.items()
+    }
+    expected = {(0, 0): b"0 0", (0, 3): b"0 3", (0, 4): b"0 4", (0, 49): b"0 49", (0, 101): b"2 0", (0, 150): b"2 49"}
+    assert told == {
+        k: v for k, v in {**expected, **{(1, o): v for (_, o), v in expected.items()}}.items() if k[0] == 0 or k[1] > 3
+    }
+
+
+def test_letters_in_a_topic(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> None:
+    name = new_topic(2)
+    letter = b'{"reason":"late","source":"samples","partition":%d,"position":%d,"size":null,"schema_version":1}'
+    good = [(p, letter % (p, n)) for n in range(10) for p in (0, 1)]
+    produce(broker_address, name, [*good, (0, b"7031415926535"), (1, None), (0, letter % (0, 3))])
+    produce_in_vain(broker_address, name, [(0, letter % (0, 77))])
+    wait_for_end(broker_address, name, 0, 14)
+    place = location(broker_address, name, "?create=2")
+    letters = read_dead_letters(place)
+    assert (len(letters), letters.unreadable) == (20, 2)
+    ran = meanstream("dlq", "list", "--dead-letters", place, "--json")
+    assert [(g["partition"], g["records"], g["first"], g["last"]) for g in ran.json["groups"]] == [
+        (0, 10, 0, 9),
+        (1, 10, 0, 9),
+    ]
+    assert b"7031415926535" not in ran.out + ran.err
+    missing = meanstream("dlq", "list", "--dead-letters", location(broker_address, f"{name}x")).message
+    assert missing.startswith(f"dead_letters must be a topic that exists, got '{name}x'; did you mean '{name}'?")
+
+
+def test_raw_records_of_a_topic_are_lines(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> None:
+    name = new_topic(2)
+    values: list[bytes | None] = [b'{"agent":"a","value":"x"}', b'{\n"agent":"b"}', None, b"\xff\xfe", b""]
+    produce(broker_address, name, [(1, value) for value in values])
+    positions = record_position(1, np.arange(5))
+    place = location(broker_address, name)
+    assert write_originals(tmp_path / "raw.jsonl", place, positions) == 5
+    lines = (tmp_path / "raw.jsonl").read_bytes().split(b"\n")
+    assert [lines[0], lines[3], lines[5:]] == [values[0], values[3], [b""]]
+    assert [json.loads(lines[n])["base64"] for n in (1, 2, 4)] == [
+        base64.b64encode(b'{\n"agent":"b"}').decode(),
+        None,
+        "",
+    ]
+    assert (tmp_path / "raw.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+FIRST = ColumnMapping(id="id")
+MENDED = ColumnMapping(time="when", id="id")
+
+
+def sample(i: int, *, time: object = None, copy_of: int | None = None) -> bytes:
+    number = i if copy_of is None else copy_of
+    fields = {
+        "agent": f"agent {i % 4}",
+        "value": i % 7,
+        "time": 1000 + i if time is None else time,
+        "id": f"id {number}",
+    }
+    return json.dumps({**fields, "when": 1000 + i}).encode()
+
+
+@dataclass
+class World:
+    """An engine on a topic, its store and its files; `replay` reads the topic beside whoever owns it."""
+
+    folder: Path
+    place: str
+
+    settings = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
+    options = EngineOptions(batch_size=16, refresh=None, allowed_lateness=3.0, poll=0.01)
+
+    def run(self, *, stop_after: int | None = None) -> EngineStats:
+        """Read what is there, up to the end or so many records."""
+
+        def make(found: Any) -> tuple[Any, EngineOptions, dict[str, Any], Callable[[], bool]]:
+            source = KafkaSource(
+                KafkaLocation.parse(self.place), FIRST, owner="store", until_end=True, id_key=found.id_key
+            )
+            return source, self.options, {}, lambda: self.engine.stats.events >= (stop_after or 10**9)
+
+        return self._run(make)
+
+    def replay(self, letters: DeadLetters, mapping: ColumnMapping = MENDED) -> tuple[EngineStats, Replay]:
+        prepared: list[Replay] = []
+
+        def make(found: Any) -> tuple[Any, EngineOptions, dict[str, Any], Callable[[], bool]]:
+            name = KafkaLocation.parse(self.place).topic
+            reopen = reopening(self.place, mapping, id_key=found.id_key)
+            prepared.append(prepare_replay(found.store, name, reopen, letters))
+            done = prepared[0].done
+            return prepared[0].source, replace(self.options, late="accept"), {"unused": prepared[0].records}, done
+
+        return self._run(make), prepared[0]
+
+    def _run(self, make: Callable[[Any], tuple[Any, EngineOptions, dict[str, Any], Callable[[], bool]]]) -> EngineStats:
+        found = open_deployment(self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": "s" * 20})
+        roles = {"releases": Trust.PUBLIC, "dead_letters": Trust.PUBLIC, "estimates": Trust.PRIVATE}
+        sinks = Sinks(**{role: JsonlSink(self.folder / f"{role}.jsonl", trust=trust) for role, trust in roles.items()})
+        try:
+            source, options, more, stop = make(found)
+            self.engine = Engine(
+                source=source,
+                settings=self.settings,
+                noise=found.noise,
+                store=found.store,
+                sinks=sinks,
+                options=options,
+                **more,
+            )
+            stats = self.engine.run(stop)
+            source.close()
+            return stats
+        finally:
+            sinks.close()
+            found.store.close()
+
+    def letters(self, *reasons: str) -> DeadLetters:
+        return read_dead_letters(str(self.folder / "dead_letters.jsonl")).of(reasons=reasons)
+
+    def samples(self) -> dict[str, int]:
+        lines = (self.folder / "estimates.jsonl").read_bytes().splitlines()
+        return {e["agent"]: e["n"] for e in map(json.loads, lines)}
+
+
+@pytest.fixture
+def world(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> World:
+    """Two partitions of samples; every fifth has no time that can be read, and some come late."""
+    name = new_topic(2)
+    records: list[Record] = [(i % 2, sample(i, time="soon" if i % 5 == 0 else None)) for i in range(100)]
+    produce(broker_address, name, records)
+    (tmp_path / "world").mkdir()
+    world = World(tmp_path / "world", location(broker_address, name))
+    assert world.run().rejected == Counter(bad_time=20)
+    late: list[Record] = [(0, sample(100, time=1001)), (1, sample(101, time=1003, copy_of=11)), (1, None)]
+    produce(broker_address, name, late)
+    assert world.run().rejected == Counter(late=2, malformed=1)
+    return world
+
+
+def committed(address: str, world: World) -> Sequence[TopicPartition]:
+    """What the group of the engine has noted."""
+    name = KafkaLocation.parse(world.place).topic
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "meanstream"})
+    found = consumer.committed([TopicPartition(name, p) for p in (0, 1)], timeout=10)
+    consumer.close()
+    return found
+
+
+def test_records_of_a_topic_count_when_they_are_good(broker_address: str, world: World) -> None:
+    before = [(p.offset, p.metadata) for p in committed(broker_address, world)]
+    stats, replayed = world.replay(world.letters())
+    assert (replayed.letters, replayed.chosen) == (23, 23)
+    assert stats.accepted == 21
+    assert stats.rejected == Counter(malformed=1, duplicate=1)  # the copy is of a sample whose id was long forgotten
+    assert sum(world.samples().values()) == 80 + 21
+    assert [(p.offset, p.metadata) for p in committed(broker_address, world)] == before
+    stats, replayed = world.replay(world.letters())
+    assert (replayed.chosen, stats.accepted) == (1, 0)
+    assert sum(world.samples().values()) == 101
+
+
+def test_a_topic_that_goes_on_is_not_ended(broker_address: str, world: World) -> None:
+    """An engine that was stopped, not ended: a replay leaves its partitions where they are, and it goes on."""
+    name = KafkaLocation.parse(world.place).topic
+    produce(broker_address, name, [(i % 2, sample(i)) for i in range(200, 240)])
+    assert world.run(stop_after=10).accepted < 40
+    stats, replayed = world.replay(world.letters("bad_time"))
+    assert (replayed.ends, stats.accepted, stats.estimates) == (False, 20, 0)
+    rest = world.run()
+    assert rest.rejected == Counter()
+    assert sum(world.samples().values()) == 80 + 20 + 40
+
+
+def test_a_late_record_is_not_counted_if_the_one_that_it_may_repeat_is_gone(broker_address: str, world: World) -> None:
+    name = KafkaLocation.parse(world.place).topic
+    delete_before(broker_address, name, 1, 20)
+    stats, replayed = world.replay(world.letters("late"), FIRST)
+    assert (replayed.chosen, replayed.source.uncertain, stats.accepted) == (2, 2, 0)
+    stats, replayed = world.replay(world.letters("late"), ColumnMapping())  # who has no ids cannot ask
+    assert (replayed.chosen, replayed.source.uncertain, stats.accepted) == (2, 0, 2)
+
+
+def test_what_retention_took_is_told_and_another_topic_is_refused(broker_address: str, world: World) -> None:
+    name = KafkaLocation.parse(world.place).topic
+    delete_before(broker_address, name, 0, 20)
+    _, replayed = world.replay(world.letters("bad_time"), ColumnMapping(time="when"))
+    assert (replayed.chosen, replayed.source.missing) == (20, 4)
+    admin = AdminClient({"bootstrap.servers": broker_address})
+    admin.delete_topics([name])[name].result(20)
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)
+    deadline = time.monotonic() + 20
+    while find_topic(admin, KafkaLocation.parse(world.place)) is None:
+        assert time.monotonic() < deadline
+    with pytest.raises(ValueError, match="source must be the topic that this store was filled from, got a new one"):
+        world.replay(world.letters())
