@@ -22,7 +22,7 @@ from streaming.ledger import LedgerRows
 from streaming.options import EngineOptions
 from streaming.releases import budget_lines, dead_letter_lines, ledger_rows, refusal_lines
 from streaming.sinks.group import Sinks
-from streaming.sources.source import Source
+from streaming.sources.source import Source, TellsOffsets
 from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.times import shown
@@ -212,6 +212,8 @@ class Engine:
         with step(CrashPoint.COMMIT, self._crash):
             self._commit(batch.position, released, rejects, ended=ended)
         self._active, self._ended = batch.active, ended
+        if isinstance(self._source, TellsOffsets):
+            self._source.commit(batch.position)
         self._deliver(stop, ended=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:

@@ -20,6 +20,7 @@ from pipelines.commands.watching import watching
 
 if TYPE_CHECKING:
     from streaming.deployment import Deployment
+    from streaming.kafka.sink import KafkaSinks
     from streaming.mapping import ColumnMapping
     from streaming.options import EngineOptions
     from streaming.sinks.group import Sinks
@@ -71,6 +72,8 @@ def rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
         sort=options.sort,
         cut=engine_options.refresh,
         id_key=deployment.id_key,
+        owner=deployment.store.public_id(),
+        until_end=options.until_end,
     )
     return Input(source, engine_options)
 
@@ -90,17 +93,19 @@ def run_engine(
         engine_options = options.engine_options()
         mapping = column_mapping(options)
         make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
-        check_places(options)
+        check_store(options.store)
+        check_sinks(options.sinks, json=options.json)
         if options.metrics is not None:
             parse_address(options.metrics)
         if options.source is None:
             raise BadOption("source must be given")
         open_source(options.source, mapping, sort=options.sort).close()
-    with ExitStack() as things, failing():
+    with ExitStack() as things, failing(), stopping_on_signals() as stop:
         with opening():
             deployment = open_deployment(options.store, settings, environment=environment_of(options))
             things.callback(deployment.store.close)
-            sinks = open_sinks(options)  # after the store, which may refuse: then no sink was touched
+            # After the store, which may refuse: then no sink was touched.
+            sinks = open_sinks(options.sinks, _kafka_sinks(options.sinks, deployment, stop))
             things.callback(sinks.close)
             taken = open_input(options, deployment)
             things.callback(taken.source.close)
@@ -117,11 +122,10 @@ def run_engine(
                 health=watch.health,
             )
             engine.resume()
-        with stopping_on_signals() as stop:
-            return engine.run(lambda: stop() or taken.done())
+        return engine.run(lambda: stop() or taken.done())
 
 
-def open_sinks(options: AgentSideOptions) -> Sinks:
+def open_sinks(places: Mapping[str, str], kafka: KafkaSinks | None = None) -> Sinks:
     """Open one sink per role; personal estimates are private, everything else is public."""
     from streaming.sinks.group import Sinks
     from streaming.sinks.open import open_sink
@@ -129,14 +133,52 @@ def open_sinks(options: AgentSideOptions) -> Sinks:
 
     return Sinks(
         **{
-            role: open_sink(place, trust=Trust.PRIVATE if role == "estimates" else Trust.PUBLIC)
-            for role, place in options.sinks.items()
+            role: open_sink(
+                place,
+                trust=Trust.PRIVATE if role == "estimates" else Trust.PUBLIC,
+                role=OPTION_OF.get(role, role),
+                kafka=kafka,
+            )
+            for role, place in places.items()
         }
     )
 
 
-def check_places(options: AgentSideOptions) -> None:
-    """Refuse a store or sink that could not be opened, before any of them is made.
+def _kafka_sinks(places: Mapping[str, str], deployment: Deployment, stop: Callable[[], bool]) -> KafkaSinks | None:
+    """Make what opens topics, if there are any."""
+    from streaming.kafka.location import is_kafka
+
+    if not any(map(is_kafka, places.values())):
+        return None
+    from streaming.kafka.sink import KafkaSinks
+
+    return KafkaSinks(deployment.store.public_id(), stop=stop)
+
+
+def check_store(store: Path) -> None:
+    """Refuse a store that could not be made.
+
+    Raises
+    ------
+    ValueError
+        Naming the rule and the value.
+    """
+    from operators.validation import require
+
+    require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
+
+
+def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False) -> None:
+    """Refuse sinks that could not be opened, before any of them is made.
+
+    Parameters
+    ----------
+    places : mapping
+        Role of each sink, and its place.
+    others : mapping
+        Places that are taken, and the option that names each.
+    json : bool
+        Whether standard output is taken by the result.
 
     Raises
     ------
@@ -144,18 +186,16 @@ def check_places(options: AgentSideOptions) -> None:
         Naming the option, the rule and the value.
     """
     from operators.validation import require
-    from streaming.sinks.open import STDOUT, check_place
+    from streaming.sinks.open import STDOUT, check_place, place_of
 
-    store = options.store
-    require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
-    taken: dict[str, str] = {}
-    for role, location in options.sinks.items():
+    taken = dict(others or {})
+    for role, location in places.items():
         option = OPTION_OF.get(role, role)
-        check_place(option, location)
-        place = location if location == STDOUT else str(Path(location).resolve())
+        place = place_of(location)
         require(place not in taken, option, f"be another place than {taken.get(place)}", location)
         taken[place] = option
-    require(not (options.json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
+        check_place(option, location)
+    require(not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
 
 
 @contextmanager
@@ -173,13 +213,13 @@ def opening() -> Iterator[None]:
 @contextmanager
 def failing() -> Iterator[None]:
     """Turn the end of a store, a source or a sink into one line and exit code 1."""
-    from streaming.sinks.sink import SinkLostError
+    from streaming.sinks.sink import DeliveryFailedError, SinkLostError
     from streaming.sources.source import SourceLostError
     from streaming.store import StoreError
 
     try:
         yield
-    except (StoreError, SourceLostError, SinkLostError) as error:
+    except (StoreError, SourceLostError, SinkLostError, DeliveryFailedError) as error:
         raise RunFailed(str(error)) from None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from streaming.columns import Batch, Position
 
@@ -28,6 +28,14 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+@runtime_checkable
+class TellsOffsets(Protocol):
+    """A source that tells others, such as tools that watch its lag, how far it was read; the store decides."""
+
+    def commit(self, position: Position) -> None:
+        """Tell of a position that the store has committed; best effort, without waiting."""
 
 
 def require_position(position: Position, key: str, source: str) -> None:
