@@ -31,6 +31,16 @@ class ReplayOptions(AgentsOptions):
     ] = None
 
 
+_TOLD = {
+    "dead_letters": "records with dead letters",
+    "replayed": "replayed",
+    "settled": "settled before or of another store",
+    "missing": "not in the source any more",
+    "repeated": "with the id of another one, for the next replay",
+    "uncertain": "late, and copies of them may be gone from the source",
+}
+
+
 def replay_dead_letters(options: ReplayOptions) -> None:
     """Run the engine on the records, and say what became of them."""
     letters = _letters(options)
@@ -42,11 +52,11 @@ def replay_dead_letters(options: ReplayOptions) -> None:
         return Input(prepared[0].source, engine_options, prepared[0].records, prepared[0].done)
 
     stats = run_engine(options, open_input)
-    facts = _facts(prepared[0]) if prepared else {}
+    facts = _facts(prepared[0])
     if options.json:
         print_json({**facts, **summary(stats)})
     elif not options.quiet:
-        told = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in facts.items() if n or what == "replayed")
+        told = ", ".join(f"{facts[name]:,} {what}" for name, what in _TOLD.items() if facts[name] or name == "replayed")
         sys.stderr.write(f"{told}; {summary_line(stats)}\n")
 
 
@@ -87,7 +97,7 @@ def _facts(replayed: Replay) -> dict[str, Any]:
     return {
         "dead_letters": replayed.letters,
         "replayed": replayed.chosen - source.missing - source.repeated - source.uncertain,
-        "used_before": replayed.letters - replayed.chosen,
+        "settled": replayed.letters - replayed.chosen,
         "missing": source.missing,
         "repeated": source.repeated,
         "uncertain": source.uncertain,

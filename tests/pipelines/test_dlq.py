@@ -225,10 +225,10 @@ def test_a_place_that_cannot_be_read_is_refused(folder: Path) -> None:
 
 def test_a_replay_gives_what_a_run_with_good_records_would_have(folder: Path, tmp_path: Path) -> None:
     told = replay(folder, json=True).json
-    assert {k: told[k] for k in ("dead_letters", "replayed", "used_before", "missing", "repeated", "accepted")} == {
+    assert {k: told[k] for k in ("dead_letters", "replayed", "settled", "missing", "repeated", "accepted")} == {
         "dead_letters": 5,
         "replayed": 5,
-        "used_before": 0,
+        "settled": 0,
         "missing": 0,
         "repeated": 0,
         "accepted": 3,
@@ -246,7 +246,7 @@ def test_a_second_replay_counts_nothing_again(folder: Path) -> None:
     replay(folder)
     estimates, releases = newest_estimates(folder), (folder / "releases.jsonl").read_bytes()
     told = replay(folder, json=True).json
-    assert (told["dead_letters"], told["replayed"], told["used_before"]) == (5, 2, 3)
+    assert (told["dead_letters"], told["replayed"], told["settled"]) == (5, 2, 3)
     assert (told["accepted"], told["releases"]) == (0, 0)
     assert newest_estimates(folder) == estimates
     assert (folder / "releases.jsonl").read_bytes() == releases
@@ -273,7 +273,9 @@ def test_a_replay_tells_in_one_line_and_shows_no_value(folder: Path) -> None:
     )
     lines = ran.err.decode().splitlines()
     assert (ran.code, ran.out) == (0, b"")
-    assert lines[-1].startswith("5 dead letters, 5 replayed; 5 events, 3 accepted (0 clipped), rejected: 2 malformed; ")
+    assert lines[-1].startswith(
+        "5 records with dead letters, 5 replayed; 5 events, 3 accepted (0 clipped), rejected: 2 malformed; "
+    )
     assert DIGITS not in ran.err.decode()
 
 

@@ -394,8 +394,8 @@ class Counting:
         self.inner.close()
 
 
-@pytest.mark.parametrize(("ids", "times"), [("id", 2), (None, 1)])
-def test_the_source_is_read_twice_only_to_compare_ids(ids: str | None, times: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ids", "times", "sort"), [("id", 2, True), (None, 1, True), (None, 1, False)])
+def test_the_source_is_read_twice_only_to_compare_ids(ids: str | None, times: int, sort: bool, tmp_path: Path) -> None:
     from streaming.sources.selected import SelectedSource
 
     log: list[str] = []
@@ -405,8 +405,9 @@ def test_the_source_is_read_twice_only_to_compare_ids(ids: str | None, times: in
     source: Any = SelectedSource(
         "x.csv",
         lambda at: Opened(Counting(open_source(path, mapping, sort=False), log)),  # type: ignore[arg-type]
-        np.array([LATE, BAD_TIME, 7]),
-        unused=np.array([7, BAD_TIME, LATE]),
+        np.array([LATE, BAD_TIME, 15]),
+        unused=np.array([15, BAD_TIME, LATE]),
+        sort=sort,
         give=lambda at: given.append(at.tolist()),
     )
     source.restore({"anything": 1})
@@ -414,9 +415,10 @@ def test_the_source_is_read_twice_only_to_compare_ids(ids: str | None, times: in
     assert log == ["open", "close"] * times
     assert [batch.position for batch in batches] == [{"anything": 1}] * 3
     assert [batch.exhausted for batch in batches] == [False, False, True]
-    assert [at for batch in batches for at in batch.samples.position] == [7, LATE]
+    order = [LATE, 15] if sort else [15, LATE]  # the late record has an earlier time
+    assert [at for batch in batches for at in batch.samples.position] == order
     assert (batches[0].rejects.reason, batches[0].rejects.position) == (["bad_time"], [BAD_TIME])
-    assert given == [[7, BAD_TIME], [LATE], []]
+    assert given == [[order[0], BAD_TIME], [order[1]], []]
 
 
 def test_without_letters_there_is_nothing_to_do(spoiled: Deployment) -> None:
