@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from streaming.kafka.client import KafkaError, KafkaException, describe, error_of, is_retriable
@@ -18,6 +20,9 @@ SILENT_SECONDS = 3.0
 """A wait that takes longer is said, once."""
 BACK_OFF_SECONDS = 0.1
 """Between two attempts, where the first was refused at once."""
+
+STUCK_SECONDS = 20.0
+"""A call that ignores its time-out for so long is given up, with its client."""
 
 REFUSED = frozenset(
     getattr(KafkaError, name)
@@ -113,3 +118,55 @@ class Patience:
                 said = True
             if time.monotonic() - called < BACK_OFF_SECONDS:
                 time.sleep(BACK_OFF_SECONDS)
+
+
+class Detached:
+    """Makes a call that may ignore its time-out, in a thread that can be left behind; an attempt for `Patience`.
+
+    librdkafka 2.10 to 2.16 may wait without end for a group's coordinator that was replaced while it was away
+    (confluentinc/librdkafka issues 5456 and 5511).
+
+    Parameters
+    ----------
+    call : callable
+        Takes the time-out in seconds.
+
+    Examples
+    --------
+    >>> Detached(lambda seconds: print(f"at most {seconds} s"))(1.0)
+    at most 1.0 s
+    """
+
+    def __init__(self, call: Callable[[float], None]) -> None:
+        self._call = call
+        self._running: Future[None] | None = None
+        self._began = 0.0
+
+    def __call__(self, seconds: float) -> None:
+        """Call, or go on waiting for the call that was not answered.
+
+        Raises
+        ------
+        BufferError
+            If there is no answer yet.
+        KafkaException
+            What the call raised; or, no more to be repeated, that there was no answer for too long.
+        """
+        if self._running is None:
+            self._running, self._began = Future(), time.monotonic()
+            threading.Thread(target=self._run, args=(self._running, seconds), daemon=True).start()
+        try:
+            self._running.result(seconds)
+        except TimeoutError:
+            if time.monotonic() - self._began > STUCK_SECONDS:
+                raise KafkaException(KafkaError(KafkaError._FAIL, "no answer, nor a time-out")) from None
+            raise BufferError("no answer") from None
+        except BaseException:
+            self._running = None
+            raise
+
+    def _run(self, running: Future[None], seconds: float) -> None:
+        try:
+            running.set_result(self._call(seconds))
+        except BaseException as error:  # raised where the call is waited for
+            running.set_exception(error)

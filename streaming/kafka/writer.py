@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from streaming.kafka.client import KafkaError, KafkaException, TopicPartition, describe, make_producer
-from streaming.kafka.ladder import Patience, is_refused
+from streaming.kafka.ladder import Detached, Patience, is_refused
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.repeat import Headers, Records
 
@@ -64,6 +64,7 @@ class Writer:
             partitioner="murmur2_random",  # as Java's clients choose
             delivery_report_only_error=True,
             statistics_interval_ms=0,  # nobody may look at them for hours
+            metadata_recovery_strategy="none",  # brokers that are away stay known: see `Detached`
             **{name.replace(".", "_"): value for name, value in DEFAULTS.items() if name not in given},
         )
 
@@ -117,7 +118,8 @@ class Writer:
             self._begin()
             self._wait_for("records to be acknowledged", acknowledged)
             self._check()
-            self._wait_for("the marker", lambda s: producer.send_offsets_to_transaction(list(offsets), group, s))
+            send_offsets = producer.send_offsets_to_transaction
+            self._wait_for("the marker", Detached(lambda seconds: send_offsets(list(offsets), group, seconds)))
             self._wait_for("the commit", producer.commit_transaction)
         self._open = False
 

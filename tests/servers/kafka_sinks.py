@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ from streaming.kafka.sink import KafkaSinks
 from streaming.sinks.group import Sinks
 from streaming.sinks.open import open_sink
 from streaming.sinks.sink import Trust
+from tests.servers.broker import Broker
 
 READ_SECONDS = 30.0
 
@@ -199,3 +203,18 @@ def deliver(sinks: Sinks, *written: tuple[str, EventLines]) -> None:
 
 def many(count: int, *, first: int = 1) -> Sequence[int]:
     return range(first, first + count)
+
+
+def silence(broker: Broker, seconds: float = math.inf) -> None:
+    """Make the broker silent, for some time."""
+    broker.pause()
+    wait_for(lambda: "State:\tT" in Path(f"/proc/{broker.pid}/status").read_text())
+    if seconds < math.inf:
+        threading.Timer(seconds, broker.resume).start()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "not in time"
+        time.sleep(0.1)
