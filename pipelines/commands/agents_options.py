@@ -25,7 +25,14 @@ SOURCE_HELP = (
     ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC, or "
     "synthetic:AGENTS,SAMPLES[,SEED]."
 )
-PUBLIC_PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
+PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
+CollaborationOption = Annotated[str | None, _option("learned_prior | tests | none.", COLLABORATION)]
+StddevOption = Annotated[
+    float | None, _option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
+]
+LevelOption = Annotated[float, _option("Coverage of the intervals.", COLLABORATION)]
+SinkOption = Annotated[str, _option(f"Personal estimates (private): {PLACES}", OUTPUT)]
+PopulationOption = Annotated[str | None, _option("The fitted population (public).", OUTPUT)]
 MetricsOption = Annotated[
     str | None, _option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
 ]
@@ -79,7 +86,7 @@ class AgentSideOptions:
     store: Annotated[Path, _option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(
         "meanstream.db"
     )
-    releases: Annotated[str | None, _option(f"Releases (public): {PUBLIC_PLACES}", OUTPUT)] = None
+    releases: Annotated[str | None, _option(f"Releases (public): {PLACES}", OUTPUT)] = None
     dead_letters: Annotated[str | None, _option("Rejected records, redacted (public).", OUTPUT)] = None
     notices: Annotated[str | None, _option("Agents at their horizon, refused releases (public).", OUTPUT)] = None
     json: JsonOption = False
@@ -156,11 +163,9 @@ class AgentSideOptions:
 class AgentsOptions(AgentSideOptions):
     """What a user says about a stream of agents that get their estimates here."""
 
-    collaboration: Annotated[str | None, _option("learned_prior | tests | none.", COLLABORATION)] = None
-    stddev: Annotated[
-        float | None, _option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
-    ] = None
-    level: Annotated[float, _option("Coverage of the intervals.", COLLABORATION)] = 0.95
+    collaboration: CollaborationOption = None
+    stddev: StddevOption = None
+    level: LevelOption = 0.95
     refresh: Annotated[
         str | None,
         _option(
@@ -169,8 +174,8 @@ class AgentsOptions(AgentSideOptions):
         ),
     ] = None
 
-    sink: Annotated[str, _option(f"Personal estimates (private): {PUBLIC_PLACES}", OUTPUT)] = "-"
-    population: Annotated[str | None, _option("The fitted population (public).", OUTPUT)] = None
+    sink: SinkOption = "-"
+    population: PopulationOption = None
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `AgentSideOptions.engine_options`."""
@@ -194,3 +199,31 @@ class AgentsOptions(AgentSideOptions):
         """Role of each sink that was asked for, and its place; the private one is `estimates`."""
         population = {} if self.population is None else {"population": self.population}
         return {"estimates": self.sink, **super().sinks, **population}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollaborateOptions:
+    """What a user says about answering the agents of a store from everybody's releases."""
+
+    config: ConfigOption = None
+    releases: Annotated[str | None, _option("Everybody's releases: kafka://HOST:PORT/TOPIC, or FILE.jsonl.", INPUT)] = (
+        None
+    )
+    store: Annotated[Path | None, _option("Store of the own agents' `run agent-side`; it is only read.", INPUT)] = None
+    until_end: Annotated[bool, _option("Answer once, from the releases that are there, and stop.", INPUT)] = False
+    collaboration: CollaborationOption = "learned_prior"
+    stddev: StddevOption = None
+    level: LevelOption = 0.95
+    refresh: Annotated[
+        str, _option("Answer at most once each DURATION, when releases or own samples have come.", COLLABORATION)
+    ] = "10s"
+    sink: SinkOption = "-"
+    population: PopulationOption = None
+    json: JsonOption = False
+    log_format: LogFormatOption = "text"
+    quiet: QuietOption = False
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Role of each sink that was asked for, and its place; the private one is `estimates`."""
+        return {"estimates": self.sink, **({} if self.population is None else {"population": self.population})}

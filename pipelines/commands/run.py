@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.commands.agents_options import AgentSideOptions, AgentsOptions
+from pipelines.commands.agents_options import AgentSideOptions, AgentsOptions, CollaborateOptions
+from pipelines.commands.collaborate import collaborate as run_collaborate
 from pipelines.commands.hosting import host
 from pipelines.commands.options import BadOption, takes
 
@@ -46,3 +47,18 @@ def agent_side(options: AgentSideOptions) -> None:
     if options.releases is None:
         raise BadOption("releases must be given")
     host(options)
+
+
+@app.command("collaborate")
+@takes(CollaborateOptions)
+def collaborate(options: CollaborateOptions) -> None:
+    """Answer the agents of a store from everybody's releases and their own samples (federated deployment).
+
+    Nothing is spent, and nothing leaves: the estimates stay here. The store belongs to a `run agent-side`, which may be
+    running.
+
+    \b
+    Example:
+      meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
+    """  # noqa: D301 - click reads the escape
+    run_collaborate(options)
