@@ -72,6 +72,7 @@ def show(
     """Show records that were not used: why, where, and how large; the records themselves only into a named file.
 
     The file of --raw-to has the records as they stand in the source (of Parquet: as JSON objects), in the order shown.
+    Mended, it is a source of its own; do not replay the same records from their first source as well.
 
     Example: meanstream dlq show --dead-letters dead_letters.jsonl --reason late --limit 20
     """

@@ -14,7 +14,7 @@ from streaming.columns import Position, partition_of, place_in_partition
 from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.mapping import ColumnMapping
 from streaming.sources.open import open_source
-from streaming.sources.source import Source
+from streaming.sources.source import Source, require_position
 from streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
 
 
@@ -54,6 +54,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
     def topic_again(position: Position, at: Ints | None) -> Opened:
         from streaming.kafka.scan import ScannedTopic
 
+        require_position(position, "topic_id", source_name(location))
         partitions = [int(number) for number in position["partitions"]]
         start = dict.fromkeys(partitions, 0) if at is None else _first_of_each(at)
         parsed = KafkaLocation.parse(location)

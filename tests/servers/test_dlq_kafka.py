@@ -36,7 +36,7 @@ from streaming.sinks.jsonl import JsonlSink
 from streaming.sinks.sink import Trust
 from streaming.sources.again import reopening
 from streaming.stats import EngineStats
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import SECRET, arguments, meanstream, options
 
 Record = tuple[int, bytes | None]
 """Partition and value."""
@@ -313,3 +313,43 @@ def test_what_retention_took_is_told_and_another_topic_is_refused(broker_address
         assert time.monotonic() < deadline
     with pytest.raises(ValueError, match="source must be the topic that this store was filled from, got a new one"):
         world.replay(world.letters())
+
+
+def test_by_the_command_line(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> None:
+    """Samples, dead letters and releases are topics; estimates stay in a private file."""
+    samples, letters, releases = (location(broker_address, new_topic(n)) for n in (2, 1, 1))
+    records: list[Record] = [(i % 2, sample(i, time=f"soon {i}.7031415" if i % 5 == 0 else None)) for i in range(60)]
+    produce(broker_address, samples.rpartition("/")[2], records)
+    named: dict[str, Any] = {
+        **options(tmp_path, source=samples, agent=None, value=None, time=None, lower=0, upper=10),
+        "id": "id",
+        "releases": releases,
+        "dead_letters": letters,
+        "until_end": True,
+        "lateness": "3s",
+    }
+    environment = {"MEANSTREAM_SECRET": SECRET}
+    ran = meanstream("run", "agents", *arguments(named), "--json", environment=environment)
+    assert ran.json["rejected"] == {"bad_time": 12}
+    place = ("--dead-letters", letters)
+    assert [(g["partition"], g["records"]) for g in meanstream("dlq", "list", *place, "--json").json["groups"]] == [
+        (0, 6),
+        (1, 6),
+    ]
+    raw = tmp_path / "raw.jsonl"
+    ran = meanstream("dlq", "show", *place, "--source", samples, "--raw-to", str(raw), "--json")
+    shown = [(row["partition"], row["position"]) for row in ran.json["dead_letters"]]
+    assert shown == [(p, o) for p in (0, 1) for o in range(30) if (2 * o + p) % 5 == 0]
+    assert [json.loads(line)["time"] for line in raw.read_bytes().splitlines()] == [
+        f"soon {2 * o + p}.7031415" for p, o in shown
+    ]
+    assert b"7031415" not in ran.out + ran.err
+    replay = ["dlq", "replay", *arguments({**named, "time": "when"}), "--json"]
+    told = meanstream(*replay, environment=environment).json
+    assert (told["dead_letters"], told["replayed"], told["accepted"], told["agents"]) == (12, 12, 12, 4)
+    told = meanstream(*replay, environment=environment).json
+    assert (told["settled"], told["accepted"]) == (12, 0)
+    assert meanstream("dlq", "list", *place, "--store", str(named["store"]), "--json").json["records"] == 0
+    ids = [json.loads(v or b"")["release_id"] for v in read_values(KafkaLocation.parse(releases))]
+    assert len(set(ids)) == len(ids) > 0
+    assert sum(n for n in World(tmp_path, samples).samples().values()) == 60
