@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from operators.records import Ints
+from streaming.audit import audited
 from streaming.store import Store
 
 
@@ -26,29 +28,82 @@ class AgentBudget:
     delta: float
 
 
-def budgets(store: Path) -> list[AgentBudget]:
-    """Budget of every agent of a store, in the order in which they appeared; an engine may be running on it.
+@dataclass(frozen=True, slots=True)
+class BudgetSummary:
+    """Public: all agents of a store together.
+
+    Attributes
+    ----------
+    agents : int
+        Agents with at least one sample.
+    spent_max : int
+        Releases of the agent that made most.
+    horizon : int
+        Releases that each may make.
+    at_horizon : int
+        Agents that made all of them.
+    refused : int or None
+        Releases that were refused, ever; None as of a time, because a refusal is no row of the ledger.
+    """
+
+    agents: int
+    spent_max: int
+    horizon: int
+    at_horizon: int
+    refused: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Public: the budget of every agent of a store, in the order in which they appeared."""
+
+    agents: list[AgentBudget]
+    summary: BudgetSummary
+
+
+def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
+    """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked.
+
+    Parameters
+    ----------
+    store : Path
+        The store's file.
+    as_of : float, optional
+        Count releases up to this event time only, in seconds.
 
     Raises
     ------
     StoreError
-        If there is no store.
+        If there is no store, or its ledger is not what was written.
     """
     opened = Store.read(store)
     try:
-        names, settings = opened.agents(), _settings(opened)
-        spent = np.zeros(len(names), np.int64)
-        for agent, charge in opened.ledger.charges():
-            spent[agent] = charge
+        names, identity = opened.agents(), opened.state("identity")
+        spent = _spent(opened, len(names), math.inf if as_of is None else as_of)
+        refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
+    settings = {"horizon": 0, "epsilon": 0.0, "delta": 0.0} if identity is None else identity["settings"]
     horizon, epsilon, delta = int(settings["horizon"]), float(settings["epsilon"]), float(settings["delta"])
-    return [
-        AgentBudget(name, used, horizon - used, horizon, epsilon, delta)
-        for name, used in zip(names, spent.tolist(), strict=True)
-    ]
+    return Budgets(
+        [
+            AgentBudget(name, used, horizon - used, horizon, epsilon, delta)
+            for name, used in zip(names, spent.tolist(), strict=True)
+        ],
+        BudgetSummary(
+            agents=len(names),
+            spent_max=int(spent.max(initial=0)),
+            horizon=horizon,
+            at_horizon=int(np.count_nonzero(spent >= horizon)),
+            refused=refused,
+        ),
+    )
 
 
-def _settings(store: Store) -> dict[str, Any]:
-    identity = store.state("identity")
-    return dict(identity["settings"]) if identity is not None else {"horizon": 0, "epsilon": 0.0, "delta": 0.0}
+def _spent(store: Store, n_agents: int, until: float) -> Ints:
+    """Count the rows of each agent up to an event time, to the microsecond as in the releases."""
+    spent = np.zeros(n_agents, np.int64)
+    for block in audited(store):
+        counted = np.rint(np.array(block.rows.time) * 1e6) <= np.rint(until * 1e6)
+        spent += np.bincount(np.array(block.rows.agent, np.int64)[counted], minlength=n_agents)
+    return spent

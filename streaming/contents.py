@@ -48,6 +48,10 @@ class Contents:
         found = list(marks)
         return self._groups.get(group, (0, 0)) == (len(found), sum(found) % _MODULUS)
 
+    def groups(self) -> list[str]:
+        """List the groups that have rows."""
+        return list(self._groups)
+
     def plain(self) -> dict[str, Any]:
         """Give the groups that have rows, as plain values."""
         return {name: (rows, f"{total:032x}") for name, (rows, total) in self._groups.items()}

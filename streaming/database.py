@@ -13,6 +13,7 @@ SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
 CACHE_KIBIBYTES = 65_536
 CHECKPOINT_PAGES = 8_192  # pages that each commit writes anew reach the file once for many commits
 BUSY_SECONDS = 10
+PAGE = 4096  # bytes, SQLite's own choice
 
 _HEADER = {"auto_vacuum": 0, "encoding": "UTF-8", "journal_mode": "wal"}
 """What the first page says of a file that was made here."""
@@ -93,6 +94,10 @@ class Database:
                 self._connection.execute("ROLLBACK")
             raise
 
+    def fold(self) -> None:
+        """Write what is in the write-ahead log into the file."""
+        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def damage(self, what: str) -> DamagedStoreError:
         """Say that something is not what was written."""
         return DamagedStoreError(f"store must be undamaged, got a fault in {what} of {str(self.path)!r}")
@@ -100,7 +105,8 @@ class Database:
     def _begin(self, *, read_only: bool) -> None:
         """Recognize the file and set the connection up."""
         application = self.one("PRAGMA application_id")
-        self.is_empty = application == 0 and self.one("SELECT count(*) FROM sqlite_schema") == 0
+        untouched = self.path.stat().st_size in (0, PAGE) and application == 0
+        self.is_empty = untouched and self.one("SELECT count(*) FROM sqlite_schema") == 0
         if application != APPLICATION_ID and (read_only or not self.is_empty):
             raise StoreError(f"store must be a Meanstream store, got {str(self.path)!r}")
         self.execute("PRAGMA cell_size_check = ON")
@@ -122,7 +128,7 @@ class Database:
         """Turn a fault that SQLite found into one line."""
         try:
             yield
-        except (sqlite3.Error, OverflowError) as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:  # damaged names cannot be quoted
             raise self._told(error) from None
 
     def _told(self, error: Exception) -> StoreError:

@@ -11,7 +11,7 @@ from operators.records import Bools, Ints
 from operators.validation import require
 from streaming.chain import LedgerColumns, links
 from streaming.database import Database
-from streaming.ledger_reader import HEAD, LedgerReader
+from streaming.ledger_reader import HEAD, LedgerReader, next_indexes
 from streaming.tables import Tables
 
 CHUNK = 4096
@@ -129,6 +129,12 @@ class Ledger(LedgerReader):
         """Count for every agent with a release the releases it was charged; quick."""
         return [(agent, count) for agent, count in enumerate(self._counts(0).tolist()) if count]
 
+    def check_charges(self, counted: Ints) -> None:
+        """Compare the saved numbers of charges with those that were counted in the rows, by number of the agent."""
+        spent = self._counts(len(counted))
+        if not np.array_equal(spent[: len(counted)], counted) or spent[len(counted) :].any():
+            raise self._database.damage("the numbers of charges")
+
     def forget(self) -> None:
         """Read again what is remembered: a transaction was given up, or somebody else has written."""
         self._head = self._spent = None
@@ -154,18 +160,15 @@ class Ledger(LedgerReader):
         """Tell which releases were never charged; of several of one id, the first."""
         known = len(self._tables.encoded_names())
         require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
-        spent = self._counts(known)[agent]
+        spent = self._counts(known)
         new = np.zeros(len(agent), np.bool_)
         new[np.unique(_keys(agent, index), return_index=True)[1]] = True
-        new &= index > spent
-        order = np.flatnonzero(new)[np.argsort(agent[new], kind="stable")]
-        who = agent[order]
-        following = spent[order] + 1 + np.arange(len(order)) - np.searchsorted(who, who)
-        wrong = order[index[order] != following]
+        new &= index > spent[agent]
+        wrong = np.flatnonzero(new)[index[new] != next_indexes(agent[new], spent)]
         if len(wrong):
             raise ValueError(
                 f"release_index must be the next one of agent {agent[wrong[0]]}, got {index[wrong[0]]} after "
-                f"{spent[wrong[0]]} that are charged"
+                f"{spent[agent[wrong[0]]]} that are charged"
             )
         return new
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from operators.records import Ints
 from streaming.chain import START, LedgerColumns, links
 from streaming.database import DamagedStoreError, Database
 from streaming.release_ids import release_ids
@@ -110,6 +113,10 @@ class LedgerReader:
             yield block
         self._compare_end(seq, link)
 
+    def fault(self, row: int, what: str = "") -> LedgerFaultError:
+        """Say that a row is not what was written."""
+        return LedgerFaultError(str(self._database.damage(f"row {row}{what} of the ledger")), row)
+
     def _follows(self, block: LedgerBlock, seq: int, link: bytes) -> bool:
         """Say whether a block has the rows after `seq`, where the chain had this value."""
         try:
@@ -123,9 +130,9 @@ class LedgerReader:
         for row in rows:
             *columns, chain = ((value,) for value in row)
             if not self._follows(LedgerBlock(LedgerColumns(*columns), chain), seq, link):
-                return self._fault(seq + 1, self._id_of(row))
+                return self.fault(seq + 1, self._id_of(row))
             seq, link = seq + 1, chain[0]
-        return self._fault(seq, "")
+        return self.fault(seq)
 
     def _id_of(self, row: tuple[Any, ...]) -> str:
         """Name the release that a row claims to be, if it names an agent."""
@@ -140,8 +147,27 @@ class LedgerReader:
         if (seq, link) == (head.rows, head.chain):
             return
         if seq == head.rows:
-            raise self._fault(seq, "")
-        raise self._fault(min(seq, head.rows) + 1, " (missing)" if seq < head.rows else " (added)")
+            raise self.fault(seq)
+        raise self.fault(min(seq, head.rows) + 1, " (missing)" if seq < head.rows else " (added)")
 
-    def _fault(self, row: int, what: str) -> LedgerFaultError:
-        return LedgerFaultError(str(self._database.damage(f"row {row}{what} of the ledger")), row)
+
+def next_indexes(agent: Ints, charged: Ints) -> Ints:
+    """Give the index that each of some releases must have, one after the other.
+
+    Parameters
+    ----------
+    agent : int array
+        Number of the agent of each release.
+    charged : int array
+        Releases of each agent before these.
+
+    Examples
+    --------
+    >>> next_indexes(np.array([1, 0, 1, 1]), np.array([7, 2])).tolist()
+    [3, 8, 4, 5]
+    """
+    order = np.argsort(agent, kind="stable")
+    who = agent[order]
+    index = np.empty(len(agent), np.int64)
+    index[order] = charged[who] + 1 + np.arange(len(who)) - np.searchsorted(who, who)
+    return index

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from streaming.database import DamagedStoreError, Database, StoreError
 from streaming.layout import VERSION, create_tables, version_of
 from streaming.ledger import Ledger
-from streaming.lock import take_lock
+from streaming.lock import StoreLock
 from streaming.migration import migrate
 from streaming.secret import fingerprint
 from streaming.tables import Tables
@@ -45,11 +46,12 @@ class Store(Tables):
     streaming.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0
     """
 
-    def __init__(self, database: Database, lock: IO[bytes] | None) -> None:
+    def __init__(self, database: Database, lock: StoreLock | None) -> None:
         super().__init__(database)
         self.path = database.path
         self.ledger = Ledger(database, self)
         self._lock = lock
+        self._id: str | None = None
 
     @classmethod
     def open(cls, path: Path, *, settings: Mapping[str, Any], secret: bytes) -> Self:
@@ -71,14 +73,16 @@ class Store(Tables):
         StoreError
             If another process uses the store, it is no store or damaged, or settings or secret differ.
         """
-        lock = take_lock(path)
+        lock = StoreLock.take(path)
         try:
-            _create(path)
+            created = _create(path)
             store = cls(Database(path, read_only=False), lock)
         except BaseException:
             lock.close()
             raise
         try:
+            if store._database.is_empty and not created:
+                lock.check_new()
             store._prepare()
             store._recognize(settings, secret)
         except BaseException:
@@ -105,7 +109,6 @@ class Store(Tables):
                     f"store must have schema version {VERSION}, got {version} in {str(path)!r}: run the engine on it "
                     "once, which brings it up to date"
                 )
-            store.ledger.check_end()
         except BaseException:
             store.close()
             raise
@@ -117,9 +120,19 @@ class Store(Tables):
         if self._lock is not None:
             self._lock.close()
 
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all or nothing, durably, with the contents."""
+        with super().transaction():
+            yield
+        if self._lock is not None:
+            self._lock.note(self.public_id(), self.commits())
+
     def public_id(self) -> str:
         """Give the store's name for the outside: random, made with it, and independent of secret and content."""
-        return str(self.state("public")["id"])
+        if self._id is None:
+            self._id = str(self.state("public")["id"])
+        return self._id
 
     def file_bytes(self) -> int:
         """Tell the size of the file and its write-ahead log."""
@@ -140,11 +153,16 @@ class Store(Tables):
                 create_tables(self._database)
                 self.adopt()
                 self.put_state("public", {"id": secrets.token_hex(16)})
+            self._database.fold()  # from now on the file itself says which store it is
         elif version_of(self._database) < VERSION:
             with self.transaction():
                 migrate(self._database, self, self.ledger)
                 self.put_state("public", {"id": secrets.token_hex(16)})
+            self._database.fold()
+        self.check()
         self.ledger.check_end()
+        if self._lock is not None:
+            self._lock.check(self.public_id(), self.commits())
 
     def _recognize(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Compare with the settings and the secret that the store began with."""
@@ -165,11 +183,12 @@ class Store(Tables):
             raise StoreError(f"secret must be the one that the store {str(self.path)!r} began with, got another")
 
 
-def _create(path: Path) -> None:
-    """Make an empty file that its owner can read, unless there is one."""
+def _create(path: Path) -> bool:
+    """Make an empty file that its owner can read; say so, or that there is one."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        return True
     except FileExistsError:
-        pass
+        return False
     except OSError as error:
         raise StoreError(f"store must be in a writable folder, got {str(path)!r} ({error.strerror})") from None

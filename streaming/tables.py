@@ -21,6 +21,8 @@ CONTENTS = "contents"
 NAMES = 1024
 """Names of agents in one mark."""
 
+_CHUNKS = "chunks "
+
 T = TypeVar("T")
 
 
@@ -31,16 +33,14 @@ class Tables:
         self._database = database
         self._contents: Contents | None = None
         self._encoded_names: list[bytes] | None = None
-        self._posted = 0
+        self._posted = self._commits = 0
         self._seal = b""  # the contents as they were read or written last
 
     # -- reading ---------------------------------------------------------------------------------------------
 
     def state(self, name: str) -> Any:
         """Read the plain value saved under a name; None if there is none."""
-        rows: dict[str, bytes] = dict(self._database.rows("SELECT name, value FROM state"))
-        rows.pop(CONTENTS, None)
-        self._check("state", lambda: [_state_mark(*row) for row in rows.items()], "state")
+        rows = self._states()
         return self._unsealed(rows[name], name) if name in rows else None
 
     def agents(self) -> list[str]:
@@ -60,9 +60,7 @@ class Tables:
 
     def chunks(self, kind: str) -> Iterator[tuple[int, Columns]]:
         """Read saved columns of one kind, by number."""
-        query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ?"
-        rows = self._database.rows(query, (-CHECKSUM_BYTES, kind))
-        self._check(_group(kind), lambda: [_chunk_mark(*row) for row in rows], kind)
+        self._check_chunks(kind)
         query = "SELECT number, data FROM chunks WHERE kind = ? ORDER BY number"
         for ((number, data),) in self._database.blocks(query, (kind,)):
             yield number, self._read(decode_columns, data, f"{kind} {number}")
@@ -80,6 +78,21 @@ class Tables:
         """Tell the newest sequence number that was ever in the outbox."""
         self._known()
         return self._posted
+
+    def commits(self) -> int:
+        """Tell how many transactions were committed."""
+        self._known()
+        return self._commits
+
+    def check(self) -> None:
+        """Compare everything but the ledger's rows with the contents."""
+        self._states()
+        self.agents()
+        self.outbox()
+        kinds = {kind for (kind,) in self._database.rows("SELECT DISTINCT kind FROM chunks")}
+        kinds |= {name.removeprefix(_CHUNKS) for name in self._known().groups() if name.startswith(_CHUNKS)}
+        for kind in kinds:
+            self._check_chunks(kind)
 
     # -- writing, within a transaction -----------------------------------------------------------------------
 
@@ -180,7 +193,8 @@ class Tables:
         if self._contents is None:
             self._seal = self._stored_contents()
             plain = self._unsealed(self._seal, CONTENTS)
-            self._contents, self._posted = Contents(plain["groups"]), plain["posted"]
+            self._contents = Contents(plain["groups"])
+            self._posted, self._commits = plain["posted"], plain["commits"]
         return self._contents
 
     def _known_posted(self) -> int:
@@ -195,7 +209,9 @@ class Tables:
 
     def _save_contents(self) -> None:
         if self._contents is not None:
-            self._seal = _encoded({"groups": self._contents.plain(), "posted": self._posted})
+            self._commits += 1
+            groups = self._contents.plain()
+            self._seal = _encoded({"groups": groups, "posted": self._posted, "commits": self._commits})
             self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (CONTENTS, self._seal))
 
     def _add(self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]) -> None:
@@ -207,6 +223,17 @@ class Tables:
     def _forget_chunk(self, kind: str, number: int) -> None:
         query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ? AND number = ?"
         self._remove(_group(kind), _chunk_mark, self._database.rows(query, (-CHECKSUM_BYTES, kind, number)))
+
+    def _states(self) -> dict[str, bytes]:
+        rows: dict[str, bytes] = dict(self._database.rows("SELECT name, value FROM state"))
+        rows.pop(CONTENTS, None)
+        self._check("state", lambda: [_state_mark(*row) for row in rows.items()], "state")
+        return rows
+
+    def _check_chunks(self, kind: str) -> None:
+        query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ?"
+        rows = self._database.rows(query, (-CHECKSUM_BYTES, kind))
+        self._check(_group(kind), lambda: [_chunk_mark(*row) for row in rows], kind)
 
     def _check(self, group: str, marks: Callable[[], list[int]], what: str) -> None:
         """Compare all rows of a group with the contents."""
@@ -229,7 +256,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _group(kind: str) -> str:
-    return f"chunks {kind}"
+    return f"{_CHUNKS}{kind}"
 
 
 def _state_mark(name: str, data: bytes) -> int:

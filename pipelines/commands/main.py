@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from pipelines.commands import dlq, explain, reproduce, run, simulate, theory
+from pipelines.commands import dlq, explain, ledger, reproduce, run, simulate, theory
 from pipelines.commands.budget import budget
 from pipelines.commands.demo import demo
 from pipelines.commands.hosting import RunFailed
@@ -27,6 +27,7 @@ app.add_typer(theory.app, name="theory")
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(explain.app, name="explain")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(ledger.app, name="ledger")
 app.command("demo")(demo)
 app.command("budget")(budget)
 app.command("schema")(schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -112,3 +113,14 @@ def run_agents(folder: Path, **changes: Any) -> Ran:
 def files(folder: Path) -> dict[str, bytes]:
     """Every file in a folder with its content, but for the lock, which names a process."""
     return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.name.endswith(".lock")}
+
+
+def spoil_row(store: Path, row: int) -> None:
+    """Change the output of a row of the ledger, as damage would."""
+    connection = sqlite3.connect(store)
+    rule, sql = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name = 'ledger_keeps'").fetchone()
+    connection.execute(f"DROP TRIGGER {rule}")
+    connection.execute("UPDATE ledger SET output = zeroblob(length(output)) WHERE seq = ?", (row,))
+    connection.execute(sql)
+    connection.commit()
+    connection.close()

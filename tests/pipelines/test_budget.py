@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.command_line import files, meanstream, run_agents, write_samples
+from tests.pipelines.command_line import files, meanstream, run_agents, spoil_row, write_samples
 
 
 def budget(folder: Path, *more: str) -> dict[str, dict[str, Any]]:
@@ -63,11 +63,40 @@ def test_one_agent_and_the_table(tmp_path: Path) -> None:
     table = meanstream("budget", "--store", str(tmp_path / "state.db")).out.decode().splitlines()
     assert table[0].split() == ["agent", "spent", "remaining", "horizon", "protected", "at"]
     rows = budget(tmp_path)
-    assert [line.split()[:4] for line in table[1:]] == [
+    assert [line.split()[:4] for line in table[1:-1]] == [
         [agent, *(str(row[k]) for k in ("spent", "remaining", "horizon"))] for agent, row in rows.items()
     ]
+    most = max(row["spent"] for row in rows.values())
+    assert table[-1] == f"3 agents: at most {most} of 40 releases spent, 0 at their horizon, 0 releases refused"
+    one = meanstream("budget", "--store", str(tmp_path / "state.db"), "--agent", "N1").out.decode().splitlines()
+    assert one == [table[0], table[2]]
     message = meanstream("budget", "--store", str(tmp_path / "state.db"), "--agent", "N9").message
     assert message == "agent must be one of the store's, got 'N9'"
+
+
+def test_the_summary_counts_all_agents(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", rows=90)
+    run_agents(tmp_path, horizon=4)
+    summary = meanstream("budget", "--store", str(tmp_path / "state.db"), "--json").json["summary"]
+    assert summary == {"agents": 3, "spent_max": 4, "horizon": 4, "at_horizon": 3, "refused": 0}
+
+
+def test_as_of_a_time_the_releases_until_then_are_spent(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", rows=240)
+    run_agents(tmp_path)
+    releases = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
+    times = sorted({event["time"] for event in releases})
+    assert len(times) > 3
+    for at in (times[0], times[len(times) // 2], times[-1]):
+        spent = {agent: row["spent"] for agent, row in budget(tmp_path, "--as-of", at).items()}
+        assert spent == {a: sum(e["agent"] == a and e["time"] <= at for e in releases) for a in ("N0", "N1", "N2")}
+    for same in (times[2], times[2].removesuffix("Z"), times[2].replace("Z", "+00:00")):
+        assert budget(tmp_path, "--as-of", same) == budget(tmp_path, "--as-of", times[2])
+    assert {row["spent"] for row in budget(tmp_path, "--as-of", "2012-12-31").values()} == {0}
+    asked = ["budget", "--store", str(tmp_path / "state.db"), "--as-of"]
+    assert meanstream(*asked, times[0], "--json").json["summary"]["refused"] is None
+    assert meanstream(*asked, times[0]).out.endswith(b"at their horizon\n")
+    assert meanstream(*asked, "noon").message == "as_of must be a time in ISO 8601, got 'noon'"
 
 
 def test_looking_changes_nothing(tmp_path: Path) -> None:
@@ -81,3 +110,11 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
 def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_text("something else " * 100)
     assert "Meanstream store" in meanstream("budget", "--store", str(tmp_path / "state.db")).message
+
+
+def test_a_changed_release_is_found_on_the_way(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv")
+    run_agents(tmp_path)
+    spoil_row(tmp_path / "state.db", 2)
+    message = meanstream("budget", "--store", str(tmp_path / "state.db")).message
+    assert "store must be undamaged, got a fault in row 2 (N1:1) of the ledger" in message

@@ -46,6 +46,7 @@ def test_the_commands_of_the_manual_exist() -> None:
         "reproduce colme",
         "demo",
         "budget",
+        "ledger verify",
         "schema",
     }
 

@@ -122,7 +122,7 @@ def test_the_horizon_ends_the_releases_with_a_notice(world: Any) -> None:
     assert (last.index, last.time) == (4, notice.time)
     assert (len(world.lines("notices")), stats.exhausted) == (1, 1)
     assert len(world.lines("releases")) == 5
-    shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in budgets(world.folder / "s.db")}
+    shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in budgets(world.folder / "s.db").agents}
     assert shown == {"ann": (4, 0, 4), "bob": (1, 3, 4)}
 
 

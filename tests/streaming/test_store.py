@@ -1,12 +1,11 @@
-"""The store: one owner, one identity, append-only ledger, damage found, old files read."""
+"""The store: one owner, one identity, old files continued, a full disk, the secret."""
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.ledger import LedgerRows
+from streaming.audit import verify_ledger
 from streaming.secret import fingerprint, load_secret, secret_path
-from streaming.snapshot import CorruptedSnapshotError, decode_columns, encode_columns
+from streaming.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
 from streaming.store import Store, StoreError
 from streaming.testing import ScriptedSource
 
 SECRET = b"a secret of more than sixteen bytes"
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "counter": "pm1"}
 DATA = Path(__file__).parent / "data"
+SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
 
 
 def open_store(folder: Path, settings: dict[str, Any] = SETTINGS, secret: bytes = SECRET) -> Store:
@@ -36,21 +36,6 @@ def test_the_file_is_for_its_owner_and_holds_no_secret(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0
     store.close()
     assert SECRET not in (tmp_path / "s.db").read_bytes()
-
-
-def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    program = (
-        "import sys; from pathlib import Path; from streaming.store import Store, StoreError\n"
-        f"try: Store.open(Path({str(tmp_path / 's.db')!r}), settings={SETTINGS!r}, secret={SECRET!r})\n"
-        "except StoreError as error: print(error)\n"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
-    )
-    assert f"in use by process {os.getpid()}" in process.stdout
-    store.close()
-    open_store(tmp_path).close()
 
 
 @pytest.mark.parametrize(
@@ -106,44 +91,6 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
     store.close()
 
 
-def rows(ids: list[str], versions: list[int]) -> LedgerRows:
-    n = len(ids)
-    outputs = [f"{i}@{v}".encode() for i, v in zip(ids, versions, strict=True)]
-    return LedgerRows(
-        release_id=ids,
-        agent=[0] * n,
-        release_index=list(range(1, n + 1)),
-        input_version=versions,
-        time=[0.0] * n,
-        output=outputs,
-    )
-
-
-def test_the_ledger_charges_once_and_refuses_another_version(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    with store.transaction():
-        store.add_agents(0, ["a"])
-        assert store.ledger.charge(rows(["a:1", "a:2"], [7, 8])) == []
-    with store.transaction():
-        assert store.ledger.charge(rows(["a:1", "a:2", "a:3"], [7, 9, 5])) == [1]
-    assert [output for _, output in store.ledger.after(0)] == [b"a:1@7", b"a:2@8", b"a:3@5"]
-    assert store.ledger.charges() == [(0, 3)]
-    store.close()
-
-
-@pytest.mark.parametrize("change", ["UPDATE ledger SET charge = 0", "DELETE FROM ledger"])
-def test_the_ledger_is_append_only(change: str, tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    with store.transaction():
-        store.add_agents(0, ["a"])
-        store.ledger.charge(rows(["a:1"], [7]))
-    store.close()
-    connection = sqlite3.connect(tmp_path / "s.db")
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        connection.execute(change)
-    connection.close()
-
-
 @given(st.data())
 def test_any_changed_byte_of_a_snapshot_is_found(data: st.DataObject) -> None:
     columns: dict[str, Any] = {
@@ -169,32 +116,82 @@ def test_objects_are_not_written() -> None:
         encode_columns({"x": np.array([object()])})
 
 
-@pytest.mark.parametrize("table", ["chunks", "state"])
-def test_a_damaged_store_is_not_read(table: str, world: Any) -> None:
-    world.run(ScriptedSource([("ann", 1.0, float(i)) for i in range(10)]))
-    column = "data" if table == "chunks" else "value"
-    connection = sqlite3.connect(world.folder / "s.db")
-    for key, data in connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall():  # noqa: S608 - a test
-        spoiled = bytes([data[0] ^ 1]) + data[1:]
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (spoiled, key))  # noqa: S608 - a test
-    connection.commit()
-    connection.close()
-    with pytest.raises(StoreError, match="must be undamaged, got a fault in"):
-        world.run(ScriptedSource([("ann", 1.0, float(i)) for i in range(20)]))
-
-
-def test_a_store_of_version_1_is_continued(world: Any) -> None:
-    """`data/version-1.db` was written from the first 60 of these samples; the rest gives the releases of one run."""
-    samples = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
-    world.run(ScriptedSource(samples))
-    expected = world.lines("releases")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_every_version_is_continued(version: int, world: Any) -> None:
+    """The files were left by engines of that time after 64 of these samples; the rest gives the releases of one run."""
+    world.run(ScriptedSource(SAMPLES))
+    expected, whole = world.lines("releases"), verify_ledger(world.folder / "s.db")
     shutil.rmtree(world.folder)
     world.folder.mkdir()
-    shutil.copy(DATA / "version-1.db", world.folder / "s.db")
-    world.run(ScriptedSource(samples))
+    shutil.copy(DATA / f"version-{version}.db", world.folder / "s.db")
+    world.run(ScriptedSource(SAMPLES))
     assert 0 < len(world.lines("releases")) < len(expected)
     assert world.lines("releases") == expected[-len(world.lines("releases")) :]
     assert {e["agent"]: e["n"] for e in world.events("estimates")} == {f"agent {i}": 40 for i in range(3)}
+    assert verify_ledger(world.folder / "s.db") == whole
+
+
+def open_old(folder: Path) -> Store:
+    connection = sqlite3.connect(folder / "s.db")
+    (sealed,) = connection.execute("SELECT value FROM state WHERE name = 'identity'").fetchone()
+    connection.close()
+    return open_store(folder, json.loads(sealed[:-16])["settings"])
+
+
+def test_version_1_is_brought_up_to_date_once_with_everything_in_it(tmp_path: Path) -> None:
+    shutil.copy(DATA / "version-1.db", tmp_path / "s.db")
+    connection = sqlite3.connect(tmp_path / "s.db")
+    connection.execute("INSERT INTO outbox VALUES (41, 'budget', x'7b7d'), (42, 'dead_letter', x'7b7d')")
+    connection.commit()
+    old = connection.execute("SELECT seq, agent, release_index, input_version, time, output FROM ledger").fetchall()
+    connection.close()
+    with pytest.raises(StoreError, match=r"must have schema version 2, got 1 .* run the engine on it once"):
+        Store.read(tmp_path / "s.db")
+    store = open_old(tmp_path)
+    assert store.outbox() == [(41, "budget", b"{}"), (42, "dead_letter", b"{}")]
+    with store.transaction():
+        store.clear_outbox(42)
+        store.post("budget", [b"{}"])
+    assert store.outbox() == [(43, "budget", b"{}")]
+    (block,) = store.ledger.verified()
+    assert list(zip(*(column for i, column in enumerate(block.rows.columns()) if i != 4), strict=True)) == old
+    assert store.ledger.charges() == [(0, 6), (1, 6), (2, 6)]
+    name = store.public_id()
+    store.close()
+    again = open_old(tmp_path)
+    assert (again.public_id(), len(name)) == (name, 32)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE agents SET name = 'agent 7' WHERE number = 1",
+        "UPDATE ledger SET agent = 9 WHERE seq = 5",
+        "UPDATE ledger SET release_id = 'agent%201:9', release_index = 9 WHERE release_id = 'agent%201:2'",
+        "UPDATE ledger SET seq = 99 WHERE seq = 18",
+        "DELETE FROM ledger WHERE seq = 4",
+        "UPDATE state SET value = zeroblob(length(value)) WHERE name = 'engine'",
+        "UPDATE chunks SET data = zeroblob(length(data)) WHERE kind = 'agents'",
+        "UPDATE sqlite_sequence SET seq = 0; UPDATE state SET value = x'@outbox' WHERE name = 'delivered'",
+        "DROP TABLE outbox",
+    ],
+)
+def test_a_damaged_store_of_version_1_is_left_as_it_is(change: str, tmp_path: Path) -> None:
+    shutil.copy(DATA / "version-1.db", tmp_path / "s.db")
+    connection = sqlite3.connect(tmp_path / "s.db")
+    rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for name, _ in rules:
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.executescript(change.replace("@outbox", seal(b'{"outbox":3}').hex()))
+    for _, sql in rules:
+        connection.execute(sql)
+    connection.execute("PRAGMA wal_checkpoint")
+    connection.close()
+    before = (tmp_path / "s.db").read_bytes()
+    with pytest.raises(StoreError, match="must be undamaged, got a fault in"):
+        open_old(tmp_path)
+    assert (tmp_path / "s.db").read_bytes() == before
 
 
 def test_a_read_only_look_while_an_engine_runs(tmp_path: Path) -> None:
@@ -210,16 +207,59 @@ def test_a_read_only_look_while_an_engine_runs(tmp_path: Path) -> None:
     looked.close()
 
 
-def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+def test_the_public_id_is_random_and_stays(tmp_path: Path) -> None:
+    names = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        for _ in range(2):
+            store = open_store(folder)
+            names.append(store.public_id())
+            store.close()
+    looked = Store.read(tmp_path / "one" / "s.db")
+    assert names == [looked.public_id()] * 2 + [names[2]] * 2
+    looked.close()
+    assert names[0] != names[2]
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
+
+
+def test_the_size_is_that_of_the_file_and_its_log(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    store._database.execute("PRAGMA max_page_count = 12")
-    with (
-        pytest.raises(StoreError, match="store must have space on a working disk, got .database or disk is full"),
-        store.transaction(),
-    ):
-        store.post("dead_letter", [b"x" * 1000] * 1000)
-    assert store.outbox() == []
+    before = store.file_bytes()
+    with store.transaction():
+        store.post("budget", [b"x" * 100_000])
+    log = (tmp_path / "s.db-wal").stat().st_size
+    assert log > 100_000
+    assert store.file_bytes() == log + (tmp_path / "s.db").stat().st_size > before
     store.close()
+
+
+def test_events_that_are_posted_together_come_back_in_order(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.post("budget", [b"one", b"two"])
+        store.post("refusal", [])
+        store.post("refusal", [b"three"])
+    assert store.outbox() == [(1, "budget", b"one"), (1, "budget", b"two"), (2, "refusal", b"three")]
+    with store.transaction():
+        store.clear_outbox(2)
+    assert (store.outbox(), store.posted()) == ([], 2)
+    with pytest.raises(ValueError, match="lines must hold no line end"), store.transaction():
+        store.post("budget", [b"one\ntwo"])
+    store.close()
+
+
+def test_names_are_kept_in_order_however_they_come(tmp_path: Path) -> None:
+    names = [f"agent {i}" for i in range(5000)]
+    store = open_store(tmp_path)
+    for first, last in ((0, 1), (1, 1), (1, 1000), (1000, 1024), (1024, 4500), (4500, 5000)):
+        with store.transaction():
+            store.add_agents(first, names[first:last])
+        assert store.agents() == names[:last]
+        assert store.encoded_names() == [name.encode() for name in names[:last]]
+    store.close()
+    looked = Store.read(tmp_path / "s.db")
+    assert looked.agents() == names
+    looked.close()
 
 
 # -- the secret ----------------------------------------------------------------------------------------------
