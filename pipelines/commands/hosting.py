@@ -17,6 +17,7 @@ from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
 from pipelines.commands.progress import log_summary
 from pipelines.commands.watching import watching
+from streaming.crash import CrashHook, no_crash
 
 if TYPE_CHECKING:
     from streaming.deployment import Deployment
@@ -79,9 +80,15 @@ def rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
 
 
 def run_engine(
-    options: AgentSideOptions, open_input: Callable[[Any, Deployment], Input] = rest_of_source
+    options: AgentSideOptions,
+    open_input: Callable[[Any, Deployment], Input] = rest_of_source,
+    *,
+    crash: CrashHook = no_crash,
 ) -> EngineStats:
-    """Check every option, then open store, source and sinks and run to the end or until a signal."""
+    """Check every option, then open store, source and sinks and run to the end or until a signal.
+
+    A test kills the process in `crash`.
+    """
     from operators.collaboration import make_collaboration
     from streaming.deployment import open_deployment
     from streaming.engine import Engine
@@ -105,7 +112,7 @@ def run_engine(
             deployment = open_deployment(options.store, settings, environment=environment_of(options))
             things.callback(deployment.store.close)
             # After the store, which may refuse: then no sink was touched.
-            sinks = open_sinks(options.sinks, _kafka_sinks(options.sinks, deployment, stop))
+            sinks = open_sinks(options.sinks, _kafka_sinks(options.sinks, deployment, stop, crash))
             things.callback(sinks.close)
             taken = open_input(options, deployment)
             things.callback(taken.source.close)
@@ -120,6 +127,7 @@ def run_engine(
                 unused=taken.unused,
                 on_turn=watch.on_turn,
                 health=watch.health,
+                crash=crash,
             )
             engine.resume()
         return engine.run(lambda: stop() or taken.done())
@@ -144,7 +152,9 @@ def open_sinks(places: Mapping[str, str], kafka: KafkaSinks | None = None) -> Si
     )
 
 
-def _kafka_sinks(places: Mapping[str, str], deployment: Deployment, stop: Callable[[], bool]) -> KafkaSinks | None:
+def _kafka_sinks(
+    places: Mapping[str, str], deployment: Deployment, stop: Callable[[], bool], crash: CrashHook
+) -> KafkaSinks | None:
     """Make what opens topics, if there are any."""
     from streaming.kafka.location import is_kafka
 
@@ -152,7 +162,7 @@ def _kafka_sinks(places: Mapping[str, str], deployment: Deployment, stop: Callab
         return None
     from streaming.kafka.sink import KafkaSinks
 
-    return KafkaSinks(deployment.store.public_id(), stop=stop)
+    return KafkaSinks(deployment.store.public_id(), stop=stop, crash=crash)
 
 
 def check_store(store: Path) -> None:

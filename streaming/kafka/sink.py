@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from streaming.crash import CrashHook, no_crash
 from streaming.encode import EventLines
 from streaming.events import Event, Population
 from streaming.kafka.location import KafkaLocation
@@ -72,11 +73,14 @@ class KafkaSinks:
         Public id of the store: nobody else may write under it.
     stop : callable
         Whether the run shall stop: then brokers that do not answer are not waited for.
+    crash : callable
+        Called on both sides of each step of a delivery.
     """
 
-    def __init__(self, store_id: str, *, stop: Callable[[], bool]) -> None:
+    def __init__(self, store_id: str, *, stop: Callable[[], bool], crash: CrashHook = no_crash) -> None:
         self._store_id = store_id
         self._stop = stop
+        self._crash = crash
         self._transactions: dict[str, KafkaTransaction] = {}  # by cluster
 
     def open(self, location: KafkaLocation, *, trust: Trust) -> KafkaSink:
@@ -90,7 +94,7 @@ class KafkaSinks:
         cluster = open_topic(location)
         if cluster not in self._transactions:
             self._transactions[cluster] = KafkaTransaction(
-                location, cluster=cluster, store_id=self._store_id, stop=self._stop
+                location, cluster=cluster, store_id=self._store_id, stop=self._stop, crash=self._crash
             )
         transaction = self._transactions[cluster]
         if not transaction.location.same_cluster(location):

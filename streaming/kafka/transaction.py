@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from streaming.crash import CrashHook, no_crash
 from streaming.kafka.client import KafkaException, describe
 from streaming.kafka.ladder import Patience, is_refused
 from streaming.kafka.location import KafkaLocation
@@ -42,13 +43,24 @@ class KafkaTransaction:
         Public id of the store; nobody else may write under it.
     stop : callable
         Whether the run shall stop: then brokers that do not answer are not waited for.
+    crash : callable
+        Called on both sides of each step of a delivery.
     """
 
-    def __init__(self, location: KafkaLocation, *, cluster: str, store_id: str, stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        location: KafkaLocation,
+        *,
+        cluster: str,
+        store_id: str,
+        stop: Callable[[], bool],
+        crash: CrashHook = no_crash,
+    ) -> None:
         self.location = location
         self.cluster = cluster
         self._id = f"meanstream-{store_id}"
         self._owner = secrets.token_hex(8)
+        self._crash = crash
         self._patience = Patience(location.brokers, stop)
         self._group = MarkerGroup(location, f"{self._id}-deliveries", self._patience)
         self._roles: dict[str, str] = {}  # by topic
@@ -213,7 +225,7 @@ class KafkaTransaction:
     def _try_start(self) -> Marker:
         topics = list(self._roles)
         self._check(self._group.read(topics, pending=False))  # before a rightful owner is shut out
-        writer = Writer(self.location, self._id, self._patience)
+        writer = Writer(self.location, self._id, self._patience, self._crash)
         writer.start()
         marker = self._group.read(topics, pending=True)
         self._check(marker)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
+from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.kafka.client import KafkaError, KafkaException, TopicPartition, describe, make_producer
 from streaming.kafka.ladder import Detached, Patience, is_refused
 from streaming.kafka.location import KafkaLocation
@@ -49,10 +50,15 @@ class Writer:
         A new writer under the same id shuts out the one before.
     patience : Patience
         How long brokers are waited for.
+    crash : callable
+        Called on both sides of each step.
     """
 
-    def __init__(self, location: KafkaLocation, transactional_id: str, patience: Patience) -> None:
+    def __init__(
+        self, location: KafkaLocation, transactional_id: str, patience: Patience, crash: CrashHook = no_crash
+    ) -> None:
         given = dict(location.settings)
+        self._crash = crash
         self._wait_for = patience.wait_for
         self._failures: list[KafkaError] = []
         self._on_delivery = partial(_note, self._failures)  # holds no writer: records that stay would keep it alive
@@ -85,7 +91,7 @@ class Writer:
         RecordsFailed
             If a broker did not take one.
         """
-        with self._raising():
+        with self._raising(), step(CrashPoint.PRODUCE, self._crash):
             self._begin()
             topic = records.topic
             rows = zip(records.values, records.keys, records.headers, strict=True)
@@ -119,8 +125,10 @@ class Writer:
             self._wait_for("records to be acknowledged", acknowledged)
             self._check()
             send_offsets = producer.send_offsets_to_transaction
-            self._wait_for("the marker", Detached(lambda seconds: send_offsets(list(offsets), group, seconds)))
-            self._wait_for("the commit", producer.commit_transaction)
+            with step(CrashPoint.SEND_MARKER, self._crash):
+                self._wait_for("the marker", Detached(lambda seconds: send_offsets(list(offsets), group, seconds)))
+            with step(CrashPoint.COMMIT_TRANSACTION, self._crash):
+                self._wait_for("the commit", producer.commit_transaction)
         self._open = False
 
     def abort(self) -> None:
