@@ -8,7 +8,7 @@ from pathlib import Path
 
 from operators.agents import AgentsSettings
 from operators.noise import KeyedNoise
-from streaming.secret import deployment_noise, derived_key, load_secret
+from streaming.secret import deployment_noise, derived_key, is_named, load_secret, secret_path
 from streaming.store import Store
 
 
@@ -44,3 +44,28 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
     secret = load_secret(path, environment=environment)
     store = Store.open(path, settings=plain, secret=secret)
     return Deployment(store, deployment_noise(secret, plain), derived_key(secret, "sample ids"))
+
+
+def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store.
+
+    A store that another process uses is not refused here.
+
+    Raises
+    ------
+    StoreError
+        If the store is no store, damaged, or was made with other settings or another secret.
+    ValueError
+        If the secret is missing or too short.
+    """
+    exists = path.exists()
+    if exists or is_named(environment) or secret_path(path).exists():
+        secret = load_secret(path, environment=environment, create=False)
+    if not exists:
+        return False
+    store = Store.read(path)
+    try:
+        store.require_same(asdict(settings), secret)
+    finally:
+        store.close()
+    return True

@@ -23,6 +23,11 @@ def secret_path(store: Path) -> Path:
     return store.with_name(store.name + ".secret")
 
 
+def is_named(environment: Mapping[str, str]) -> bool:
+    """Say whether the environment names a secret; otherwise it lies beside the store."""
+    return bool(environment.get(SECRET_VARIABLE) or environment.get(SECRET_FILE_VARIABLE))
+
+
 def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = True) -> bytes:
     """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file beside the store.
 

@@ -84,7 +84,9 @@ class Store(Tables):
             if store._database.is_empty and not created:
                 lock.check_new()
             store._prepare()
-            store._recognize(settings, secret)
+            store.require_same(settings, secret)
+            if store.state("identity") is None:
+                store._identify(settings, secret)
         except BaseException:
             store.close()
             raise
@@ -139,6 +141,26 @@ class Store(Tables):
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
+        """Compare with the settings and the secret that the store began with, if it has begun.
+
+        Raises
+        ------
+        StoreError
+            Naming what differs.
+        """
+        identity = self.state("identity")
+        if identity is None:
+            return
+        saved = identity["settings"]
+        for name in sorted(saved.keys() | settings.keys()):
+            if saved.get(name) != settings.get(name):
+                raise StoreError(
+                    f"{name} must be {saved.get(name)!r} as in the store that is continued, got {settings.get(name)!r}"
+                )
+        if not hmac.compare_digest(fingerprint(secret, bytes.fromhex(identity["salt"])).hex(), identity["secret"]):
+            raise StoreError(f"secret must be the one that the store {str(self.path)!r} began with, got another")
+
     def forget(self) -> None:
         """Read again what is remembered: a transaction was given up, or somebody else has written."""
         super().forget()
@@ -164,23 +186,12 @@ class Store(Tables):
         if self._lock is not None:
             self._lock.check(self.public_id(), self.commits())
 
-    def _recognize(self, settings: Mapping[str, Any], secret: bytes) -> None:
-        """Compare with the settings and the secret that the store began with."""
-        identity = self.state("identity")
-        if identity is None:
-            salt = secrets.token_bytes(16)
-            with self.transaction():
-                mark = fingerprint(secret, salt).hex()
-                self.put_state("identity", {"settings": dict(settings), "salt": salt.hex(), "secret": mark})
-            return
-        saved = identity["settings"]
-        for name in sorted(saved.keys() | settings.keys()):
-            if saved.get(name) != settings.get(name):
-                raise StoreError(
-                    f"{name} must be {saved.get(name)!r} as in the store that is continued, got {settings.get(name)!r}"
-                )
-        if not hmac.compare_digest(fingerprint(secret, bytes.fromhex(identity["salt"])).hex(), identity["secret"]):
-            raise StoreError(f"secret must be the one that the store {str(self.path)!r} began with, got another")
+    def _identify(self, settings: Mapping[str, Any], secret: bytes) -> None:
+        """Begin with settings and a secret."""
+        salt = secrets.token_bytes(16)
+        with self.transaction():
+            mark = fingerprint(secret, salt).hex()
+            self.put_state("identity", {"settings": dict(settings), "salt": salt.hex(), "secret": mark})
 
 
 def _create(path: Path) -> bool:

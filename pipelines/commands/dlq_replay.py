@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.commands.agents_options import INPUT, AgentsOptions
+from pipelines.commands.dry_run import dry_run
 from pipelines.commands.hosting import Input, column_mapping, run_engine, summary, summary_line
+from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.progress import log_summary
 
 if TYPE_CHECKING:
     from streaming.dead_letters import DeadLetters
@@ -44,6 +47,9 @@ _TOLD = {
 def replay_dead_letters(options: ReplayOptions) -> None:
     """Run the engine on the records, and say what became of them."""
     letters = _letters(options)
+    if options.dry_run:
+        dry_run(options)
+        return
     prepared: list[Replay] = []
 
     def open_input(options: ReplayOptions, deployment: Deployment) -> Input:
@@ -51,11 +57,14 @@ def replay_dead_letters(options: ReplayOptions) -> None:
         engine_options = replace(options.engine_options(), late="accept")
         return Input(prepared[0].source, engine_options, prepared[0].records, prepared[0].done)
 
-    stats = run_engine(options, open_input)
+    with logging_to_stderr(options.log_format, quiet=options.quiet):
+        stats = run_engine(options, open_input)
+        if options.log_format == "json":
+            log_summary(stats)
     facts = _facts(prepared[0])
     if options.json:
         print_json({**facts, **summary(stats)})
-    elif not options.quiet:
+    elif options.log_format == "text" and not options.quiet:
         told = ", ".join(f"{facts[name]:,} {what}" for name, what in _TOLD.items() if facts[name] or name == "replayed")
         sys.stderr.write(f"{told}; {summary_line(stats)}\n")
 

@@ -20,6 +20,7 @@ from pipelines.commands.watching import watching
 from streaming.crash import CrashHook, no_crash
 
 if TYPE_CHECKING:
+    from operators.agents import AgentsSettings
     from streaming.deployment import Deployment
     from streaming.kafka.sink import KafkaSinks
     from streaming.mapping import ColumnMapping
@@ -50,7 +51,12 @@ class Input:
 
 
 def host(options: AgentSideOptions) -> None:
-    """Run an engine and say what it did."""
+    """Run an engine and say what it did; or, for a dry run, what it would run on."""
+    if options.dry_run:
+        from pipelines.commands.dry_run import dry_run
+
+        dry_run(options)
+        return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = run_engine(options)
         if options.log_format == "json":
@@ -89,24 +95,10 @@ def run_engine(
 
     A test kills the process in `crash`.
     """
-    from operators.collaboration import make_collaboration
     from streaming.deployment import open_deployment
     from streaming.engine import Engine
-    from streaming.metrics_server import parse_address
-    from streaming.sources.open import open_source
 
-    with refusing():
-        settings = options.settings()
-        engine_options = options.engine_options()
-        mapping = column_mapping(options)
-        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
-        check_store(options.store)
-        check_sinks(options.sinks, json=options.json)
-        if options.metrics is not None:
-            parse_address(options.metrics)
-        if options.source is None:
-            raise BadOption("source must be given")
-        open_source(options.source, mapping, sort=options.sort).close()
+    settings = check_options(options)
     with ExitStack() as things, failing(), stopping_on_signals() as stop:
         with opening():
             deployment = open_deployment(options.store, settings, environment=environment_of(options))
@@ -131,6 +123,26 @@ def run_engine(
             )
             engine.resume()
         return engine.run(lambda: stop() or taken.done())
+
+
+def check_options(options: AgentSideOptions) -> AgentsSettings:
+    """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    from operators.collaboration import make_collaboration
+    from streaming.metrics_server import parse_address
+    from streaming.sources.open import open_source
+
+    with refusing():
+        settings = options.settings()
+        engine_options = options.engine_options()
+        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
+        check_store(options.store)
+        check_sinks(options.sinks, json=options.json)
+        if options.metrics is not None:
+            parse_address(options.metrics)
+        if options.source is None:
+            raise BadOption("source must be given")
+        open_source(options.source, column_mapping(options), sort=options.sort).close()
+    return settings
 
 
 def open_sinks(places: Mapping[str, str], kafka: KafkaSinks | None = None) -> Sinks:
