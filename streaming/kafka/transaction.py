@@ -197,6 +197,7 @@ class KafkaTransaction:
         found = self._start()
         self._reset()
         if marker is None or found != marker:
+            self._expect(found)
             raise DeliveryFailedError(describe(cause)) from None
 
     # -- becoming and staying the only writer ------------------------------------------------------------------
@@ -205,7 +206,10 @@ class KafkaTransaction:
         """Be the only writer, and know what is on the topics."""
         if self._writer is not None:
             return
-        marker = self._start()
+        self._expect(self._start())
+
+    def _expect(self, marker: Marker) -> None:
+        """Know whether the next delivery is there already."""
         if self._delivery is None:
             self._delivery = marker.delivery
         self._repeat = Repeat(marker.written) if marker.delivery > self._delivery else None

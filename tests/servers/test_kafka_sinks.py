@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from streaming.encode import EventLines, lines_of
@@ -19,7 +19,7 @@ from streaming.kafka.location import KafkaLocation
 from streaming.kafka.outputs import open_topic
 from streaming.kafka.sink import KafkaSinks
 from streaming.sinks.open import check_place, open_sink, place_of
-from streaming.sinks.sink import SinkLostError, Trust
+from streaming.sinks.sink import DeliveryFailedError, SinkLostError, Trust
 from tests.servers.kafka_sinks import (
     Died,
     World,
@@ -30,6 +30,7 @@ from tests.servers.kafka_sinks import (
     indexes,
     never,
     numbers,
+    once,
     read,
     releases,
     watch,
@@ -150,6 +151,29 @@ def test_a_repeated_delivery_reaches_what_it_had_not_reached(world: World, new_t
         assert again.positions()["estimates"]["delivery"] == 1
     assert numbers(world.address, world.roles["estimates"]) == [1, 7, 8]
     assert [record.value for record in read(world.address, added)] == [b'{"reason":"late"}']
+
+
+def test_a_repeated_delivery_whose_new_part_fails_is_repeated_once_more(world: World) -> None:
+    sinks = world.open()
+    note = sinks.positions()
+    deliver(sinks, ("releases", releases(1)), ("estimates", estimates(1)))
+    again = world.open()
+    again.restore(note)
+
+    def fail() -> None:
+        raise KafkaException(KafkaError(KafkaError._FAIL))
+
+    watch(again, "commit_transaction", before=once(fail))
+    for _ in range(2):
+        again.write("releases", releases(1))
+        again.write("estimates", estimates(7, 8))
+        try:
+            again.flush()
+        except DeliveryFailedError:
+            again.restore(note)
+    assert again.positions()["releases"]["delivery"] == 1
+    assert indexes(world.address, world.roles["releases"], uncommitted=True) == [1]
+    assert numbers(world.address, world.roles["estimates"]) == [1, 7, 8]
 
 
 def test_a_store_that_comes_back_to_a_cluster_goes_on_where_it_was(world: World) -> None:
