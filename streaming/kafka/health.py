@@ -17,8 +17,9 @@ QUIET_SECONDS = 60.0
 
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 
-_SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN")
-"""Kinds of lines that the error callback reports too, or that say that a producer's property is not a consumer's."""
+_SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN", "ADDOFFSETS", "ADDPARTS", "FATAL", "GETPID", "TXNERR")
+"""Kinds of lines that the error callback reports too, that a transactional call returns as its error (not the end of
+anything: another client is made), or that say that a producer's property is not a consumer's."""
 
 
 class ErrorLike(Protocol):
