@@ -86,6 +86,7 @@ class ReceivedReleases:
         self.names: list[str] = []
         self.rejected: Counter[str] = Counter()
         self._codes: dict[str, int] = {}
+        self._ids: list[str] = []  # by agent: what its release ids begin with
         self._newest: list[tuple[int, int]] = []  # by agent: index and noised sum
         self._latest = _columns([])  # by agent, with room for more
 
@@ -117,14 +118,20 @@ class ReceivedReleases:
         columns = {name: getattr(records if hasattr(records, name) else latest, name) for name in self._latest}
         self.names[:] = latest.names
         self._codes = {name: code for code, name in enumerate(self.names)}
+        self._ids = list(map(_id_of_agent, self.names))
         self._newest = list(zip(latest.columns.index.tolist(), latest.columns.total.tolist(), strict=True))
         self._remember(range(len(self.names)), columns)
 
     def _enter(self, event: Release) -> str:
         """Make a release its agent's newest; if it is not, say why."""
-        code = self._codes.setdefault(event.agent, len(self.names))
-        if code == len(self.names):
+        code = self._codes.get(event.agent, len(self.names))
+        new = code == len(self.names)
+        if event.release_id != f"{_id_of_agent(event.agent) if new else self._ids[code]}{event.index}":
+            return "wrong_id"
+        if new:
+            self._codes[event.agent] = code
             self.names.append(event.agent)
+            self._ids.append(_id_of_agent(event.agent))
             self._newest.append((0, 0))
         index, total = self._newest[code]
         if event.index < index:
@@ -157,9 +164,12 @@ def _parse(value: bytes) -> tuple[Release | None, str]:
         return None, "unknown_schema_version" if ("schema_version",) in wrong else "malformed"
     if max(event.index, event.n, abs(event.total)) > MAX_INTEGER:
         return None, "malformed"
-    if event.release_id != release_ids([event.agent], [0], [event.index])[0]:
-        return None, "wrong_id"
     return event, ""
+
+
+def _id_of_agent(name: str) -> str:
+    """Give what comes before the index in the ids of an agent's releases."""
+    return release_ids([name], [0], [0])[0].removesuffix("0")
 
 
 def _columns(events: Sequence[Release]) -> Columns:
