@@ -235,9 +235,9 @@ def _wait(client: Consumer | Producer | AdminClient, location: KafkaLocation, he
     while True:
         try:
             if isinstance(client, Consumer):
-                client.list_topics(location.topic, timeout=1.0)
+                client.list_topics(location.topic, timeout=min(1.0, CONNECT_SECONDS))
             else:
-                client.cluster_id(timeout=1.0)  # to ask for a topic could make it
+                client.cluster_id(timeout=min(1.0, CONNECT_SECONDS))  # to ask for a topic could make it
             return
         except KafkaException as error:
             if not is_retriable(error):

@@ -23,6 +23,7 @@ from streaming.kafka.client import (
     describe,
     error_of,
     is_fatal,
+    is_retriable,
     make_producer,
 )
 from streaming.kafka.location import KafkaLocation
@@ -94,6 +95,8 @@ def claim(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int
         Naming a partition, its owner, and what to do.
     ValueError
         If the broker refuses.
+    KafkaException
+        If it does not answer.
     """
     try:
         missing = _missing(location, owners(location, consumer, offsets), offsets, owner)
@@ -105,7 +108,10 @@ def claim(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int
         try:
             missing = _claim_once(location, consumer, missing, owner)
         except KafkaException as error:
-            if not (is_fatal(error) or error_of(error).code() in _OVERTAKEN) or attempt == ATTEMPTS - 1:
+            overtaken = is_fatal(error) or error_of(error).code() in _OVERTAKEN
+            if is_retriable(error) and not overtaken:
+                raise
+            if not overtaken or attempt == ATTEMPTS - 1:
                 raise ValueError(_refused(location, error)) from None
             time.sleep(random.uniform(0.05, 0.2) * (attempt + 1))  # noqa: S311 - so that two do not overtake for ever
 
@@ -113,7 +119,7 @@ def claim(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int
 def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> dict[int, int]:
     """Claim in a transaction; return what is still missing, which is nothing if all went well."""
     name = f"meanstream-claim-{location.group}-{location.topic}"
-    producer = make_producer(location, transactional_id=name, transaction_timeout_ms=10_000)
+    producer = make_producer(location, wait=False, transactional_id=name, transaction_timeout_ms=10_000)
     try:
         producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
         missing = _missing(location, owners(location, consumer, offsets), offsets, owner)

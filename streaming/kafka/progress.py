@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from streaming.columns import Position
 from streaming.kafka.location import KafkaLocation
@@ -28,14 +29,14 @@ class Progress:
         Offset at which a partition is done, by partition; empty if reading never ends.
     skipped : int
         Offsets that retention had taken away before they were read.
-    unreachable : frozenset of int
+    unreachable : set of int
         Partitions whose broker does not answer: what they hold is not known.
     """
 
     next: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     skipped: int = 0
-    unreachable: frozenset[int] = frozenset()
+    unreachable: set[int] = field(default_factory=set)
     _idle_since: dict[int, float] = field(default_factory=dict)
 
     def read(self, partition: int, following: int) -> None:
@@ -74,6 +75,13 @@ class Progress:
         """Say whether the end of a partition was reached by then, and nothing came after it."""
         reached = self._idle_since.get(partition)
         return reached is not None and reached <= since and partition not in self.unreachable
+
+
+def unreachable_partitions(statistics: Mapping[str, Any], topic: str) -> set[int]:
+    """Find the partitions of a topic whose broker does not answer in the statistics of a client."""
+    up = {broker["nodeid"] for broker in statistics["brokers"].values() if broker["state"] in ("UP", "UPDATE")}
+    partitions = statistics["topics"].get(topic, {}).get("partitions", {})
+    return {int(number) for number, partition in partitions.items() if partition["leader"] not in up}
 
 
 def first_offsets(

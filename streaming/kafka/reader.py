@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from streaming.kafka.client import (
     Message,
     TopicPartition,
     describe,
+    error_of,
     is_retriable,
     make_admin,
     make_consumer,
@@ -25,7 +27,7 @@ from streaming.kafka.client import (
 from streaming.kafka.group_offsets import GroupOffsets
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.ownership import claim
-from streaming.kafka.progress import Progress, after_gap, first_offsets
+from streaming.kafka.progress import Progress, after_gap, first_offsets, unreachable_partitions
 from streaming.kafka.topics import Topic, TopicWatch, check_same, find_topic, require_topic
 from streaming.kafka.values import Records
 
@@ -33,6 +35,7 @@ logger = logging.getLogger("meanstream.kafka")
 
 ASK_SECONDS = 10.0
 """So long is waited for what a broker is asked while nothing is read."""
+CLOSE_SECONDS = 3.0
 FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
 MORE_SECONDS = 0.02
@@ -148,7 +151,9 @@ class TopicReader:
     def close(self) -> None:
         """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
         self._group.send(self._consumer, after=0.0)
-        self._consumer.close()
+        closing = threading.Thread(target=self._consumer.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
 
     def begin(self, position: Position | None) -> Progress:
         """Find where to begin, own the partitions, and read them from there.
@@ -159,9 +164,12 @@ class TopicReader:
             See `KafkaSource.restore`.
         """
         require(self._owner is not None, "owner", "be given to read", None)
-        marks = self._watermarks(self._location.partitions or range(self._topic.partitions))
-        offsets, skipped = first_offsets(self._location, self._topic, position, marks)
-        self._claim(offsets)
+        try:
+            marks = self._watermarks(self._location.partitions or range(self._topic.partitions))
+            offsets, skipped = first_offsets(self._location, self._topic, position, marks)
+            self._claim(offsets)
+        except KafkaException as error:
+            raise ValueError(self._unreadable(describe(error))) from None
         self._high = {p: high for p, (_, high) in marks.items()}
         self._progress = Progress(offsets, dict(self._high) if self._bounded else {}, skipped)
         self._consumer.assign(self._places(p for p in offsets if not self._progress.done(p)))
@@ -210,19 +218,14 @@ class TopicReader:
         """Say once what passes by itself; end with what does not."""
         text = describe(error)
         if not is_retriable(error):
-            raise KafkaLostError(f"source must be a topic that can be read, got {self.name!r} ({text})")
+            raise KafkaLostError(self._unreadable(text))
         if text not in self._complaints:
             self._complaints.add(text)
             logger.warning("reading %r waits: %s", self.name, text)
 
     def _on_statistics(self, statistics: Mapping[str, Any]) -> None:
-        """Note which partitions have no broker that answers."""
-        if self._progress is None:
-            return
-        up = {broker["nodeid"] for broker in statistics["brokers"].values() if broker["state"] in ("UP", "UPDATE")}
-        partitions = statistics["topics"].get(self.name, {}).get("partitions", {})
-        leader = {int(number): partition["leader"] for number, partition in partitions.items()}
-        self._progress.unreachable = frozenset(p for p in self._progress.next if leader.get(p) not in up)
+        if self._progress is not None:
+            self._progress.unreachable = unreachable_partitions(statistics, self.name) & self._progress.next.keys()
 
     # -- going on --------------------------------------------------------------------------------------------
 
@@ -289,13 +292,16 @@ class TopicReader:
                     place = TopicPartition(self.name, partition)
                     marks[partition] = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS / 2)
                 except KafkaException as error:
-                    if time.monotonic() > end or not is_retriable(error):
-                        where = f"partition {partition} of {self.name!r}"
-                        raise ValueError(
-                            f"source must be a topic that can be read, got {where} ({describe(error)})"
-                        ) from None
+                    unknown = error_of(error).code() in _TOPIC_UNKNOWN
+                    if time.monotonic() > end or not (unknown or is_retriable(error)):
+                        raise
                     time.sleep(0.1)
+                    if unknown:
+                        self._consumer.list_topics(self.name, timeout=ASK_SECONDS / 2)  # the client learns of it
         return marks
+
+    def _unreadable(self, text: str) -> str:
+        return f"{self._location.role} must be a topic that can be read, got {self.name!r} ({text})"
 
     def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:
         assert self._progress is not None  # noqa: S101 - reading has begun

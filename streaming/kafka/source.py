@@ -89,13 +89,23 @@ class KafkaSource:
             if reader.progress.all_done:
                 return Batch(no_samples(), rejects, reader.position(), exhausted=True, active=(), lag=0)
             records = reader.take(max_samples)
-        except KafkaLostError as error:
+        except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
         samples = no_samples()
         if records is not None:
             samples = parse_records(self._parser, records, rejects, self._max_bytes)
         active = reader.progress.active(time.monotonic(), self._idle_seconds)
         return Batch(samples, rejects, reader.position(), active=active, lag=reader.lag())
+
+    def begin(self) -> None:
+        """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
+
+        Raises
+        ------
+        ValueError
+            If another store owns a partition, or no store is given.
+        """
+        _ = self._reader.progress
 
     def restore(self, position: Position) -> None:
         """Continue at the offsets of the store.
