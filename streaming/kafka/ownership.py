@@ -102,24 +102,29 @@ def claim(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int
         missing = _missing(location, owners(location, consumer, offsets), offsets, owner)
     except KafkaException:
         missing = dict(offsets)  # somebody claims them just now
-    for attempt in range(ATTEMPTS):
-        if not missing:
-            return
-        try:
-            missing = _claim_once(location, consumer, missing, owner)
-        except KafkaException as error:
-            overtaken = is_fatal(error) or error_of(error).code() in _OVERTAKEN
-            if is_retriable(error) and not overtaken:
-                raise
-            if not overtaken or attempt == ATTEMPTS - 1:
-                raise ValueError(_refused(location, error)) from None
-            time.sleep(random.uniform(0.05, 0.2) * (attempt + 1))  # noqa: S311 - so that two do not overtake for ever
+    attempts = 0
+    try:
+        while missing:
+            attempts += 1
+            try:
+                missing = _claim_once(location, consumer, missing, owner)
+            except KafkaException as error:
+                overtaken = is_fatal(error) or error_of(error).code() in _OVERTAKEN
+                if not overtaken or attempts == ATTEMPTS:
+                    raise
+                time.sleep(random.uniform(0.05, 0.2) * attempts)  # noqa: S311 - two must not overtake each other for ever
+        # Refused where the group has members, whose commits would take the notes of owners away.
+        consumer.commit(offsets=owned_offsets(location.topic, offsets, owner), asynchronous=False)
+    except KafkaException as error:
+        if is_retriable(error):
+            raise
+        raise ValueError(_refused(location, error)) from None
 
 
 def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> dict[int, int]:
     """Claim in a transaction; return what is still missing, which is nothing if all went well."""
-    name = f"meanstream-claim-{location.group}-{location.topic}"
-    producer = make_producer(location, wait=False, transactional_id=name, transaction_timeout_ms=10_000)
+    settings = {"transactional_id": _claim_name(location), "transaction_timeout_ms": 10_000}
+    producer = make_producer(location, wait=False, **settings)
     try:
         producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
         missing = _missing(location, owners(location, consumer, offsets), offsets, owner)
@@ -131,6 +136,10 @@ def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[in
     finally:
         producer.close()
     return _missing(location, owners(location, consumer, offsets), offsets, owner)
+
+
+def _claim_name(location: KafkaLocation) -> str:
+    return f"meanstream-claim-{location.group}-{location.topic}"
 
 
 def _missing(
@@ -148,7 +157,12 @@ def _missing(
 
 
 def _refused(location: KafkaLocation, error: KafkaException) -> str:
-    codes = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
-    if error_of(error).code() in codes:
+    code = error_of(error).code()
+    if code in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
         return f"group must not be used by other consumers, got {location.group!r}"
+    if code in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+        return (
+            "group must be one with the rights to READ it and to WRITE the transactional id "
+            f"{_claim_name(location)!r}, got {location.group!r}"
+        )
     return f"group must be one whose partitions can be claimed, got {location.group!r} ({describe(error)})"

@@ -46,7 +46,8 @@ class KafkaSource:
     idle_seconds : float
         Event time waits for a partition whose end was reached so long ago at most.
     watch_seconds : float
-        Time between two looks for new partitions.
+        Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
+        Kafka tells nobody. What is read of the new one until then counts; then the engine stops.
 
     Raises
     ------
@@ -67,7 +68,7 @@ class KafkaSource:
         id_key: bytes = b"",
         max_record_bytes: int = MAX_LINE_BYTES,
         idle_seconds: float = 5.0,
-        watch_seconds: float = 30.0,
+        watch_seconds: float = 10.0,
     ) -> None:
         self.name = location.topic
         self.bounded = until_end

@@ -97,6 +97,11 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def spare_address(self) -> str:
+        """Address of the listener that `properties` put on the spare port."""
+        return f"127.0.0.1:{self.spare}"
+
+    @property
     def _properties(self) -> str:
         return str(self.folder / "server.properties")
 

@@ -509,6 +509,23 @@ def test_of_many_who_claim_at_once_one_wins(broker_address: str, new_topic: NewT
     assert all(f"which store {won[0]} reads in group" in message for message in refused)
 
 
+def test_a_group_with_other_consumers_is_refused(broker_address: str, new_topic: NewTopicOf) -> None:
+    topic = new_topic()
+    with Consumer({"bootstrap.servers": broker_address, "group.id": f"of-{topic}"}) as other:
+        other.subscribe([topic])
+
+        def has_joined() -> bool:
+            other.poll(0.05)
+            return bool(other.assignment())
+
+        eventually(has_joined)
+        with (
+            closing(source(broker_address, topic)) as opened,
+            pytest.raises(ValueError, match=f"group must not be used by other consumers, got 'of-{topic}'"),
+        ):
+            opened.begin()
+
+
 def test_without_a_store_a_topic_is_checked_but_not_read(broker_address: str, new_topic: NewTopicOf) -> None:
     with (
         closing(open_source(f"kafka://{broker_address}/{new_topic()}", ColumnMapping())) as opened,

@@ -1,0 +1,183 @@
+"""TLS and SASL against a real broker: secrets from files and the environment, and one line for each refusal."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from streaming.kafka import client
+from streaming.kafka.location import KafkaLocation
+from streaming.kafka.source import KafkaSource
+from streaming.mapping import ColumnMapping
+from tests.servers import broker as kafka
+from tests.servers.conftest import need
+from tests.servers.security import Authority, secure_properties
+from tests.servers.test_kafka_source import read_count, send, value
+
+USER = "alice"
+PASSWORD = "tell-nobody-7.0314159"  # noqa: S105 - it must not show
+SCRAM_PASSWORD = "another-2.718281828"  # noqa: S105
+TOPIC, GROUP = "samples", "readers"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("secure")
+
+
+@pytest.fixture(scope="module")
+def secure(folder: Path) -> Iterator[kafka.Broker]:
+    """A broker where alice may read one topic under one group, and three samples are in it."""
+    need(kafka.missing())
+    authority = Authority.make("test authority")
+    broker = kafka.Broker(folder / "kafka", secure_properties(folder, authority, USER, PASSWORD))
+    (folder / "password").write_text(PASSWORD + "\n")
+    broker.start()
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    for topic in (TOPIC, "other"):
+        admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    allowed = [
+        (ResourceType.TOPIC, TOPIC, AclOperation.READ),
+        (ResourceType.TOPIC, TOPIC, AclOperation.DESCRIBE),
+        (ResourceType.TOPIC, "other", AclOperation.DESCRIBE),
+        (ResourceType.GROUP, GROUP, AclOperation.READ),
+        (ResourceType.TRANSACTIONAL_ID, f"meanstream-claim-{GROUP}-{TOPIC}", AclOperation.WRITE),
+    ]
+    bindings = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", what, AclPermissionType.ALLOW)
+        for kind, name, what in allowed
+    ]
+    for future in admin.create_acls(bindings).values():
+        future.result(30)
+    scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+    entered = UserScramCredentialUpsertion(USER, scram, SCRAM_PASSWORD.encode())
+    admin.alter_user_scram_credentials([entered])[USER].result(30)
+    send(broker.address, TOPIC, [value(i) for i in range(3)])
+    yield broker
+    broker.stop()
+
+
+Open = Callable[..., KafkaSource]
+
+
+@pytest.fixture
+def opening(secure: kafka.Broker, folder: Path, tmp_path: Path) -> Open:
+    """Open the secure listener with the right properties, some of them changed or left out (None)."""
+    right = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": f"file:{folder / 'password'}",
+        "ssl.ca.location": str(folder / "trusted.pem"),
+    }
+
+    def make(topic: str = TOPIC, group: str = GROUP, **changed: str | None) -> KafkaSource:
+        properties = {**right, **{name.replace("_", "."): text for name, text in changed.items()}}
+        config = tmp_path / "kafka.yaml"
+        config.write_text(json.dumps({name: text for name, text in properties.items() if text is not None}))
+        location = KafkaLocation.parse(
+            f"kafka://{secure.spare_address}/{topic}?group={group}&config={config}",
+            environment={"SCRAM": SCRAM_PASSWORD},
+        )
+        assert PASSWORD not in repr(location)
+        return KafkaSource(location, ColumnMapping(), owner="store-1")
+
+    return make
+
+
+def test_samples_are_read_with_a_password_from_a_file(opening: Open) -> None:
+    with closing(opening()) as opened:
+        found, _ = read_count(opened, 3)
+    assert sorted(found.values()) == [0.0, 1.0, 2.0]
+
+
+def test_samples_are_read_by_scram_with_a_password_from_the_environment(opening: Open) -> None:
+    with closing(opening(sasl_mechanisms="SCRAM-SHA-256", sasl_password="env:SCRAM")) as opened:  # noqa: S106
+        found, _ = read_count(opened, 3)
+    assert sorted(found.values()) == [0.0, 1.0, 2.0]
+
+
+def refusal(opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], **changed: str) -> str:
+    """The line by which opening is refused; no secret is in it, nor in the logs or on standard error."""
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(ValueError, match="source must be ") as caught:
+        opening(**changed)
+    message = str(caught.value)
+    assert "\n" not in message
+    shown = message + caplog.text + "".join(capfd.readouterr())
+    assert PASSWORD not in shown
+    assert SCRAM_PASSWORD not in shown
+    return message
+
+
+def test_a_wrong_password_is_one_line(
+    opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], secure: kafka.Broker
+) -> None:
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+        wrong = "env:SCRAM" if mechanism == "PLAIN" else f"file:{secure.folder.parent / 'password'}"
+        message = refusal(opening, caplog, capfd, sasl_mechanisms=mechanism, sasl_password=wrong)
+        assert message.startswith(f"source must be allowed in by {secure.spare_address}, got: ")
+        assert "Authentication failed" in message
+
+
+def test_an_authority_that_is_not_trusted_is_one_line(
+    opening: Open,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    secure: kafka.Broker,
+    tmp_path: Path,
+) -> None:
+    other = Authority.make("another authority").write(tmp_path / "other.pem")
+    message = refusal(opening, caplog, capfd, ssl_ca_location=str(other))
+    assert message.startswith(f"source must be allowed in by {secure.spare_address}, got: ")
+    assert "certificate" in message
+
+
+def test_a_client_without_tls_is_one_line(
+    opening: Open,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    secure: kafka.Broker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "CONNECT_SECONDS", 1.0)
+    message = refusal(opening, caplog, capfd, security_protocol="PLAINTEXT")
+    assert message.startswith(f"source must be on brokers that can be reached, got {secure.spare_address}")
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("other", "source must be a topic with the right to READ, got 'other'"),
+        ("hidden", "source must be a topic that these credentials may use, got 'hidden'"),
+    ],
+)
+def test_a_topic_without_the_right_to_it_is_one_line(
+    topic: str, message: str, opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(opening, caplog, capfd, topic=topic) == message
+
+
+def test_a_group_without_the_right_to_it_is_one_line(opening: Open) -> None:
+    with (
+        closing(opening(group="others")) as opened,
+        pytest.raises(ValueError, match=r"group must be one with the rights to READ it and to WRITE .*, got 'others'$"),
+    ):
+        opened.begin()
