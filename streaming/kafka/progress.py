@@ -79,7 +79,8 @@ class Progress:
 
 def unreachable_partitions(statistics: Mapping[str, Any], topic: str) -> set[int]:
     """Find the partitions of a topic whose broker does not answer in the statistics of a client."""
-    up = {broker["nodeid"] for broker in statistics["brokers"].values() if broker["state"] in ("UP", "UPDATE")}
+    brokers = statistics["brokers"].values()
+    up = {broker["nodeid"] for broker in brokers if broker["state"] in ("UP", "UPDATE")} - {-1}  # no leader
     partitions = statistics["topics"].get(topic, {}).get("partitions", {})
     return {int(number) for number, partition in partitions.items() if partition["leader"] not in up}
 
