@@ -60,12 +60,7 @@ def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = T
             raise ValueError(f"secret must be in a readable file, got no {str(path)!r}") from None
     except OSError as error:
         raise ValueError(f"secret must be in a readable file, got {str(path)!r} ({error.strerror})") from None
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(secrets.token_hex(32).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return path.read_bytes().strip()
+    return _make_secret(path)
 
 
 def fingerprint(secret: bytes, salt: bytes) -> bytes:
@@ -93,3 +88,20 @@ def _long_enough(secret: bytes, where: str) -> bytes:
     if len(secret) < MIN_BYTES:
         raise ValueError(f"secret must be at least {MIN_BYTES} bytes long, got {len(secret)} in {where}")
     return secret
+
+
+def _make_secret(path: Path) -> bytes:
+    """Write a new secret, whole or not at all."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_hex(32).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            path.unlink()
+            raise
+    except OSError as error:
+        raise ValueError(f"secret must be in a writable folder, got {str(path)!r} ({error.strerror})") from None
+    return path.read_bytes().strip()

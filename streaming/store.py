@@ -13,7 +13,7 @@ from typing import Any, Self
 from streaming.database import DamagedStoreError, Database, StoreError
 from streaming.layout import VERSION, create_tables, version_of
 from streaming.ledger import Ledger
-from streaming.lock import StoreLock
+from streaming.lock import StoreLock, Witness
 from streaming.migration import migrate
 from streaming.secret import fingerprint
 from streaming.tables import Tables
@@ -75,14 +75,14 @@ class Store(Tables):
         """
         lock = StoreLock.take(path)
         try:
-            created = _create(path)
+            begun = not _create(path)
             store = cls(Database(path, read_only=False), lock)
         except BaseException:
             lock.close()
             raise
         try:
-            if store._database.is_empty and not created:
-                lock.check_new()
+            if begun and store._database.is_empty:
+                Witness.of(path).check(None, 0)
             store._prepare()
             store.require_same(settings, secret)
             if store.state("identity") is None:
@@ -103,6 +103,7 @@ class Store(Tables):
         """
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
+        witness = Witness.of(path)
         store = cls(Database(path, read_only=True), None)
         try:
             version = version_of(store._database)
@@ -111,6 +112,7 @@ class Store(Tables):
                     f"store must have schema version {VERSION}, got {version} in {str(path)!r}: run the engine on it "
                     "once, which brings it up to date"
                 )
+            witness.check(store.public_id(), store.commits())
         except BaseException:
             store.close()
             raise
@@ -183,8 +185,7 @@ class Store(Tables):
             self._database.fold()
         self.check()
         self.ledger.check_end()
-        if self._lock is not None:
-            self._lock.check(self.public_id(), self.commits())
+        Witness.of(self.path).check(self.public_id(), self.commits())
 
     def _identify(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Begin with settings and a secret."""

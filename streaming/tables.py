@@ -179,6 +179,7 @@ class Tables:
         )
         names = [name for (name,) in self._database.rows("SELECT name FROM agents ORDER BY number")]
         self._contents.add("agents", self._read(lambda found: _name_marks(0, found), names, "agents"))
+        self._encoded_names = [name.encode() for name in names]
         self._add("outbox", _event_mark, self._database.rows("SELECT seq, topic, lines FROM outbox"))
         query = "SELECT kind, number, substr(data, ?) FROM chunks"
         for row in self._database.rows(query, (-CHECKSUM_BYTES,)):

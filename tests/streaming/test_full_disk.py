@@ -102,3 +102,13 @@ def test_the_command_ends_with_one_line_and_goes_on_when_there_is_space(tmp_path
         assert run_agents(folder, **given).code == 0
         outputs.append([(folder / f"{role}.jsonl").read_bytes() for role in ("releases", "estimates")])
     assert outputs[1:] == outputs[:1] * 3
+
+
+def test_a_first_run_without_space_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEANSTREAM_SECRET")}
+    command = [sys.executable, "-c", LIMITED, "run", "agents", *arguments(options(tmp_path, quiet=True))]
+    for limit, code in ((0, 2), (10, 2), (4096, 2), (1 << 30, 0)):
+        command[2] = LIMITED.format(limit=limit)
+        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert (ran.returncode, len(ran.stderr.splitlines())) == (code, min(code, 1)), ran.stderr

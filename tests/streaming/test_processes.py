@@ -40,7 +40,7 @@ sys.stdin.readline()
 
 CHARGE = f"""{OPENED}
 class NoLock:
-    note = check = close = lambda *_: None
+    note = close = lambda *_: None
 StoreLock.take = lambda _: NoLock()
 agent, store = int(sys.argv[2]), opened()
 print("ready", flush=True)
@@ -125,8 +125,15 @@ def test_a_store_that_lost_commits_is_refused(tmp_path: Path) -> None:
     store.close()
     open_store(path).close()
     shutil.copy(tmp_path / "older.db", path)
-    with pytest.raises(StoreError, match=r"must have the 5 commits that its lock file tells of, got 2 in .*lock file"):
+    for look in (open_store, Store.read):
+        with pytest.raises(
+            StoreError, match=r"must have the 5 commits that its lock file tells of, got 2 in .*lock file"
+        ):
+            look(path)
+    path.write_bytes(b"")
+    with pytest.raises(StoreError, match="must have the 5 commits that its lock file tells of, got 0 in"):
         open_store(path)
+    shutil.copy(tmp_path / "older.db", path)
     (tmp_path / "s.db.lock").unlink()
     open_store(path).close()
     path.unlink()
