@@ -32,7 +32,7 @@ WARM_SECONDS = 5.0
 
 def produce(address: str, rate: int, seconds: float, agents: int) -> np.ndarray:
     """Produce at a steady rate, the agents in turn; return when each sample was produced."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 1})
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
     produced = np.zeros(int(rate * seconds))
     began, sent = time.time(), 0
     while sent < len(produced):

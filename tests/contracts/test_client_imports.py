@@ -1,0 +1,33 @@
+"""Each client of a server is imported in one file, so that nothing else depends on its spelling of things."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ONLY_IN = {
+    "confluent_kafka": "streaming/kafka/client.py",
+    "prometheus_client": "streaming/metrics.py",
+    "sqlite3": "streaming/database.py",
+}
+
+
+def imported_in(package: str, name: str) -> list[str]:
+    """Files of a package that import a module, at the top or anywhere inside."""
+    found = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(module.partition(".")[0] == name for module in modules):
+                found.append(path.relative_to(ROOT).as_posix())
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("name", ONLY_IN)
+def test_a_client_is_imported_in_one_file(name: str) -> None:
+    found = [path for package in ("operators", "streaming", "pipelines") for path in imported_in(package, name)]
+    assert found == [ONLY_IN[name]]
