@@ -228,8 +228,9 @@ class KafkaTransaction:
 
     def _try_start(self) -> Marker:
         topics = list(self._roles)
-        self._check(self._group.read(topics, pending=False))  # before a rightful owner is shut out
+        # It connects while the marker is read: asked to start before, librdkafka may wait half a second to ask again.
         writer = Writer(self.location, self._id, self._patience, self._crash)
+        self._check(self._group.read(topics, pending=False))  # before a rightful owner is shut out
         writer.start()
         marker = self._group.read(topics, pending=True)
         self._check(marker)
