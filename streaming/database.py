@@ -128,7 +128,9 @@ class Database:
         """Turn a fault that SQLite found into one line."""
         try:
             yield
-        except (sqlite3.Error, OverflowError, UnicodeError) as error:  # damaged names cannot be quoted
+        except sqlite3.ProgrammingError:  # a defect of the caller
+            raise
+        except (sqlite3.DatabaseError, UnicodeError) as error:  # the message itself may quote damaged text
             raise self._told(error) from None
 
     def _told(self, error: Exception) -> StoreError:

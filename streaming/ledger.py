@@ -29,7 +29,7 @@ class LedgerRows:
     Attributes
     ----------
     release_id : list of str
-        Stable identity; one to one with agent and index, which are what is compared.
+        Stable identity; it follows from the agent's name and the index, and only these are saved.
     agent, release_index : list of int
         Number of the agent in the store, and which release of it this is, from 1.
     input_version : list of int
@@ -77,7 +77,7 @@ class Ledger(LedgerReader):
         Raises
         ------
         ValueError
-            If an agent is not in the store, or a new release is not the agent's next.
+            If an agent is not in the store, an index is less than 1, or a new release is not the agent's next.
         DamagedStoreError
             If a release that was charged before is not in the ledger.
         """
@@ -160,6 +160,7 @@ class Ledger(LedgerReader):
         """Tell which releases were never charged; of several of one id, the first."""
         known = len(self._tables.encoded_names())
         require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
+        require(int(index.min()) >= 1, "release_index", "be at least 1", int(index.min()))
         spent = self._counts(known)
         new = np.zeros(len(agent), np.bool_)
         new[np.unique(_keys(agent, index), return_index=True)[1]] = True

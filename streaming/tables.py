@@ -198,10 +198,6 @@ class Tables:
             self._posted, self._commits = plain["posted"], plain["commits"]
         return self._contents
 
-    def _known_posted(self) -> int:
-        self._known()
-        return self._posted
-
     def _stored_contents(self) -> bytes:
         data = self._database.one("SELECT value FROM state WHERE name = ?", (CONTENTS,))
         if not isinstance(data, bytes):
