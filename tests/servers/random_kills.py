@@ -1,0 +1,146 @@
+"""SIGKILL at random times, drawn from a seed, until the input is done; and where in its work each met the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from streaming.crash import CrashPoint, Moment
+from tests.servers.engine_process import END_SECONDS, KILLED, EngineProcess, EngineWorld
+from tests.servers.engine_worlds import EngineWorlds
+from tests.servers.outcomes import Fault
+
+SPAN_SECONDS = 0.4
+"""A kill comes at most so long after the engine has begun to read: long enough for several turns."""
+START_SPAN_SECONDS = 0.5
+AT_START = 0.1
+"""Share of the kills that come so long after the process was started, whatever it does then."""
+LOOK_SECONDS = 0.002
+
+
+class Phase(StrEnum):
+    """What the engine was at."""
+
+    START = "start"
+    READING = "reading and updating"
+    COMMITTING = "in the commit of the store"
+    DELIVERING = "in the delivery"
+    DELIVERED = "delivered, not noted"
+    ENDING = "ending"
+
+
+_LAST_OF_DELIVERY = (CrashPoint.COMMIT_TRANSACTION, CrashPoint.FLUSH_SINKS)
+_READING = (CrashPoint.READ_BATCH, CrashPoint.UPDATE_AGENTS)
+_COMMITTING = (
+    *(CrashPoint.COMMIT, CrashPoint.SAVE_POSITION, CrashPoint.SAVE_SNAPSHOT),
+    *(CrashPoint.CHARGE_LEDGER, CrashPoint.FILL_OUTBOX),
+)
+
+
+def phase(life: EngineProcess) -> Phase:
+    """Tell where a process was killed, from the last step that it came to."""
+    step = life.trace.last()
+    if step is None or not life.trace.visits(CrashPoint.READ_BATCH, Moment.BEFORE):
+        return Phase.START
+    point, moment = step
+    if point is CrashPoint.MARK_DELIVERY:
+        return Phase.ENDING
+    if point in _READING:
+        return Phase.READING
+    if point in _COMMITTING and step != (CrashPoint.COMMIT, Moment.AFTER):
+        return Phase.COMMITTING
+    return Phase.DELIVERED if point in _LAST_OF_DELIVERY and moment is Moment.AFTER else Phase.DELIVERING
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A kill that came so many seconds after the process was started, or after it had begun to read."""
+
+    seconds: float
+    at_start: bool
+    phase: Phase
+
+
+@dataclass
+class RandomKills:
+    """Kills engines of one deployment after the other, several at the same time.
+
+    Parameters
+    ----------
+    worlds : EngineWorlds
+        Makes the deployments.
+    seed : int
+        The same seed gives the same times.
+    count : int
+        Number of kills.
+    lanes : int
+        So many engines at the same time.
+    """
+
+    worlds: EngineWorlds
+    seed: int
+    count: int
+    lanes: int = 1
+    kills: list[Kill] = field(default_factory=list)
+    deployments: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Kill so often; every deployment is run to its end and compared."""
+        self.worlds.expected  # noqa: B018 - while nothing else runs
+
+        async def all_lanes() -> None:
+            shares = [len(range(lane, self.count, self.lanes)) for lane in range(self.lanes)]
+            await asyncio.gather(*(self._lane(lane, share) for lane, share in enumerate(shares)))
+
+        asyncio.run(all_lanes())
+
+    async def _lane(self, lane: int, count: int) -> None:
+        times = _times(np.random.default_rng([self.seed, lane]))
+        left = count
+        while left:
+            world = self.worlds.new()[0]
+            while left:
+                at_start, seconds = next(times)
+                if not await self._kill(world, seconds, at_start=at_start):
+                    break
+                left -= 1
+            else:
+                await _end(world.start())
+            self.deployments += 1
+            self.faults += self.worlds.faults(world)
+
+    async def _kill(self, world: EngineWorld, seconds: float, *, at_start: bool) -> bool:
+        """Let it live for so long; say whether it did not come to its end before."""
+        life = world.start()
+        while not at_start and life.runs and not life.trace.visits(CrashPoint.READ_BATCH, Moment.BEFORE):
+            await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(seconds)
+        life.kill()
+        code = life.wait()
+        if code == 0:
+            return False
+        assert code == KILLED, f"the engine ended with {code}; its log:\n{life.log}"
+        self.kills.append(Kill(seconds, at_start, phase(life)))
+        if world.store.exists():
+            self.faults += self.worlds.uncharged(world)
+        return True
+
+
+async def _end(life: EngineProcess) -> None:
+    for _ in range(int(END_SECONDS / LOOK_SECONDS)):
+        if not life.runs:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    life.succeed()
+
+
+def _times(rng: np.random.Generator) -> Iterator[tuple[bool, float]]:
+    """Whether the seconds count from the start of the process, and how many they are."""
+    while True:
+        at_start = bool(rng.random() < AT_START)
+        yield at_start, float(rng.uniform(0, START_SPAN_SECONDS if at_start else SPAN_SECONDS))

@@ -1,0 +1,69 @@
+"""Engines with a defect that costs events or privacy when they are killed: known-bad twins, which tests must catch.
+
+Each function spoils the process that calls it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from streaming import deployment
+from streaming.delivery import Delivery
+from streaming.encode import EventLines
+from streaming.engine import Engine
+from streaming.events import Release
+from streaming.kafka.transaction import KafkaTransaction
+from streaming.releases import ledger_rows
+from streaming.sinks.group import Sinks
+
+
+def notes_before_flush() -> None:
+    """Take for delivered what was only handed over."""
+    deliver, flush = Delivery._deliver, Sinks.flush
+    current: list[Delivery] = []
+
+    def remember(self: Delivery, *arguments: Any, **named: Any) -> None:
+        current[:] = [self]
+        deliver(self, *arguments, **named)
+
+    def note_and_flush(self: Sinks) -> None:
+        store, note = current[0]._store, current[0]._note()
+        outbox = max((row[0] for row in store.outbox()), default=note["outbox"])
+        with store.transaction():
+            store.put_state("delivered", {**note, "ledger": store.ledger.last(), "outbox": outbox})
+        flush(self)
+
+    Delivery._deliver = remember  # type: ignore[method-assign]
+    Sinks.flush = note_and_flush  # type: ignore[method-assign]
+
+
+def redraws_noise() -> None:
+    """Draw noise anew in each process."""
+    noise = deployment.deployment_noise
+    deployment.deployment_noise = lambda secret, settings: noise(secret + os.urandom(16), settings)
+
+
+def releases_before_charging() -> None:
+    """Let a release out before it is in the ledger."""
+    commit = Engine._commit
+
+    def release_and_commit(self: Engine, position: Any, released: Any, *arguments: Any, **named: Any) -> None:
+        rows = ledger_rows(released, self._intake.names, self._settings)
+        sinks = self._delivery._sinks
+        sinks.write("releases", EventLines(Release, rows.output))
+        sinks.flush()
+        commit(self, position, released, *arguments, **named)
+
+    Engine._commit = release_and_commit  # type: ignore[method-assign]
+    Delivery._write_releases = lambda self: self._store.ledger.last()  # type: ignore[method-assign]
+
+
+def forgets_the_marker() -> None:
+    """Write a delivery again without asking whether it is there."""
+
+    def ready(self: KafkaTransaction) -> None:
+        if self._writer is None:
+            self._delivery = self._start().delivery
+
+    KafkaTransaction._ready = ready  # type: ignore[method-assign]
