@@ -227,7 +227,7 @@ def test_a_store_that_another_process_uses(folder: Path) -> None:
     assert run_agents(folder).code == 0
     before = files(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "_recognize", lambda *_: None)
+        patch.setattr(Store, "require_same", lambda *_: None)
         other = Store.open(folder / "state.db", settings={}, secret=b"")
     try:
         ran = run_agents(folder, population=folder / "new.jsonl")
