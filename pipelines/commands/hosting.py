@@ -17,10 +17,10 @@ from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
 from pipelines.commands.progress import log_summary
 from pipelines.commands.watching import watching
-from streaming.crash import CrashHook, no_crash
 
 if TYPE_CHECKING:
     from operators.agents import AgentsSettings
+    from streaming.crash import CrashHook
     from streaming.deployment import Deployment
     from streaming.kafka.sink import KafkaSinks
     from streaming.mapping import ColumnMapping
@@ -89,22 +89,24 @@ def run_engine(
     options: AgentSideOptions,
     open_input: Callable[[Any, Deployment], Input] = rest_of_source,
     *,
-    crash: CrashHook = no_crash,
+    crash: CrashHook | None = None,
 ) -> EngineStats:
     """Check every option, then open store, source and sinks and run to the end or until a signal.
 
     A test kills the process in `crash`.
     """
+    from streaming.crash import no_crash
     from streaming.deployment import open_deployment
     from streaming.engine import Engine
 
     settings = check_options(options)
+    hook = crash or no_crash
     with ExitStack() as things, failing(), stopping_on_signals() as stop:
         with opening():
             deployment = open_deployment(options.store, settings, environment=environment_of(options))
             things.callback(deployment.store.close)
             # After the store, which may refuse: then no sink was touched.
-            sinks = open_sinks(options.sinks, _kafka_sinks(options.sinks, deployment, stop, crash))
+            sinks = open_sinks(options.sinks, _kafka_sinks(options.sinks, deployment, stop, hook))
             things.callback(sinks.close)
             taken = open_input(options, deployment)
             things.callback(taken.source.close)
@@ -119,7 +121,7 @@ def run_engine(
                 unused=taken.unused,
                 on_turn=watch.on_turn,
                 health=watch.health,
-                crash=crash,
+                crash=hook,
             )
             engine.resume()
         return engine.run(lambda: stop() or taken.done())
