@@ -53,6 +53,7 @@ class Delivery:
         clock: Clock,
         health: EngineHealth,
         crash: CrashHook,
+        meanwhile: Callable[[], None],
     ) -> None:
         self._store = store
         self._sinks = sinks
@@ -61,6 +62,8 @@ class Delivery:
         self._clock = clock
         self._health = health
         self._crash = crash
+        self._meanwhile = meanwhile  # called about once a second while a sink cannot take anything
+        sinks.while_waiting(meanwhile)
         self._estimates = PersonalEstimates(settings, options)
         self._ledger_seq = 0  # releases up to here are in the sink
         self._outbox_seq = 0
@@ -100,10 +103,12 @@ class Delivery:
                 self._health.delivered()
                 return
             except DeliveryFailedError as error:
-                _log.warning("delivery failed, it is written again in %g s: %s", seconds, error)
                 self._sinks.restore(self._noted)
                 if stop():
+                    _log.warning("delivery failed, the next run writes it again: %s", error)
                     return
+                _log.warning("delivery failed, it is written again in %g s: %s", seconds, error)
+                self._meanwhile()
                 self._clock.sleep(seconds)
 
     def save(self) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from streaming.ledger import LedgerRows
 from streaming.options import EngineOptions
 from streaming.releases import budget_lines, dead_letter_lines, ledger_rows, refusal_lines
 from streaming.sinks.group import Sinks
-from streaming.sources.source import Source, TellsOffsets
+from streaming.sources.source import Begins, Source, TellsOffsets, let_rest
 from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.times import shown
@@ -111,6 +112,7 @@ class Engine:
             clock=self._clock,
             health=self.health,
             crash=crash,
+            meanwhile=partial(let_rest, source),
         )
         self._unused = unused or UnusedRecords(store, source.name)
         self._variance = ReleaseVariance(settings)
@@ -174,6 +176,8 @@ class Engine:
         position = self._positions.get(self._source.name)
         if position is not None:
             self._source.restore(position)
+        elif isinstance(self._source, Begins):
+            self._source.begin()
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.spent = self._spent()
         self.stats.event_time = _finite(self._event_time)

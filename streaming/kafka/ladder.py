@@ -65,6 +65,10 @@ def is_refused(error: KafkaError | KafkaException) -> bool:
     return error_of(error).code() in REFUSED
 
 
+def nothing() -> None:
+    """Do nothing while something is waited for."""
+
+
 class Patience:
     """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was asked to stop.
 
@@ -74,9 +78,15 @@ class Patience:
         Addresses, for messages.
     stop : callable
         Whether the run shall stop.
+
+    Attributes
+    ----------
+    meanwhile : callable
+        Called about once a second while something is waited for.
     """
 
     def __init__(self, brokers: str, stop: Callable[[], bool]) -> None:
+        self.meanwhile: Callable[[], None] = nothing
         self._brokers = brokers
         self._stop = stop
 
@@ -110,6 +120,7 @@ class Patience:
                 if said:
                     logger.warning("%s: %s took %.0f s", self._brokers, what, time.monotonic() - began)
                 return result
+            self.meanwhile()
             waited = time.monotonic() - began
             if waited > GRACE_SECONDS and self._stop():
                 raise DeliveryFailedError(f"asked to stop while {self._brokers} did not answer ({why})")

@@ -31,12 +31,15 @@ class Progress:
         Offsets that retention had taken away before they were read.
     unreachable : set of int
         Partitions whose broker does not answer: what they hold is not known.
+    high : dict
+        Offset after the last record that a partition is known to hold, by partition.
     """
 
     next: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     skipped: int = 0
     unreachable: set[int] = field(default_factory=set)
+    high: dict[int, int] = field(default_factory=dict)
     _idle_since: dict[int, float] = field(default_factory=dict)
 
     def read(self, partition: int, following: int) -> None:
@@ -53,6 +56,15 @@ class Progress:
         if following >= self.next[partition]:
             self.next[partition] = following
             self._idle_since[partition] = now
+
+    def look_again(self) -> None:
+        """Forget which ends were reached: nobody has looked since, and will be told anew."""
+        self._idle_since.clear()
+
+    def lag(self) -> int:
+        """Count the offsets that are not given out yet, to the ends of a bounded reading."""
+        high = self.high
+        return sum(max(self.end.get(p, high.get(p, 0)) - following, 0) for p, following in self.next.items())
 
     def done(self, partition: int) -> bool:
         """Say whether a bounded reading of a partition is complete."""
@@ -72,9 +84,10 @@ class Progress:
         )
 
     def _idle(self, partition: int, since: float) -> bool:
-        """Say whether the end of a partition was reached by then, and nothing came after it."""
+        """Say whether the end of a partition was reached by then, and nothing came after it, read or not."""
         reached = self._idle_since.get(partition)
-        return reached is not None and reached <= since and partition not in self.unreachable
+        known = partition not in self.unreachable and self.high.get(partition, 0) <= self.next[partition]
+        return reached is not None and reached <= since and known
 
 
 def unreachable_partitions(statistics: Mapping[str, Any], topic: str) -> set[int]:

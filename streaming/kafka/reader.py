@@ -63,9 +63,9 @@ class TopicReader:
         self._owner = owner
         self._bounded = bounded
         self._progress: Progress | None = None
-        self._high: dict[int, int] = {}
         self._gaps: set[int] = set()
         self._complaints: set[str] = set()
+        self._resting = False
         self._group = GroupOffsets(location, owner or "")
         self._admin = make_admin(location)
         self._topic = require_topic(self._admin, location, "READ")
@@ -94,6 +94,7 @@ class TopicReader:
             If reading cannot go on: one line for the user.
         """
         progress = self.progress
+        self._wake(progress)
         self._look_after(progress)
         partition: list[int] = []
         offset: list[int] = []
@@ -115,7 +116,20 @@ class TopicReader:
         now = time.monotonic()
         for event in events:
             self._note(event, progress, now)
+        self._look_at_ends(progress)
         return records if values else None
+
+    def rest(self) -> None:
+        """Take nothing for a while, but hear what the brokers say: it would pile up otherwise.
+
+        What was fetched ahead is given up, and fetched again when it is wanted.
+        """
+        if self._progress is None:
+            return
+        if not self._resting:
+            self._consumer.unassign()
+            self._resting = True
+        self._consumer.poll(0)
 
     def position(self) -> Position:
         """Tell the next offset of each partition."""
@@ -133,15 +147,7 @@ class TopicReader:
 
     def lag(self) -> int:
         """Count the offsets between what was given out and the ends of the partitions, as last heard of."""
-        if self._progress is None:
-            return 0
-        total = 0
-        for partition, following in self._progress.next.items():
-            _, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), cached=True)
-            self._high[partition] = max(high, self._high.get(partition, 0))
-            end = self._progress.end.get(partition, self._high[partition])
-            total += max(end - following, 0)
-        return total
+        return 0 if self._progress is None else self._progress.lag()
 
     @property
     def skipped(self) -> int:
@@ -170,10 +176,18 @@ class TopicReader:
             self._claim(offsets)
         except KafkaException as error:
             raise ValueError(self._unreadable(describe(error))) from None
-        self._high = {p: high for p, (_, high) in marks.items()}
-        self._progress = Progress(offsets, dict(self._high) if self._bounded else {}, skipped)
-        self._consumer.assign(self._places(p for p in offsets if not self._progress.done(p)))
+        high = {p: high for p, (_, high) in marks.items()}
+        self._progress = Progress(offsets, dict(high) if self._bounded else {}, skipped, high=high)
+        self._resting = True
+        self._wake(self._progress)
         return self._progress
+
+    def _wake(self, progress: Progress) -> None:
+        """Read on from where the records were given out."""
+        if self._resting:
+            progress.look_again()
+            self._consumer.assign(self._places(p for p in progress.next if not progress.done(p)))
+            self._resting = False
 
     # -- what a consumer says --------------------------------------------------------------------------------
 
@@ -183,6 +197,12 @@ class TopicReader:
         except KafkaException as error:
             self._complain(error)
             return []
+
+    def _look_at_ends(self, progress: Progress) -> None:
+        """Note where the partitions end, as the last answers to fetches said."""
+        for partition in progress.next:
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), cached=True)
+            progress.high[partition] = max(high, progress.high.get(partition, 0))
 
     def _advance(self, records: Records, progress: Progress) -> Records:
         """Note how far records go, and leave out those behind the end of a bounded reading."""

@@ -42,6 +42,10 @@ class KafkaSink:
         self._transaction = transaction
         transaction.join(location)
 
+    def while_waiting(self, call: Callable[[], None]) -> None:
+        """Have something done about once a second while brokers are waited for."""
+        self._transaction.while_waiting(call)
+
     def write(self, events: EventLines) -> None:
         """Send records; readers of committed records see them after the next flush."""
         check_trust(self.trust, events.kind)

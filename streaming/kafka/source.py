@@ -129,6 +129,10 @@ class KafkaSource:
         """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
         self._reader.commit(position)
 
+    def rest(self) -> None:
+        """Take nothing for a while, in bounded memory; about once a second."""
+        self._reader.rest()
+
     @property
     def skipped(self) -> int:
         """Offsets that retention took away before they were read (`gap=skip`)."""

@@ -83,6 +83,10 @@ class KafkaTransaction:
         if other != location.role:
             raise ValueError(f"{location.role} must be another topic than {other}, got {str(location)!r}")
 
+    def while_waiting(self, call: Callable[[], None]) -> None:
+        """Have something done about once a second while brokers are waited for."""
+        self._patience.meanwhile = call
+
     def write(self, records: Records) -> None:
         """Send records; they can be read after `flush`."""
         self._ready()

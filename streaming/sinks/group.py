@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from streaming.encode import EventLines
 from streaming.events import PersonalEstimate
-from streaming.sinks.sink import Sink, SinkPosition, check_trust
+from streaming.sinks.sink import Sink, SinkPosition, Waits, check_trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,12 @@ class Sinks:
         sink: Sink | None = getattr(self, role)
         if sink is not None and len(events):
             sink.write(events)
+
+    def while_waiting(self, call: Callable[[], None]) -> None:
+        """Have something done about once a second while a sink waits until it can be written to."""
+        for _, sink in self._open():
+            if isinstance(sink, Waits):
+                sink.while_waiting(call)
 
     def flush(self) -> None:
         """Make everything durable."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from streaming.encode import EventLines
 from streaming.events import Event, PublicEvent
@@ -57,6 +58,14 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A sink whose calls wait, perhaps for hours, until it can be written to."""
+
+    def while_waiting(self, call: Callable[[], None]) -> None:
+        """Have something done about once a second meanwhile."""
 
 
 def check_trust(trust: Trust, kind: type[Event]) -> None:

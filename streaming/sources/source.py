@@ -38,6 +38,28 @@ class TellsOffsets(Protocol):
         """Tell of a position that the store has committed; best effort, without waiting."""
 
 
+@runtime_checkable
+class Begins(Protocol):
+    """A source that can be refused where it begins, such as a topic that another store reads."""
+
+    def begin(self) -> None:
+        """Begin, for a store that has no position yet; `ValueError` where that is refused."""
+
+
+@runtime_checkable
+class Rests(Protocol):
+    """A source that must do something while nothing is taken from it, such as to hear what its brokers say."""
+
+    def rest(self) -> None:
+        """Do it; called about once a second while the sinks wait. What comes later must not change by it."""
+
+
+def let_rest(source: Source) -> None:
+    """Nothing will be taken from a source for a second or so."""
+    if isinstance(source, Rests):
+        source.rest()
+
+
 def require_position(position: Position, key: str, source: str) -> None:
     """Refuse a position that another way of reading the source has left.
 

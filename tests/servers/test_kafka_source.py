@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from streaming.columns import Batch, Position, partition_of, place_in_partition
-from streaming.kafka import group_offsets, reader
+from streaming.kafka import client, group_offsets, reader
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.ownership import OwnedElsewhereError, claim
 from streaming.kafka.source import KafkaSource
@@ -559,6 +559,31 @@ def test_a_partition_whose_broker_is_away_is_not_idle(own_broker: Broker) -> Non
         own_broker.kill()
         _, batch = read_until(opened, lambda _, batch: batch.active == (0,))
         assert not batch.exhausted
+
+
+def test_a_source_that_rests_hears_its_brokers_and_goes_on_where_it_was(
+    broker_address: str, new_topic: NewTopicOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client has to say piles up in memory while nobody asks, and ends that were reached may be ends no more."""
+    heard: list[str] = []
+    monkeypatch.setattr(client, "_STATISTICS_MS", 10)
+    monkeypatch.setattr(reader, "unreachable_partitions", lambda _, topic: heard.append(topic) or set())
+    topic = new_topic(2)
+    send(broker_address, topic, [value(i) for i in range(60)], 0)
+    with closing(source(broker_address, topic, idle_seconds=0.6)) as opened:
+        opened.rest()  # before anything was read
+        found, _ = read_until(opened, lambda found, _: bool(found), size=7)
+        before = len(heard)
+        eventually(lambda: opened.rest() or len(heard) > before + 50)
+        found.update(read_count(opened, 60 - len(found))[0])
+        read_until(opened, lambda _, batch: batch.active == ())
+        send(broker_address, topic, [value(100 + i) for i in range(4)], 1)
+        opened.rest()
+        batch = opened.next_batch(100)
+        assert batch.active == (0, 1)
+        record(batch, found)
+        found.update(read_count(opened, 64 - len(found))[0])
+    assert found == {(0, i): float(i) for i in range(60)} | {(1, i): 100.0 + i for i in range(4)}
 
 
 def test_lag_counts_what_is_not_read_yet(broker_address: str, new_topic: NewTopicOf) -> None:

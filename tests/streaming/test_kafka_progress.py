@@ -24,6 +24,21 @@ def test_a_partition_is_waited_for_until_its_end_is_old() -> None:
     assert progress.active(999.0, 5.0) == (0, 1)
 
 
+def test_a_partition_with_records_that_are_not_read_yet_is_not_idle() -> None:
+    """The engine was at something else for a while; what came meanwhile must not be late by that."""
+    progress = Progress({0: 0, 1: 0}, high={0: 0, 1: 0})
+    progress.reached(0, 0, 100.0)
+    assert progress.active(200.0, 5.0) == (1,)
+    progress.high = {0: 3, 1: 9}
+    assert progress.active(200.0, 5.0) == (0, 1)
+    assert progress.lag() == 12
+    progress.read(0, 3)
+    progress.reached(0, 3, 201.0)
+    assert progress.active(206.0, 5.0) == (1,)
+    progress.look_again()
+    assert progress.active(206.0, 5.0) == (0, 1)
+
+
 def test_the_end_of_a_partition_may_lie_behind_its_last_record() -> None:
     progress = Progress({0: 3})
     progress.reached(0, 7, 0.0)  # control records
