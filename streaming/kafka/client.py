@@ -66,7 +66,9 @@ _CONSUMER_DEFAULTS = {
     "queued.min.messages": "100000",
     "queued.max.messages.kbytes": "16384",
 }
-_FIXED = {"statistics.interval.ms": 1000}
+_STATISTICS_MS = 1000
+"""Of consumers, which are read all the time. Other clients have none: nobody looks at them for hours, and what is not
+looked at stays in memory."""
 _CALLBACKS = ("on_commit", "on_delivery")
 _FIXED_CONSUMER = {
     "enable.auto.commit": False,
@@ -208,7 +210,9 @@ def _connect(
     """Make a client and, if asked to, wait for the first answer."""
     health = Health(location.brokers, secret_values(location.settings), on_statistics)
     defaults = {**_DEFAULTS, **_CONSUMER_DEFAULTS} if kind is Consumer else _DEFAULTS
-    configuration: dict[str, Any] = {**defaults, **dict(location.settings), **_FIXED, **settings}
+    configuration: dict[str, Any] = {**defaults, **dict(location.settings)}
+    configuration["statistics.interval.ms"] = _STATISTICS_MS if kind is Consumer else 0
+    configuration.update(settings)
     configuration["bootstrap.servers"] = location.brokers
     callbacks = {"error_cb": health.on_error, "stats_cb": health.on_statistics, "logger": health}
     try:
@@ -225,7 +229,8 @@ def _connect(
         if close is not None:
             close()
         raise
-    health.connected = True
+    # From now on it is said when brokers are away. Of a client without statistics its calls say so.
+    health.connected = configuration["statistics.interval.ms"] > 0
     return client
 
 

@@ -17,9 +17,10 @@ QUIET_SECONDS = 60.0
 
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 
-_SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN", "ADDOFFSETS", "ADDPARTS", "FATAL", "GETPID", "TXNERR")
+_SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN", "ADDOFFSETS", "ADDPARTS", "FATAL", "GETPID", "METADATAUPDATE", "TXNERR")
 """Kinds of lines that the error callback reports too, that a transactional call returns as its error (not the end of
-anything: another client is made), or that say that a producer's property is not a consumer's."""
+anything: another client is made), or that say that a producer's property is not a consumer's, or that the topics of a
+broker that was just started are not known yet."""
 
 
 class ErrorLike(Protocol):

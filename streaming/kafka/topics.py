@@ -162,6 +162,7 @@ class TopicWatch:
             If the topic is gone, or another one has its name.
         """
         now = time.monotonic()
+        self._admin.poll(0)  # what it has to say would pile up
         if self._asked is None:
             if now >= self._next:
                 self._asked = _ask(self._admin, self._topic.name, operations=False)

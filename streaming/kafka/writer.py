@@ -69,7 +69,6 @@ class Writer:
             transactional_id=transactional_id,
             partitioner="murmur2_random",  # as Java's clients choose
             delivery_report_only_error=True,
-            statistics_interval_ms=0,  # nobody may look at them for hours
             metadata_recovery_strategy="none",  # brokers that are away stay known: see `Detached`
             **{name.replace(".", "_"): value for name, value in DEFAULTS.items() if name not in given},
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,28 @@ def test_brokers_that_are_not_there_are_named(kind: str, monkeypatch: pytest.Mon
     assert "\n" not in str(caught.value)
 
 
+def test_only_consumers_which_are_read_all_the_time_have_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a client that nobody polls for hours they would pile up in memory."""
+    from streaming.kafka import client
+
+    made: dict[str, Any] = {}
+
+    class Made(Exception):  # noqa: N818 - nothing is to be connected
+        """A client would have been made."""
+
+    def make_nothing(self: object, configuration: dict[str, Any]) -> None:
+        made[type(self).__name__] = configuration["statistics.interval.ms"]
+        raise Made
+
+    for name in ("Consumer", "Producer", "AdminClient"):
+        monkeypatch.setattr(client, name, type(name, (), {"__init__": make_nothing}))
+    location = KafkaLocation.parse("kafka://127.0.0.1:1/t")
+    for make in (client.make_consumer, client.make_producer, client.make_admin):
+        with pytest.raises(Made):
+            make(location)
+    assert made == {"Consumer": 1000, "Producer": 0, "AdminClient": 0}
+
+
 class Trouble:
     """An error as a client reports it."""
 
@@ -253,10 +276,10 @@ def test_other_lines_are_rare_and_tell_how_many_they_stand_for(
     monkeypatch.setattr(health.time, "monotonic", lambda: now[0])
     watched = health.Health("h:1", [SECRET])
     for _ in range(5):
-        watched.log(logging.WARNING, "%s [%s] %s", "GETPID", "client", f"busy\n{SECRET}")
+        watched.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "client", f"busy\n{SECRET}")
     now[0] = health.QUIET_SECONDS + 1
-    watched.log(logging.WARNING, "%s [%s] %s", "GETPID", "client", "busy")
+    watched.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "client", "busy")
     assert [record.getMessage() for record in caplog.records] == [
-        "GETPID [client] busy ***",
-        "GETPID [client] busy (4 more lines of this kind were left out)",
+        "REQTMOUT [client] busy ***",
+        "REQTMOUT [client] busy (4 more lines of this kind were left out)",
     ]
