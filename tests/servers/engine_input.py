@@ -35,13 +35,13 @@ class EngineInput:
     at_a_time : int
         So many samples come in one piece, at most.
     consumer : str
-        Properties of the consumer: a short topic is not to be read at once, one partition after the other.
+        Properties of the consumer: a short topic is not to be read ahead, nor one partition after the other.
     """
 
     samples: int = 250
     life: int = 60
     at_a_time: int = 18
-    consumer: str = "max.partition.fetch.bytes: 700\n"
+    consumer: str = "max.partition.fetch.bytes: 700\nqueued.min.messages: 1\n"
 
     def records(self, *, seed: int = 5) -> Iterator[Record]:
         rng = np.random.default_rng(seed)

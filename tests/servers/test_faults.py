@@ -1,0 +1,168 @@
+"""Brokers that die or fall silent and come back, a disk that is full: nothing lost, nothing doubled, clear lines."""
+
+from __future__ import annotations
+
+import re
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streaming.crash import CrashPoint
+from tests.servers import broker as kafka
+from tests.servers.conftest import need
+from tests.servers.engine_input import EngineInput
+from tests.servers.engine_process import EngineProcess, Fate
+from tests.servers.engine_worlds import OPTIONS, EngineWorlds, start_all
+
+SILENT_SECONDS = 30.0
+MOST_GROWTH = 12.0
+"""MiB that an engine may grow by while it waits for its sinks."""
+STOP_SECONDS = 20.0
+
+LOST = r"brokers cannot be reached: {address} \(.+\)"
+AGAIN = r"brokers can be reached again: {address}"
+WAITING = r"{address}: waiting for the brokers: [a-z ]+ \(.+\)"
+TOOK = r"{address}: [a-z ]+ took (\d+) s"
+STOPPED = r"delivery failed, the next run writes it again: asked to stop while {address} did not answer \(.+\)"
+NO_SPACE = (
+    r"meanstream: store must have space on a working disk, got '.+' for '{store}'; what was committed is safe: .+"
+)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
+    """A broker of this file, which a test may kill, pause and start again."""
+    need(kafka.missing())
+    broker = kafka.Broker(tmp_path_factory.mktemp("faults") / "kafka")
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.mark.parametrize(
+    ("side", "turns", "kinds"),
+    [
+        ("input", [3], [LOST, AGAIN]),
+        ("outputs", [3], [WAITING, TOOK]),
+        ("both", [1, 3, 5], [LOST, AGAIN, WAITING, TOOK]),
+    ],
+)
+def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are given by name
+    side: str, turns: list[int], kinds: list[str], broker: kafka.Broker, broker_address: str, tmp_path: Path
+) -> None:
+    worlds = EngineWorlds(
+        broker_address if side == "outputs" else broker.address,
+        tmp_path / "worlds",
+        outputs=broker_address if side == "input" else broker.address,
+    )
+    assert worlds.expected.charged
+    world = worlds.new()[0]
+    life = world.start(Fate(pace=0.25))
+    for turn in turns:
+        wait_for(lambda turn=turn: turned(life) >= turn, life)
+        broker.kill()
+        broker.start()
+    life.succeed()
+    assert worlds.faults(world) == []
+    said = lines(life, kinds, address=broker.address)
+    for down, up in ((LOST, AGAIN), (WAITING, TOOK)):
+        assert said.count(down) == said.count(up) <= len(turns)
+    assert set(said) == set(kinds)
+    worlds.close()
+
+
+def test_sinks_that_are_silent_for_half_a_minute_hold_the_source_back(
+    broker: kafka.Broker, broker_address: str, tmp_path: Path
+) -> None:
+    """The topic is larger than what the engine may grow by."""
+    much = EngineInput(samples=200_000, life=200_000, at_a_time=3000, consumer="")
+    options = (*OPTIONS, "--batch-size", "5000", "--refresh", "1000d")
+    worlds = EngineWorlds(broker_address, tmp_path / "worlds", much, options, outputs=broker.address)
+    assert worlds.expected.charged
+    world = worlds.new()[0]
+    life = world.start()
+    wait_for(lambda: turned(life) >= 10, life)
+    memory, began = life.memory, time.monotonic()
+    broker.pause()
+    wait_for(lambda: "waiting for the brokers" in life.log, life)
+    read = life.trace.visits(CrashPoint.READ_BATCH)
+    wait_for(lambda: time.monotonic() - began > SILENT_SECONDS, life)
+    grown = life.memory - memory
+    assert life.trace.visits(CrashPoint.READ_BATCH) == read
+    broker.resume()
+    life.succeed()
+    assert grown < MOST_GROWTH
+    assert worlds.faults(world) == []
+    assert lines(life, [WAITING, TOOK], address=broker.address) == [WAITING, TOOK]
+    worlds.close()
+
+
+@pytest.mark.parametrize("side", ["outputs", "both"])
+def test_asked_to_stop_while_the_brokers_are_silent(
+    side: str, broker: kafka.Broker, broker_address: str, tmp_path: Path
+) -> None:
+    """The batch is in the store; the next run delivers it."""
+    source = broker.address if side == "both" else broker_address
+    worlds = EngineWorlds(source, tmp_path / "worlds", outputs=broker.address)
+    assert worlds.expected.charged
+    world = worlds.new()[0]
+    life = world.start(Fate(pace=0.1))
+    wait_for(lambda: turned(life) >= 3, life)
+    broker.pause()
+    try:
+        wait_for(lambda: "waiting for the brokers" in life.log, life)
+        life.terminate()
+        assert life.wait(STOP_SECONDS) == 0
+    finally:
+        broker.resume()
+    assert lines(life, [LOST, WAITING, STOPPED], address=broker.address)[-2:] == [WAITING, STOPPED]
+    world.finish()
+    assert worlds.faults(world) == []
+    worlds.close()
+
+
+def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(broker_address: str, tmp_path: Path) -> None:
+    """The operating system lets no file of the process grow any more."""
+    worlds = EngineWorlds(broker_address, tmp_path / "worlds")
+    assert worlds.expected.charged
+    cases = worlds.new(3)
+    lives = start_all(cases, [Fate(pace=0.1)] * 3)
+    for turn, world, life in zip((1, 3, 5), cases, lives, strict=True):
+        wait_for(lambda turn=turn, life=life: turned(life) >= turn, life)
+        size = world.store.with_name("state.db-wal").stat().st_size
+        resource.prlimit(life.pid, resource.RLIMIT_FSIZE, (size, size))
+    for world, life in zip(cases, lives, strict=True):
+        assert life.wait() == 1
+        assert lines(life, [NO_SPACE], store=world.store) == [NO_SPACE]
+        assert worlds.uncharged(world) == []
+        world.finish()
+        assert worlds.faults(world) == []
+    worlds.close()
+
+
+def turned(life: EngineProcess) -> int:
+    """Count the turns that have been made."""
+    return life.trace.visits(CrashPoint.FLUSH_SINKS)
+
+
+def wait_for(condition: Callable[[], bool], life: EngineProcess, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"not in time; the engine's log:\n{life.log}"
+        assert life.runs, f"the engine has ended; its log:\n{life.log}"
+        time.sleep(0.01)
+
+
+def lines(life: EngineProcess, kinds: list[str], **names: object) -> list[str]:
+    """Say of which kind each line is that an engine wrote; there must not be others."""
+    known = {kind: kind.format(**{name: re.escape(str(value)) for name, value in names.items()}) for kind in kinds}
+    said = []
+    for line in life.log.splitlines():
+        text = re.sub(r"^\S+ warning meanstream\.\w+: ", "", line)
+        found = [kind for kind, form in known.items() if re.fullmatch(form, text)]
+        assert found or not line, life.log
+        said += found
+    return said
