@@ -12,7 +12,7 @@ KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
 
-.PHONY: demo test lint lock bench servers clean
+.PHONY: demo test lint lock bench soak servers clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -28,7 +28,13 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)
-	for f in benchmarks/*.py; do echo "$$f"; $(BIN)/python $$f || exit 1; done
+	for f in $(filter-out benchmarks/soak.py,$(wildcard benchmarks/*.py)); do \
+	    echo "$$f"; $(BIN)/python $$f || exit 1; done
+
+# Engines killed KILLS times on a real broker; SEED=... repeats the times of another run (its seed is printed).
+KILLS ?= 1000
+soak: $(STAMP) servers
+	$(BIN)/python benchmarks/soak.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 # The lock files hold every package of development and CI with its hashes, for all supported Pythons.
 lock: $(BIN)/uv

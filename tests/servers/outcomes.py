@@ -64,6 +64,7 @@ class TopicsReader:
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 20,
+                "log_level": 2,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
             }
         )

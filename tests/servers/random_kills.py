@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
 from streaming.crash import CrashPoint, Moment
+from tests.servers.broker import Broker
 from tests.servers.engine_process import END_SECONDS, KILLED, EngineProcess, EngineWorld
 from tests.servers.engine_worlds import EngineWorlds
 from tests.servers.outcomes import Fault
@@ -20,6 +23,9 @@ START_SPAN_SECONDS = 0.5
 AT_START = 0.1
 """Share of the kills that come so long after the process was started, whatever it does then."""
 LOOK_SECONDS = 0.002
+OUTAGE_SPAN_SECONDS = 30.0
+FAILED = (1, 2)
+"""Codes with which the command ends where a broker does not answer."""
 
 
 class Phase(StrEnum):
@@ -79,12 +85,19 @@ class RandomKills:
         Number of kills.
     lanes : int
         So many engines at the same time.
+    broker, outages : Broker or None, int
+        A broker that is killed and started again so often meanwhile, at random times too. Engines may then end by
+        themselves, with an error, and are started again.
     """
 
     worlds: EngineWorlds
     seed: int
     count: int
     lanes: int = 1
+    broker: Broker | None = None
+    outages: int = 0
+    outages_met: int = 0
+    other_ends: Counter[int] = field(default_factory=Counter)
     kills: list[Kill] = field(default_factory=list)
     deployments: int = 0
     faults: list[Fault] = field(default_factory=list)
@@ -95,9 +108,19 @@ class RandomKills:
 
         async def all_lanes() -> None:
             shares = [len(range(lane, self.count, self.lanes)) for lane in range(self.lanes)]
-            await asyncio.gather(*(self._lane(lane, share) for lane, share in enumerate(shares)))
+            lanes = asyncio.gather(*(self._lane(lane, share) for lane, share in enumerate(shares)))
+            await asyncio.gather(lanes, self._outages(lanes))
 
         asyncio.run(all_lanes())
+
+    async def _outages(self, lanes: asyncio.Future[Any]) -> None:
+        """Kill the broker and start it again while there are engines."""
+        rng = np.random.default_rng([self.seed, self.lanes])
+        while self.broker is not None and self.outages_met < self.outages and not lanes.done():
+            await asyncio.sleep(rng.uniform(0, OUTAGE_SPAN_SECONDS))
+            self.broker.kill()
+            await asyncio.to_thread(self.broker.start)
+            self.outages_met += 1
 
     async def _lane(self, lane: int, count: int) -> None:
         times = _times(np.random.default_rng([self.seed, lane]))
@@ -106,37 +129,41 @@ class RandomKills:
             world = self.worlds.new()[0]
             while left:
                 at_start, seconds = next(times)
-                if not await self._kill(world, seconds, at_start=at_start):
+                code = await self._kill(world, seconds, at_start=at_start)
+                left -= code == KILLED
+                if code == 0:
                     break
-                left -= 1
             else:
-                await _end(world.start())
+                while await self._end_of(world.start()):
+                    pass
             self.deployments += 1
             self.faults += self.worlds.faults(world)
 
-    async def _kill(self, world: EngineWorld, seconds: float, *, at_start: bool) -> bool:
-        """Let it live for so long; say whether it did not come to its end before."""
+    async def _kill(self, world: EngineWorld, seconds: float, *, at_start: bool) -> int:
+        """Let an engine live for so long; give its exit code, which is that of the kill unless it ended before."""
         life = world.start()
         while not at_start and life.runs and not life.trace.visits(CrashPoint.READ_BATCH, Moment.BEFORE):
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(seconds)
         life.kill()
-        code = life.wait()
-        if code == 0:
-            return False
-        assert code == KILLED, f"the engine ended with {code}; its log:\n{life.log}"
+        if life.wait() != KILLED:
+            return await self._end_of(life)
         self.kills.append(Kill(seconds, at_start, phase(life)))
         if world.store.exists():
             self.faults += self.worlds.uncharged(world)
-        return True
+        return KILLED
 
-
-async def _end(life: EngineProcess) -> None:
-    for _ in range(int(END_SECONDS / LOOK_SECONDS)):
-        if not life.runs:
-            break
-        await asyncio.sleep(LOOK_SECONDS)
-    life.succeed()
+    async def _end_of(self, life: EngineProcess) -> int:
+        """Wait until it ends by itself; give its exit code."""
+        for _ in range(int(END_SECONDS / LOOK_SECONDS)):
+            if not life.runs:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        code = life.wait(0.0)
+        assert code == 0 or (self.outages and code in FAILED), f"the engine ended with {code}; its log:\n{life.log}"
+        if code:
+            self.other_ends[code] += 1
+        return code
 
 
 def _times(rng: np.random.Generator) -> Iterator[tuple[bool, float]]:
