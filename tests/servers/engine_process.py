@@ -94,7 +94,7 @@ class EngineProcess:
         number = time.monotonic_ns()
         self._log = folder / f"log-{number}"
         self.trace = Trace(folder / f"trace-{number}")
-        self._process = _FORKING.Process(target=live, args=(arguments, self._log, self.trace, fate))
+        self._process = _FORKING.Process(target=live, args=(arguments, self._log, self.trace, fate), daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
