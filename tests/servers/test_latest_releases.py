@@ -69,8 +69,10 @@ def test_lines_that_are_no_releases_are_counted_and_skipped(world: World) -> Non
     assert producer.flush(30) == 0
     with closing(ReleasesTopic(location(world))) as reader:
         assert snapshot(reader.read_to_end())["ann"][0] == 2
-        assert sum(reader.rejected.values()) == 4
-        assert {"malformed": 1, "wrong_key": 1, "tombstone": 1}.items() <= reader.rejected.items()
+        # The copy is in another partition: what is read first decides whether release 1 comes in its turn.
+        superseded = reader.rejected.pop("superseded", 0)
+        assert superseded <= 1
+        assert reader.rejected == {"malformed": 1, "wrong_key": 1, "tombstone": 1, "duplicate": 1}
 
 
 def test_what_comes_is_followed_in_order_and_a_restart_goes_on(world: World) -> None:
