@@ -61,8 +61,8 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 # The broker of the tests, from Maven artefacts, fetched once into a cache folder. Without it its tests are skipped.
 servers: $(KAFKA)/.complete
 
-$(KAFKA)/.complete: tests/servers/pom.xml
-	mvn -q -B -f $< -Dkafka.version=$(KAFKA_VERSION) \
+$(KAFKA)/.complete: | tests/servers/pom.xml
+	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \
 	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 	    -DincludeScope=runtime -DoutputDirectory=$(KAFKA)
 	touch $@
