@@ -44,7 +44,8 @@ class KafkaSource:
     max_record_bytes : int
         Larger values are skipped and reported.
     idle_seconds : float
-        Event time waits for a partition whose end was reached so long ago at most.
+        Event time waits for a partition whose end was reached so long ago at most. What a transaction that stands open
+        has written is more to come.
     watch_seconds : float
         Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
         Kafka tells nobody. What is read of the new one until then counts; then the engine stops.

@@ -1,0 +1,176 @@
+"""How soon an engine on Kafka delivers again after `kill -9`: from the start of the process, on a live stream.
+
+Prints one JSON object. Run from the repository after `make servers`: `python benchmarks/recovery.py --kills 30`. The
+engine is the command, killed at random times while it works; `resumed` is when it has its state back, `delivered` when
+somebody who reads committed records has the first new one. What was in an open transaction has to be taken back first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.servers.broker import Broker, missing
+
+OUTPUTS = ("releases", "estimates", "dead-letters")
+BAD_EVERY = 100
+"""One record of so many cannot be read: there is something to deliver at every turn."""
+LIFE_SECONDS = (0.5, 2.0)
+"""After its first delivery an engine lives for so long."""
+SILENT_SECONDS = 0.5
+WAIT_SECONDS = 120.0
+
+
+def produce(address: str, rate: int, agents: int) -> None:
+    """Produce at a steady rate, without end."""
+    producer = Producer(
+        {"bootstrap.servers": address, "linger.ms": 5, "log_level": 2, "queue.buffering.max.messages": 10_000_000}
+    )
+    rng = np.random.default_rng(3)
+    began, sent = time.time(), 0
+    while True:
+        due = int((time.time() - began) * rate)
+        for number in rng.integers(0, agents, due - sent).tolist():
+            sent += 1
+            value = f'{{"agent":"a{number}","value":0.5,"time":{time.time()}}}' if sent % BAD_EVERY else "{"
+            producer.produce("samples", value, key=f"a{number}")
+        producer.poll(0)
+        time.sleep(0.005)
+
+
+@dataclass
+class Watcher:
+    """Reads committed records of the outputs, and notes when the last one came."""
+
+    address: str
+    count: int = 0
+    last: float = 0.0
+    done: Event = field(default_factory=Event)
+
+    def run(self) -> None:
+        """Read until it is done."""
+        settings = {"bootstrap.servers": self.address, "group.id": "watcher", "isolation.level": "read_committed"}
+        consumer = Consumer({**settings, "fetch.wait.max.ms": 5})
+        consumer.assign([TopicPartition(topic, 0, 0) for topic in OUTPUTS])
+        while not self.done.is_set():
+            messages = consumer.consume(1000, 0.005)
+            if messages:
+                self.last = time.monotonic()
+                self.count += sum(message.error() is None for message in messages)
+        consumer.close()
+
+    def wait_for_more(self) -> float:
+        """Give the time at which the next record came."""
+        before, end = self.count, time.monotonic() + WAIT_SECONDS
+        while self.count == before:
+            if time.monotonic() > end:
+                sys.exit("nothing was delivered in time")
+            time.sleep(0.001)
+        return self.last
+
+    def wait_for_silence(self) -> None:
+        """Wait until all that was committed has come."""
+        while time.monotonic() - self.last < SILENT_SECONDS:
+            time.sleep(0.01)
+
+
+def command(address: str, store: Path) -> list[str]:
+    """Give the command of the engine."""
+    places = {"--sink": "estimates", "--releases": "releases", "--dead-letters": "dead-letters"}
+    typed = [sys.executable, "-m", "pipelines.commands.main", "run", "agents", "--log-format", "json"]
+    typed += ["--source", f"kafka://{address}/samples", "--store", str(store), "--lateness", "1s", "--refresh", "10s"]
+    typed += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
+    return typed + [word for option, topic in places.items() for word in (option, f"kafka://{address}/{topic}")]
+
+
+def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[float, float]:
+    """Start an engine and kill it so long after its first delivery; seconds until it had resumed and delivered."""
+    watcher.wait_for_silence()
+    began = time.monotonic()
+    process = subprocess.Popen(command(address, store), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None  # noqa: S101 - for the type checker
+    resumed: list[float] = []
+
+    def listen() -> None:
+        events = (json.loads(line)["event"] for line in process.stderr or ())
+        resumed.extend(time.monotonic() for event in events if event in ("started", "resumed"))
+
+    listener = Thread(target=listen)
+    listener.start()
+    try:
+        delivered = watcher.wait_for_more()
+        time.sleep(seconds)
+    finally:
+        process.kill()
+        process.wait()
+        listener.join()
+    return resumed[0] - began, delivered - began
+
+
+def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Kill so often; give percentiles."""
+    admin = AdminClient({"bootstrap.servers": address})
+    topics = [NewTopic("samples", 4, 1), *(NewTopic(topic, 1, 1) for topic in OUTPUTS)]
+    for made in admin.create_topics(topics).values():
+        made.result(30)
+    producing = multiprocessing.get_context("spawn").Process(
+        target=produce, args=(address, options.rate, options.agents), daemon=True
+    )
+    producing.start()
+    watcher = Watcher(address)
+    watching = Thread(target=watcher.run)
+    watching.start()
+    rng = np.random.default_rng(options.seed)
+    try:
+        live(address, folder / "state.db", watcher, options.warm_seconds)  # everybody is known, nothing to resume from
+        spans = [live(address, folder / "state.db", watcher, rng.uniform(*LIFE_SECONDS)) for _ in range(options.kills)]
+    finally:
+        producing.kill()
+        watcher.done.set()
+        watching.join()
+    resumed, delivered = np.array(spans).T
+    return {
+        "kills": options.kills,
+        "rate": options.rate,
+        "agents": options.agents,
+        "store_mib": round((folder / "state.db").stat().st_size / 2**20, 1),
+        **{f"resumed_{name}": round(float(of(resumed)), 2) for name, of in (("p50", np.median), ("max", np.max))},
+        **{f"delivered_{name}": round(float(of(delivered)), 2) for name, of in (("p50", np.median), ("max", np.max))},
+    }
+
+
+def main() -> None:
+    """Start a broker, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--rate", type=int, default=10_000, help="samples per second")
+    parser.add_argument("--agents", type=int, default=10_000)
+    parser.add_argument("--warm-seconds", type=float, default=20.0, help="life of the first engine")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if reason := missing():
+        sys.exit(reason)
+    with tempfile.TemporaryDirectory() as folder:
+        broker = Broker(Path(folder) / "kafka")
+        broker.start()
+        try:
+            print(json.dumps(measure(broker.address, Path(folder), options), indent=2))
+        finally:
+            broker.kill()
+
+
+if __name__ == "__main__":
+    main()
