@@ -162,7 +162,7 @@ def assign_stages(shares: Sequence[float], user: Words, key: bytes) -> Ints:
     if len(shares) == 1:
         return np.zeros(len(user), np.int64)
     mixed = _mix(user[:, 0] ^ _mix(user[:, 1] ^ _word(key)))
-    return stages_of_positions(shares, (mixed >> np.uint64(11)) * 2.0**-53)
+    return stages_of_positions(shares, (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
 def stages_of_positions(shares: Sequence[float], position: Floats) -> Ints:
@@ -195,6 +195,7 @@ class ReportWords:
         self._ids = NoiseIds(summaries.user, np.full(len(summaries), stage, np.int64), version)
 
     def __call__(self, draw: int) -> Words:
+        """128 bits per user, as a uint64 array (n, 2)."""
         return self._noise.bits(self._ids, draw)
 
 
@@ -203,7 +204,7 @@ def _word(key: bytes) -> np.uint64:
 
 
 def _mix(x: Words) -> Words:
-    """Finalizer of SplitMix64: every bit of the input changes half of the output's."""
+    """Scramble: every bit of the input changes about half of the output's (the finalizer of SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
