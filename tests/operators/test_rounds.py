@@ -136,7 +136,7 @@ def test_another_input_of_the_same_user_meets_other_bits(column):
 
 
 def test_an_unknown_estimator_is_refused_by_name():
-    with pytest.raises(ValueError, match="estimator must be one of .*, got 'dam'"):
+    with pytest.raises(ValueError, match=r"estimator must be one of .*, got 'dam'"):
         build_estimator("dam", epsilon=1.0, users=10)
 
 
