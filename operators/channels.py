@@ -1,0 +1,65 @@
+"""The registry of channels on [-1, 1], and the choice of the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from operators.channel_hybrid import HybridChannel
+from operators.channel_laplace import LaplaceChannel
+from operators.channel_window import DitheredChannel, OneBitChannel, PiecewiseChannel
+from operators.mechanism import Mechanism
+from operators.validation import require
+
+CHANNELS: dict[str, Callable[..., Mechanism]] = {
+    "one_bit": OneBitChannel,
+    "piecewise": PiecewiseChannel,
+    "hybrid": HybridChannel,
+    "dithered": DitheredChannel,
+    "laplace": LaplaceChannel,
+}
+"""Every channel, by name. A class takes `epsilon` and `second_moment`."""
+
+
+def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Mechanism:
+    """Make a channel of the registry.
+
+    Parameters
+    ----------
+    name : str
+        A key of `CHANNELS`.
+    epsilon : float
+        Privacy of one report.
+    second_moment : float, default 1
+        Public guess of the mean square of the values, in [0, 1], for the channels that adapt to it.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or a number is out of range.
+
+    Examples
+    --------
+    >>> make_channel("one_bit", 1.0).low
+    -1
+    """
+    require(name in CHANNELS, "channel", f"be one of {', '.join(CHANNELS)}", name)
+    return CHANNELS[name](epsilon, second_moment=second_moment)
+
+
+def best_channel(epsilon: float, second_moment: float) -> Mechanism:
+    """Make the channel whose reports have the least second moment for values of this second moment.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one report.
+    second_moment : float
+        Public guess of the mean square of the values, in [0, 1]. A wrong guess costs accuracy, never privacy.
+
+    Examples
+    --------
+    >>> best_channel(0.3, 1.0).name, best_channel(2.0, 0.3).name
+    ('one_bit', 'piecewise')
+    """
+    found = [make_channel(name, epsilon, second_moment=second_moment) for name in CHANNELS]
+    return min(found, key=lambda channel: channel.moments[0] + channel.moments[1] * second_moment)
