@@ -1,0 +1,194 @@
+"""One round of one window, step by step: users' reports, their tally, what each stage finds, events.
+
+Both hosts, the users' side alone and the statistician's side alone call these functions with the same arguments and
+therefore write the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from operators.noise import KeyedNoise, owner_words
+from operators.records import Ints, Words
+from operators.round_records import Estimate, Public, Reports, Summaries, Tally
+from operators.rounds import Estimator, ReportWords, assign_stages
+from operators.validation import require
+from streaming.encode import EventLines, columns_to_lines, lines_of
+from streaming.events import Report, RoundRefusal, StageResult, WindowEstimate
+from streaming.rounds.settings import RoundsSettings, canonical, round_id, round_noise
+from streaming.rounds.windows import MICROS, Window
+from streaming.times import moment
+
+
+@dataclass(frozen=True)
+class WindowRound:
+    """Public: the round of one window.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on.
+    window : Window
+        Which samples it is about.
+    users : int
+        How many users take part; the estimator is designed for `settings.design_users(users)`.
+
+    Examples
+    --------
+    >>> settings = RoundsSettings(lower=0, upper=10, epsilon=2.0, window="1d", estimator="one_shot")
+    >>> this = WindowRound(settings, Window(0, 86_400_000_000), users=3)
+    >>> len(this.stages), this.id[:27]
+    (1, 'rounds/1970-01-01T00:00:00Z')
+    """
+
+    settings: RoundsSettings
+    window: Window
+    users: int
+
+    @cached_property
+    def id(self) -> str:
+        """The round's id."""
+        return round_id(self.settings, self.window)
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """The estimator, designed for the number of users."""
+        estimator = self.settings.estimator_for(self.users)
+        require(estimator.trust == "local", "estimator", "be one of local privacy here", estimator.name)
+        return estimator
+
+    @cached_property
+    def _design(self) -> dict[str, Any]:
+        return {"estimator": self.estimator.describe(), "users": self.settings.design_users(self.users)}
+
+    @property
+    def stages(self) -> range:
+        """Numbers of the stages."""
+        return range(len(self.estimator.rounds))
+
+    def stage_of(self, users: Words) -> Ints:
+        """Tell which stage asks each user, given by hash (`operators.noise.owner_words`): public, a function of ids."""
+        return assign_stages(self.estimator.shares, users, self.id.encode())
+
+    def stage_noise(self, secret: bytes, stage: int, public: Public) -> KeyedNoise:
+        """Keyed noise of one stage.
+
+        **Privacy.** Whatever a stage makes of the random bits depends on the estimator's parameters and on what the
+        stages before it found; both are part of the key, so that no two different channels share their noise.
+        """
+        design = {**self._design, "stage": stage, "public": public}
+        return round_noise(secret, self.settings, self.id, design=design)
+
+    def reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Reports:
+        """Private to public: the reports of users that this stage asks, one row per user; the same on every call.
+
+        Parameters
+        ----------
+        secret : bytes
+            Of the users' side.
+        stage : int
+            From 0.
+        public : dict
+            What the stages before found; empty for the first.
+        summaries : Summaries
+            Private: some or all of the users of this stage (`stage_of`), in any order.
+        """
+        step = self.estimator.rounds[stage]
+        words = ReportWords(self.stage_noise(secret, stage, public), summaries, stage)
+        return np.asarray(step.encode(summaries, public, words), np.int64)
+
+    def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:
+        """Keyed digest of the exact input of each report, for the ledger, as signed integers."""
+        noise = self.stage_noise(secret, stage, public)
+        version = noise.version_of(summaries.count, summaries.total)
+        version ^= noise.version_of(np.full(len(summaries), -1), summaries.first)
+        return version.view(np.int64)
+
+    def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
+        """Public: add up reports; return with it how many were refused, because no user can have made them."""
+        step = self.estimator.rounds[stage]
+        good = step.valid(reports, public)
+        return step.tally(reports[good], public), int(np.count_nonzero(~good))
+
+    def decode(self, stage: int, public: Public, tally: Tally) -> Public | Estimate:
+        """Public: what the next stage needs, or the estimate on [-1, 1]."""
+        found = self.estimator.rounds[stage].decode(tally, public)
+        if isinstance(found, Estimate) != (stage == self.stages[-1]):
+            raise TypeError(f"{self.estimator.name}: the last stage must give the estimate, and no other")
+        return found if isinstance(found, Estimate) else plain(found)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def report_lines(self, stage: int, users: Sequence[str], reports: Reports) -> EventLines:
+        """Write reports as events, in the order of the users."""
+        step = self.estimator.rounds[stage]
+        constants = {"round_id": self.id, "stage": stage, "epsilon": float(step.epsilon)}
+        return columns_to_lines(Report, {"user": list(users), "payload": reports.tolist()}, constants)
+
+    def stage_line(self, stage: int, tally: Tally, public: Public) -> EventLines:
+        """Write what a stage found as an event."""
+        start, end = self._ends()
+        event = StageResult(round_id=self.id, start=start, end=end, stage=stage, users=tally.n, public=plain(public))
+        return lines_of(StageResult, [event])
+
+    def estimate_line(self, estimate: Estimate, users: int) -> EventLines:
+        """Write the answer as an event, in the value's unit.
+
+        Parameters
+        ----------
+        estimate : Estimate
+            On [-1, 1].
+        users : int
+            How many users' reports were counted, over all stages.
+        """
+        there = estimate.in_unit(self.settings.lower, self.settings.upper)
+        start, end = self._ends()
+        event = WindowEstimate(
+            round_id=self.id,
+            start=start,
+            end=end,
+            value=float(there.value),
+            interval=(float(there.lower), float(there.upper)),
+            level=there.level,
+            stderr=float(there.stderr),
+            unclipped=float(there.unclipped),
+            users=users,
+            epsilon=there.epsilon,
+            delta=there.delta,
+            trust=there.trust,  # type: ignore[arg-type]
+            method=there.method,
+            mode=there.mode,  # type: ignore[arg-type]
+            stages=plain(list(there.stages)),
+        )
+        return lines_of(WindowEstimate, [event])
+
+    def refusal_lines(self, users: Sequence[str], rounds: Ints) -> EventLines:
+        """Tell whose data did not enter, and how many rounds each has paid for."""
+        settings = self.settings
+        budget = 0.0 if settings.user_budget is None else settings.user_budget
+        spent = rounds * settings.epsilon
+        columns: dict[str, Sequence[Any]] = {
+            "user": list(users),
+            "spent": spent.tolist(),
+            "remaining": np.maximum(budget - spent, 0.0).tolist(),
+        }
+        return columns_to_lines(RoundRefusal, columns, {"round_id": self.id, "asked": float(settings.epsilon)})
+
+    def _ends(self) -> tuple[Any, Any]:
+        return moment(self.window.start / MICROS), moment(self.window.end / MICROS)
+
+
+def user_words(users: Sequence[str]) -> Words:
+    """Hash of each user's name, from which its stage and its noise follow."""
+    return owner_words(users)
+
+
+def plain(value: Any) -> Any:
+    """Turn arrays into lists, so that what is written is what is read."""
+    return json.loads(canonical(value))

@@ -1,0 +1,218 @@
+"""What the parties of a round agree on, the name of a round, and the keyed noise of its reports."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from operators.fixed_point import FixedPoint
+from operators.noise import KeyedNoise
+from operators.rounds import ESTIMATORS, Estimator, build_estimator
+from operators.validation import require, require_between, require_bounds, require_positive
+from streaming.rounds.windows import Window, Windows
+
+HOST_ONLY = ("user_budget", "allowed_lateness")
+"""Settings that concern the host of the users' side alone; both sides must agree on the others."""
+
+DIGITS = 2
+"""Leading digits of a counted number of users that an estimator is designed for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsSettings:
+    """Plain data, public: which mean of which values, how it is protected and estimated.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Declared bounds of a value, in its own unit; they must not be read off the data.
+    epsilon : float
+        Of one user's whole window of samples, their number included.
+    window : str
+        `7d` (fixed), `7d,1d` (sliding) or `session:30m`; see `streaming.rounds.windows.Windows`.
+    estimator : str
+        A key of `operators.rounds.ESTIMATORS`.
+    options : dict
+        Options of the estimator by name, plain data.
+    sizes : str, optional
+        The public law of the number of samples of a user, as `SizeDistribution.parse` reads it.
+    users : int, optional
+        How many users take part in a window. Not given: they are counted in each window, and the estimator is
+        designed for that number rounded down to two digits.
+    between_users : float, optional
+        Declared bound on the standard deviation of users' own means, in the value's unit. 0: all users draw from one
+        law, as the papers assume. Not given: nothing is assumed.
+    user_budget : float, optional
+        Greatest total epsilon of a user over all windows; beyond it, the user's data does not enter.
+    allowed_lateness : float
+        Seconds that a window stays open behind the newest event time.
+    name : str
+        Name of the deployment, part of each round's id.
+    level : float
+        Nominal coverage of the intervals.
+    mode : {"tuned", "paper"}
+        Of the estimator.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the rule and the value. Sliding windows are refused unless the budget of a user covers
+        the windows that overlap.
+
+    Examples
+    --------
+    >>> RoundsSettings(lower=-30, upper=120, epsilon=1.0, window="7d,1d")
+    Traceback (most recent call last):
+    ValueError: user_budget must be at least 7 for sliding windows '7d,1d' (a sample is in 7 windows, each costs \
+epsilon 1), got None
+    """
+
+    lower: float
+    upper: float
+    epsilon: float
+    window: str
+    estimator: str = "plan"
+    options: dict[str, Any] = field(default_factory=dict)
+    sizes: str | None = None
+    users: int | None = None
+    between_users: float | None = None
+    user_budget: float | None = None
+    allowed_lateness: float = 0.0
+    name: str = "rounds"
+    level: float = 0.95
+    mode: str = "tuned"
+
+    def __post_init__(self) -> None:
+        require_bounds(self.lower, self.upper)
+        require_positive(epsilon=self.epsilon)
+        require_between(0, 1, level=self.level)
+        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+        require(self.estimator in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", self.estimator)
+        require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
+        lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
+        rule = "be at least 0 and finite"
+        require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
+        require(between is None or (math.isfinite(between) and between >= 0), "between_users", rule, between)
+        require(bool(self.name) and self.name.isprintable() and "/" not in self.name, "name", "have no '/'", self.name)
+        require(
+            budget is None or budget >= self.epsilon, "user_budget", f"be at least epsilon {self.epsilon:g}", budget
+        )
+        overlap = self.windows.overlap
+        if overlap > 1:
+            need = (
+                f"be at least {overlap * self.epsilon:g} for sliding windows {self.window!r} (a sample is in {overlap} "
+                f"windows, each costs epsilon {self.epsilon:g})"
+            )
+            require(self.horizon is not None and self.horizon >= overlap, "user_budget", need, budget)
+
+    @property
+    def windows(self) -> Windows:
+        """How event time is cut."""
+        return Windows.parse(self.window)
+
+    @property
+    def grid(self) -> FixedPoint:
+        """The grid on which values are held."""
+        return FixedPoint(self.lower, self.upper)
+
+    @property
+    def horizon(self) -> int | None:
+        """How many rounds the budget of a user pays for; None if there is no limit."""
+        if self.user_budget is None:
+            return None
+        return math.floor(self.user_budget / self.epsilon * (1 + 1e-12))
+
+    def protocol(self) -> dict[str, Any]:
+        """Give what the users' and the statistician's side must agree on, as plain data."""
+        return {name: value for name, value in asdict(self).items() if name not in HOST_ONLY}
+
+    def digest(self) -> str:
+        """Name the protocol: eight hexadecimal digits, of which no two protocols are likely to share all."""
+        return hashlib.sha256(canonical(self.protocol())).hexdigest()[:8]
+
+    def design_users(self, counted: int) -> int:
+        """Tell for how many users the estimator of a window is designed, if so many take part."""
+        if self.users is not None:
+            return self.users
+        unit = 10 ** max(len(str(counted)) - DIGITS, 0)
+        return max(int(counted // unit * unit), 1)
+
+    def estimator_for(self, counted: int) -> Estimator:
+        """Design the estimator for a window in which so many users take part; remembered by the designed number.
+
+        Raises
+        ------
+        ValueError
+            If an option is out of range, or not one of the estimator's.
+        """
+        return _designed(canonical(self.protocol()), self.design_users(counted))
+
+
+def round_id(settings: RoundsSettings, window: Window) -> str:
+    """Name a round: the deployment, its window and the protocol; stable over restarts and hosts.
+
+    Examples
+    --------
+    >>> settings = RoundsSettings(lower=0, upper=1, epsilon=1.0, window="1d", estimator="one_shot")
+    >>> round_id(settings, Window(0, 86_400_000_000)).rpartition("/")[0]
+    'rounds/1970-01-01T00:00:00Z/1970-01-02T00:00:00Z'
+    """
+    return "/".join((settings.name, *window.iso(), settings.digest()))
+
+
+def round_noise(
+    secret: bytes, settings: RoundsSettings, name: str, *, design: Mapping[str, Any] | None = None
+) -> KeyedNoise:
+    """Keyed noise of the reports of a round.
+
+    Parameters
+    ----------
+    secret : bytes
+        Of the deployment.
+    settings : RoundsSettings
+        All of it is part of the key.
+    name : str
+        The round's id.
+    design : mapping, optional
+        What else decides how a report is made of its random bits: the stage, what is public before it, the parameters
+        that the estimator chose (`streaming.rounds.reports.stage_noise`).
+
+    Notes
+    -----
+    **Privacy.** Everything that shapes a report is in the key. Otherwise a second run with another epsilon, or
+    another window of the same stage, would scale the same draws, and two reports would solve for the user's mean.
+    """
+    protocol = hashlib.sha256(canonical(settings.protocol())).hexdigest()
+    shaped = hashlib.sha256(canonical(design or {})).hexdigest()
+    return KeyedNoise(secret, deployment=protocol, purpose=f"round {name} {shaped}")
+
+
+def canonical(value: Any) -> bytes:
+    """Plain data as bytes: equal data, equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"public data must be plain, got {type(value).__name__}")
+
+
+@lru_cache(maxsize=64)
+def _designed(protocol: bytes, users: int) -> Estimator:
+    s = json.loads(protocol)
+    options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
+    if s["sizes"] is not None:
+        from operators.sizes import SizeDistribution
+
+        options["sizes"] = SizeDistribution.parse(s["sizes"])
+    if s["between_users"] is not None:
+        options["between_users"] = s["between_users"] / ((s["upper"] - s["lower"]) / 2)
+    return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)
