@@ -182,7 +182,7 @@ class ScannedTopic:
 
     def restore(self, position: Position) -> None:
         """Refuse: what is left is chosen anew."""
-        raise NotImplementedError
+        raise SourceLostError(f"a scan of the topic {self.name!r} cannot be resumed")
 
     def close(self) -> None:
         """Let go of the brokers."""
