@@ -1,0 +1,85 @@
+"""The tuned plan's design as a record: what each stage asks, and what the plan is predicted to reach.
+
+Everything follows from public numbers (epsilon, how many users, the law of their sizes), so a design is public and the
+same for everybody. `operators.plan_search` finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDesign:
+    """Public: what one stage asks.
+
+    Attributes
+    ----------
+    kind : str
+        "vote" (for a bin of the mean), "full" (the mean on [-1, 1]) or "clip" (the mean within a window).
+    share : float
+        Of the users.
+    channel, second_moment : str, float
+        How a number is randomized ("" for votes).
+    cap, shrunk : float
+        Size from which users are not shrunk; mean shrinkage A.
+    window, gain : float
+        Half-width, and kappa.
+    error : float
+        Predicted standard error of the stage's center estimate.
+    bias : float
+        Bound on the clip bias that no average removes: of skewed laws, at a perfect center.
+    least : int
+        Votes: users with fewer samples send the random zero row.
+    half_width, bins : float, int
+        Votes: half the width of a bin, number of bins.
+    threshold : float
+        Mean report above which the vote is taken to have failed; 0 for never.
+    """
+
+    kind: str
+    share: float
+    channel: str = ""
+    second_moment: float = 1.0
+    cap: float = 1.0
+    shrunk: float = 1.0
+    window: float = 1.0
+    gain: float = 1.0
+    error: float = 1.0
+    bias: float = 0.0
+    least: int = 1
+    half_width: float = 1.0
+    bins: int = 1
+    threshold: float = 0.0
+
+    def describe(self) -> dict[str, Any]:
+        """Plain data."""
+        found: dict[str, Any] = {"stage": self.kind, "share": round(self.share, 4), "stderr": self.error}
+        if self.kind == "vote":
+            return found | {"bins": self.bins, "half_width": self.half_width, "least_size": self.least}
+        return found | {"window": self.window, "channel": self.channel, "effective_size": self.cap}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDesign:
+    """Public: the stages, and what they are predicted to reach.
+
+    Attributes
+    ----------
+    stages : tuple of StageDesign
+        In order.
+    risk : float
+        Predicted mean squared error on [-1, 1], the worst over two-point laws.
+    failure : float
+        Part of `risk` due to votes that go wrong.
+    """
+
+    stages: tuple[StageDesign, ...]
+    risk: float
+    failure: float
+
+    @property
+    def kind(self) -> str:
+        """One letter per stage: H (vote), R (report on [-1, 1]), C (clipped report)."""
+        return "".join({"vote": "H", "full": "R", "clip": "C"}[stage.kind] for stage in self.stages)

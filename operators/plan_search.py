@@ -1,0 +1,251 @@
+"""The search for the tuned plan's design: kind and shares by the tables, then every window at its own error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import ndtr
+
+from operators.plan_design import PlanDesign, StageDesign
+from operators.plan_risk import uniform_nodes, vote_failure
+from operators.plan_tables import Problem, Row, Tables, make_problem
+from operators.records import Floats
+from operators.sizes import SizeDistribution
+
+MOST_CLIPS = 3
+_FINE = np.geomspace(0.25, 4.5, 32)
+_SPREADS = (2.0, 2.5, 3.2)
+"""Half-widths of bins, in standard deviations of the smallest voters' means."""
+_TRIED = 8
+"""Widths of bins that are tried."""
+_THRESHOLDS = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
+"""Where a failure of the vote may be declared, relative to the mean report of a center far off."""
+_LEAST_SHARE = 0.005
+_LEAST_REPORTS = 30
+_LOST = 1.0
+"""Squared error of an answer from a wrong pair of bins that nothing noticed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vote:
+    """A candidate for the first stage: bins, voters, and the row of the clip stage that follows."""
+
+    half_width: float
+    least: int
+    inside: float
+    row: Row
+    weight: Floats
+
+    @property
+    def bins(self) -> int:
+        """Number of bins that cover [-1, 1]."""
+        return count_bins(self.half_width)
+
+
+def count_bins(half_width: float) -> int:
+    """Return how many bins of this half-width cover [-1, 1]; the last one may be cut."""
+    return max(1, math.ceil(1.0 / half_width - 1e-12))
+
+
+def find_design(epsilon: float, users: int, sizes: SizeDistribution, between_users: float = 0.0) -> PlanDesign:
+    """Find the design with the least predicted risk.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of each user's one report.
+    users : int
+        How many.
+    sizes : SizeDistribution
+        Of users' numbers of samples.
+    between_users : float
+        Declared bound on the standard deviation of users' own means, on [-1, 1].
+
+    Examples
+    --------
+    >>> find_design(1.0, 1000, SizeDistribution.parse("point:1")).kind
+    'R'
+    """
+    problem = make_problem(epsilon, users, sizes, between_users)
+    best = one_stage(problem)
+    if users < 3 * _LEAST_REPORTS:
+        return best
+    tables = Tables(problem)
+    found = [_best_shares(tables, None, clips) for clips in range(1, MOST_CLIPS + 1)]
+    # A stage more takes another pass over everybody: it has to be worth two percent.
+    return min([best, *found, *_after_votes(tables)], key=lambda design: design.risk * 1.02 ** len(design.stages))
+
+
+def too_few(shares: Floats, users: int) -> bool:
+    """Tell whether a stage would have so few reports that the normal laws of the computed risk mislead."""
+    return bool(shares.min() < max(_LEAST_SHARE, _LEAST_REPORTS / users))
+
+
+def one_stage(problem: Problem) -> PlanDesign:
+    """Everybody reports on [-1, 1]."""
+    stage = full_stage(problem, 1.0)
+    return PlanDesign(stages=(stage,), risk=stage.error**2, failure=0.0)
+
+
+def full_stage(problem: Problem, share: float) -> StageDesign:
+    """Make a stage whose users report their means on [-1, 1]."""
+    name, guess, moment = problem.channel_for(problem.full_moment)
+    return StageDesign(
+        kind="full",
+        share=share,
+        channel=name,
+        second_moment=guess,
+        error=math.sqrt(moment / (share * problem.users)),
+    )
+
+
+def _after_votes(tables: Tables) -> list[PlanDesign]:
+    """Best designs that begin with a vote: all candidates roughly with two clip stages, the best two in detail."""
+    candidates = _votes(tables)
+    rough = [(_Chain(tables, vote, 2).risk(np.log([0.5, 0.5, 1.0])), i) for i, vote in enumerate(candidates)]
+    kept = [candidates[i] for _, i in sorted(rough)[:2]]
+    return [_best_shares(tables, vote, clips) for vote in kept for clips in range(1, MOST_CLIPS + 1)]
+
+
+def _votes(tables: Tables) -> list[Vote]:
+    """Candidates for a vote: width of the bins, and who votes."""
+    sizes, between_users = tables.problem.sizes, tables.problem.between_users
+    narrowest = _SPREADS[0] * math.sqrt(1 / sizes.greatest + between_users**2)
+    votes, weight = [], uniform_nodes(1.0)[1]
+    for half_width in np.geomspace(narrowest, 0.2, _TRIED) if narrowest < 0.2 else ():
+        half_width = float(f"{half_width:.3g}")
+        row = tables.after_vote(half_width)
+        for spread in _SPREADS:
+            needed = (half_width / spread) ** 2 - between_users**2
+            least = math.ceil(1 / needed - 1e-9) if needed > 0 else sizes.greatest + 1
+            # All sizes between two of the support mean the same voters.
+            inside = sizes.tail(least) * (2 * float(ndtr(spread)) - 1)
+            if inside > 0 and count_bins(half_width) >= 5:
+                votes.append(Vote(half_width, least, inside, row, weight))
+    return votes
+
+
+class _Chain:
+    """Risk of a design as a function of the stages' shares."""
+
+    def __init__(self, tables: Tables, vote: Vote | None, clips: int) -> None:
+        self.tables, self.vote, self.clips = tables, vote, clips
+        self.users = tables.problem.users
+        self.full = tables.problem.channel_for(tables.problem.full_moment)[2]
+        self.tolerable = 0.05 * tables.floor
+
+    def shares(self, logs: Floats) -> Floats:
+        weight = np.exp(logs - np.max(logs))
+        return np.asarray(weight / weight.sum())
+
+    def risk(self, logs: Floats) -> float:
+        """Predicted risk, by interpolation."""
+        shares = self.shares(logs)
+        if too_few(shares, self.users):
+            return 10.0
+        reports = self.users * shares
+        if self.vote is None:
+            variance, failure = self.full / reports[0], 0.0
+            following = reports[1:]
+        else:
+            choice, _, failure = self.first_window(self.vote.row, reports)
+            effect = self.vote.row.effect
+            variance = float((effect.variance / reports[1] + effect.bias_squared)[:, choice].max())
+            following = reports[2:]
+        for count in following:
+            variance = self.tables.clip(variance, float(count))
+        return variance + failure
+
+    def first_window(self, row: Row, reports: Floats) -> tuple[int, float, float]:
+        """Choose the window after a vote, the threshold of a failure, and compute what failures add to the risk."""
+        assert self.vote is not None  # noqa: S101 - a private method of chains with votes
+        problem, effect = self.tables.problem, row.effect
+        far = vote_failure(problem.epsilon, float(reports[0]), self.vote.bins, self.vote.inside)
+        left = float(reports[2:].sum())
+        restart = self.full / left if left > 0 else _LOST
+        stderr = np.sqrt([problem.channel_for(s)[2] / reports[1] for s in effect.second_moment])
+        threshold = _THRESHOLDS[:, None] * effect.far
+        unnoticed = ndtr((threshold - effect.far) / stderr)
+        alarm = ndtr((effect.near - threshold[..., None]) / stderr[:, None]) @ self.vote.weight
+        # A false alarm costs the restart; a wrong pair costs it too, or, if nothing notices, much more.
+        every = far * (restart + unnoticed * _LOST) + alarm * restart
+        best = every.argmin(axis=0)
+        failure = every[best, np.arange(len(best))]
+        variance = (effect.variance / reports[1] + effect.bias_squared).max(axis=0)
+        choice = int(np.argmin(np.where(failure <= max(self.tolerable, failure.min()), variance, np.inf)))
+        return choice, float(threshold[best[choice], choice]), float(failure[choice])
+
+
+def _best_shares(tables: Tables, vote: Vote | None, clips: int) -> PlanDesign:
+    chain = _Chain(tables, vote, clips)
+    start = np.append(np.full(clips, -1.0), 0.0)[-clips - 1 :]
+
+    def risk(free: Floats) -> float:
+        return math.log(chain.risk(np.append(free, 0.0)))
+
+    simplex = np.vstack([start[:-1], start[:-1] + 0.7 * np.eye(clips)])
+    found = minimize(
+        risk,
+        start[:-1],
+        method="Nelder-Mead",
+        options={"initial_simplex": simplex, "xatol": 0.03, "fatol": 0.002, "maxfev": 120},
+    )
+    shares = np.round(chain.shares(np.append(found.x, 0.0)), 3)
+    shares[-1] = 1.0 - shares[:-1].sum()
+    return _exact(chain, shares)
+
+
+def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
+    """Design with these shares: every window chosen anew for the error that its center really has."""
+    tables, problem = chain.tables, chain.tables.problem
+    reports = problem.users * shares
+    if too_few(shares, problem.users):
+        return one_stage(problem)
+    stages, failure = [], 0.0
+    if chain.vote is None:
+        stages.append(full_stage(problem, float(shares[0])))
+    else:
+        vote, row = chain.vote, tables.after_vote(chain.vote.half_width, _FINE)
+        choice, threshold, failure = chain.first_window(row, reports)
+        clip = clip_stage(problem, row, choice, float(shares[1]))
+        stages += [
+            _vote_stage(vote, float(shares[0])),
+            replace(clip, threshold=threshold if len(shares) > 2 else 0.0),
+        ]
+    for share in shares[len(stages) :]:
+        row = tables.row(stages[-1].error ** 2, _FINE)
+        stages.append(clip_stage(problem, row, row.risk(float(share) * problem.users)[1], float(share)))
+    return PlanDesign(stages=tuple(stages), risk=stages[-1].error ** 2 + failure, failure=failure)
+
+
+def _vote_stage(vote: Vote, share: float) -> StageDesign:
+    return StageDesign(
+        kind="vote",
+        share=share,
+        error=2 * vote.half_width / math.sqrt(3),
+        least=vote.least,
+        half_width=vote.half_width,
+        bins=vote.bins,
+    )
+
+
+def clip_stage(problem: Problem, row: Row, choice: int, share: float) -> StageDesign:
+    """Make the clip stage of one candidate of a row."""
+    effect, cap = row.effect, float(row.caps[choice])
+    name, guess, _ = problem.channel_for(float(effect.second_moment[choice]))
+    risk = (effect.variance / (share * problem.users) + effect.bias_squared)[:, choice].max()
+    return StageDesign(
+        kind="clip",
+        share=share,
+        channel=name,
+        second_moment=guess,
+        cap=cap,
+        shrunk=problem.sizes.mean_sqrt(cap) / math.sqrt(cap),
+        window=float(row.windows[choice]),
+        gain=float(effect.gain[choice]),
+        error=math.sqrt(float(risk)),
+    )
