@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 from scipy.stats import binom
 
 from operators.records import Floats
@@ -211,6 +211,8 @@ class WindowEffect:
         Largest mean square of what is sent, relative to the window; it decides the channel.
     near : float array (C, K)
         Size of the mean report for each error of the center.
+    skew_bias : float array (C,)
+        Largest bias at a perfect center: of skewed laws, which no average removes.
     far : float array (C,)
         Size of the mean report when the center is off by `far_error`.
     """
@@ -219,6 +221,7 @@ class WindowEffect:
     bias_squared: Floats
     gain: Floats
     second_moment: Floats
+    skew_bias: Floats
     near: Floats
     far: Floats
 
@@ -247,7 +250,7 @@ def window_effect(
     window : float array (C,)
         Half-widths.
     error : tuple of float arrays (K,)
-        Nodes and weights of the error of the center.
+        Nodes and weights of the error of the center; the middle node is 0.
     far_error : float
         An error of the center that must be told apart from the others.
     """
@@ -267,6 +270,7 @@ def window_effect(
         bias_squared=off**2 @ weight,
         gain=gain,
         second_moment=second.max(axis=0),
+        skew_bias=np.abs(off[..., len(node) // 2]).max(axis=0),
         near=size[..., :-1].max(axis=0),
         far=size[..., -1].min(axis=0),
     )
@@ -295,8 +299,3 @@ def vote_failure(epsilon: float, voters: float, bins: int, inside: float) -> flo
     gap = (2 * keep - 1) * inside
     variance = 4 * keep * (1 - keep) + gap * ((2 * keep - 1) - gap)
     return min(1.0, max(bins - 4, 0) * float(ndtr(-math.sqrt(voters / variance) * gap)))
-
-
-def quantile_of_normal(level: float) -> float:
-    """Half-width in standard errors of an interval with this level."""
-    return float(ndtri(0.5 * (1 + level)))

@@ -26,6 +26,7 @@ _THRESHOLDS = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
 """Where a failure of the vote may be declared, relative to the mean report of a center far off."""
 _LEAST_SHARE = 0.005
 _LEAST_REPORTS = 30
+_MOST_BINS = 512
 _LOST = 1.0
 """Squared error of an answer from a wrong pair of bins that nothing noticed."""
 
@@ -114,7 +115,7 @@ def _after_votes(tables: Tables) -> list[PlanDesign]:
 def _votes(tables: Tables) -> list[Vote]:
     """Candidates for a vote: width of the bins, and who votes."""
     sizes, between_users = tables.problem.sizes, tables.problem.between_users
-    narrowest = _SPREADS[0] * math.sqrt(1 / sizes.greatest + between_users**2)
+    narrowest = max(_SPREADS[0] * math.sqrt(1 / sizes.greatest + between_users**2), 1 / _MOST_BINS)
     votes, weight = [], uniform_nodes(1.0)[1]
     for half_width in np.geomspace(narrowest, 0.2, _TRIED) if narrowest < 0.2 else ():
         half_width = float(f"{half_width:.3g}")
@@ -248,4 +249,5 @@ def clip_stage(problem: Problem, row: Row, choice: int, share: float) -> StageDe
         window=float(row.windows[choice]),
         gain=float(effect.gain[choice]),
         error=math.sqrt(float(risk)),
+        bias=float(effect.skew_bias[choice]),
     )

@@ -98,7 +98,7 @@ def make_row(
         window = np.minimum(factors * math.sqrt(1 / cap + problem.between_users**2 + spread), 2.0)
         windows.append(window)
         parts.append(window_effect(problem.laws, problem.moments, cap, shrunk, window, error, far_error))
-    columns = ("variance", "bias_squared", "gain", "second_moment", "far")
+    columns = ("variance", "bias_squared", "gain", "second_moment", "skew_bias", "far")
     joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in columns}
     effect = WindowEffect(**joined, near=np.concatenate([part.near for part in parts]))
     return Row(np.repeat(np.asarray(caps, dtype=np.float64), len(factors)), np.concatenate(windows), effect)

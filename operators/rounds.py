@@ -72,7 +72,16 @@ class Estimator(Protocol):
         ...
 
 
-ESTIMATORS: dict[str, str] = {}
+ESTIMATORS: dict[str, str] = {
+    "one_shot": "operators.one_shot:OneShot",
+    "dame": "operators.dame:Dame",
+    "kent": "operators.kent:Kent",
+    "duchi": "operators.duchi:Duchi",
+    "item": "operators.baselines:Item",
+    "semi": "operators.baselines:Semi",
+    "split": "operators.baselines:Split",
+    "plan": "operators.plan:Plan",
+}
 """Name of each estimator, and where its class is: "module:Class". Built by `build_estimator`."""
 
 

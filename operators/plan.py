@@ -1,0 +1,137 @@
+"""The tuned plan: few stages, each in a narrower window, with the least computed risk."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from operators.estimator_base import COMMON_OPTIONS, Settings
+from operators.plan_design import PlanDesign
+from operators.plan_rounds import PairVoteRound, WindowRound
+from operators.plan_search import find_design, full_stage
+from operators.plan_tables import make_problem
+from operators.rounds import Round
+from operators.sizes import SizeDistribution
+from operators.validation import require
+
+
+class Plan:
+    """Mean of a population from users with very different numbers of samples, in stages that close in on it.
+
+    Released to the statistician: one report of each user, in one stage. The first stage is a vote for a bin (H) or an
+    unbiased report on [-1, 1] (R); one to three stages of clipped reports (C) around the latest center follow. Kind,
+    windows, channels and shares minimise the predicted risk; where one stage is best, all users are in it.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part (public).
+    sizes : SizeDistribution
+        Law of a user's number of samples (public).
+    mode : {"tuned"}
+        The papers have no such plan.
+    level : float
+        Nominal coverage of the interval.
+    between_users : float, optional
+        Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
+        the papers assume. Left out, nothing is assumed: `operators.adaptive` finds out how much users differ.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon, of everything a user contributes to the window, its number of samples included.
+    Which stage asks a user depends on neither. The design is a function of public numbers.
+
+    **The interval is honest only if what is declared is true**: windows are as narrow as `between_users` allows, and
+    the clip bias of users who differ more does not average out.
+
+    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then everybody left reports
+    on [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> sizes = SizeDistribution.parse("two:100000,1000000,0.5")
+    >>> plan = Plan(epsilon=1.0, users=10_000, sizes=sizes, between_users=0.0)
+    >>> plan.describe()["kind"], f"{plan.describe()['predicted_stderr']:.0e}"
+    ('HCCC', '6e-05')
+    """
+
+    name = "plan"
+    trust = "local"
+    privacy_unit = "user"
+    options = COMMON_OPTIONS | {"between_users"}
+
+    rounds: tuple[Round, ...]
+    shares: tuple[float, ...]
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        between_users: float | None = None,
+    ) -> None:
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require(settings.tuned, "mode", "be 'tuned' for plan (the papers have none)", mode)
+        self.epsilon, self.mode = epsilon, mode
+        self._settings = settings
+        self.between_users = between_users
+        self.design: PlanDesign | None = None
+        if between_users is None:
+            from operators.adaptive import Adaptive
+
+            self._adaptive = Adaptive(epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+            self.rounds, self.shares = tuple(self._adaptive.rounds), tuple(self._adaptive.shares)
+            return
+        require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
+        self.design = design_for(epsilon, users, settings.known_sizes, between_users)
+        self.rounds = self._stages(self.design)
+        self.shares = tuple(stage.share for stage in self.design.stages)
+
+    def _stages(self, design: PlanDesign) -> tuple[Round, ...]:
+        restart = full_stage(make_problem(self.epsilon, 1, self._settings.known_sizes, 0.0), 1.0)
+        made: list[Round] = []
+        for number, stage in enumerate(design.stages):
+            if stage.kind == "vote":
+                made.append(PairVoteRound(self._settings, stage))
+                continue
+            last = number == len(design.stages) - 1
+            name = f"{stage.kind} {number + 1}"
+            made.append(WindowRound(self._settings, stage, restart=restart, name=name, last=last))
+        return tuple(made)
+
+    def describe(self) -> dict[str, Any]:
+        """Public, plain data: kind, stages, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
+        if self.design is None:
+            return self._adaptive.describe() | {"method": self.name, "kind": "adaptive", "between_users": None}
+        return self._settings.describe() | {
+            "kind": self.design.kind,
+            "between_users": self.between_users,
+            "predicted_stderr": math.sqrt(self.design.risk),
+            "failure": self.design.failure,
+            "stages": [stage.describe() for stage in self.design.stages],
+        }
+
+
+def design_for(epsilon: float, users: int, sizes: SizeDistribution, between_users: float) -> PlanDesign:
+    """Find the design, or return it if it was found before; see `operators.plan_search.find_design`."""
+    key = (sizes.support.tobytes(), sizes.probability.tobytes())
+    return _kept(float(epsilon), int(users), key, float(between_users))
+
+
+@lru_cache(maxsize=128)
+def _kept(epsilon: float, users: int, sizes: tuple[bytes, bytes], between_users: float) -> PlanDesign:
+    support, probability = np.frombuffer(sizes[0], np.int64), np.frombuffer(sizes[1], np.float64)
+    return find_design(epsilon, users, SizeDistribution(support, probability), between_users)
