@@ -49,11 +49,14 @@ class HybridChannel:
         require(0.0 <= second_moment <= 1.0, "second_moment", "lie between 0 and 1", second_moment)
         self.epsilon = epsilon
         self.piecewise = PiecewiseChannel(epsilon)
-        self.low, self.high, self.step = self.piecewise.low, self.piecewise.high, self.piecewise.step
+        self.step = self.piecewise.step
         self.share = round(-math.expm1(-0.5 * epsilon) * UNIT_53) / UNIT_53
         # Piecewise reports are odd: so is the bit's, and it says no more than coth(epsilon / 2) would.
         farthest = 1.0 / (math.tanh(0.5 * min(epsilon, 40.0)) * (1.0 - 2.0**-45))
         self.bit = 2 * math.ceil((farthest / self.step - 1.0) / 2.0) + 1
+        # For a huge epsilon the bit lies just beyond the grid.
+        self.high = max(self.piecewise.high, self.bit)
+        self.low = -self.high
 
     def randomize(self, x: npt.ArrayLike, words: RandomWords, first_draw: int = 0) -> Ints:
         """Private to public: one integer for each value, which is cut to [-1, 1]."""
@@ -68,7 +71,7 @@ class HybridChannel:
 
     def valid(self, reports: Ints) -> Bools:
         """Public: tell which integers can be reports."""
-        return self.piecewise.valid(reports)
+        return np.asarray((reports >= self.low) & (reports <= self.high) & (reports % 2 == 1))
 
     def bias(self, x: npt.ArrayLike) -> Floats:
         """Zero, but for the rounding of probabilities to 2**-53."""
@@ -89,7 +92,7 @@ class HybridChannel:
 
     def pmf(self, x: float) -> Floats:
         """Probability of each integer from `low` to `high`; every second one is never reported."""
-        found = self.share * self.piecewise.pmf(x)
+        found = np.pad(self.share * self.piecewise.pmf(x), self.high - self.piecewise.high)
         up = float(self._up(clip_to_unit(x)))
         found[self.bit - self.low] += (1.0 - self.share) * up
         found[-self.bit - self.low] += (1.0 - self.share) * (1.0 - up)

@@ -1,0 +1,165 @@
+"""Exact audits of local channels as their code runs: random bits are replaced by chosen ones, and outcomes counted.
+
+A channel's report is a step function of the uniform integers it is given. Where the steps are is either claimed by the
+caller and checked on both sides of every step (`interval_masses`), or searched bit by bit (`count_below`). The masses
+are integers; only the logarithm of their ratio is a float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from operators.channel_window import WindowChannel
+from operators.records import Bools, Floats, Ints, Words
+from operators.rounds import RandomWords
+from operators.vote_base import Votes
+from operators.vote_packing import unpack
+
+TOLERANCE = 1e-11
+"""For the logarithms of exact ratios: a loss above epsilon by more than this is a defect."""
+
+Masses = Mapping[Any, int | float]
+
+
+class ChosenWords:
+    """Random bits that a test chooses: 64-bit numbers in the order in which they are used, shape (n, numbers)."""
+
+    def __init__(self, numbers: npt.NDArray[np.uint64]) -> None:
+        odd = numbers.shape[1] % 2
+        self._numbers = np.pad(numbers, ((0, 0), (0, odd)))
+
+    @classmethod
+    def of_32_bits(cls, numbers: npt.NDArray[np.uint32]) -> ChosenWords:
+        padded = np.pad(numbers, ((0, 0), (0, -numbers.shape[1] % 4)))
+        return cls(np.ascontiguousarray(padded).astype("<u4").view("<u8"))
+
+    def __call__(self, draw: int) -> Words:
+        return self._numbers[:, 2 * draw : 2 * draw + 2]
+
+
+def worst_loss(distributions: Iterable[Masses]) -> float:
+    """Return the largest log-likelihood ratio of a report between any two inputs; infinite if only some can send it."""
+    found = list(distributions)
+    worst = 0.0
+    for report in {report for masses in found for report in masses}:
+        masses = [one.get(report, 0) for one in found]
+        if min(masses) == 0:
+            if max(masses) > 0:
+                return math.inf
+        else:
+            worst = max(worst, math.log(max(masses)) - math.log(min(masses)))
+    return worst
+
+
+def worst_pmf_loss(pmfs: Floats) -> float:
+    """Return `worst_loss` of rows of probabilities, one row for each input."""
+    return worst_loss(dict(enumerate(row)) for row in np.asarray(pmfs).tolist())
+
+
+def interval_masses(respond: Callable[[Words], Ints], edges: Sequence[int]) -> dict[int, int]:
+    """How many of the integers from the first edge to below the last one lead to each report.
+
+    `respond` must be constant between neighboring edges: checked at both ends and at a point inside of each interval.
+    """
+    bounds = [(a, b) for a, b in pairwise(edges) if a < b]
+    points = np.array([(a, (a + b) // 2, b - 1) for a, b in bounds], dtype=np.uint64)
+    reports = respond(points.ravel()).reshape(-1, 3)
+    assert (reports == reports[:, :1]).all(), "the report changes within an interval"
+    masses: dict[int, int] = defaultdict(int)
+    for (a, b), report in zip(bounds, reports[:, 0].tolist(), strict=True):
+        masses[report] += b - a
+    return dict(masses)
+
+
+def window_masses(channel: WindowChannel, x: float, *, rounded_up: bool) -> dict[int, int]:
+    """Masses of the reports of a value whose place is rounded up, or down, out of 2**63."""
+    number = np.uint64(0 if rounded_up else 2**64 - 1)
+
+    def respond(numbers: Words) -> Ints:
+        words = np.column_stack([numbers << np.uint64(1), np.full(len(numbers), number)])
+        return channel.randomize(np.full(len(numbers), x), ChosenWords(words))
+
+    outside = (channel.points - channel.window) * channel.unlikely
+    edges = [*range(0, outside + 1, channel.unlikely)]
+    edges += [outside + i * channel.likely for i in range(1, channel.window + 1)]
+    assert edges[-1] == 2**63
+    return interval_masses(respond, edges)
+
+
+def worst_window_loss(channel: WindowChannel, values: Iterable[float]) -> float:
+    """Worst loss of the channel as it runs between any two of these values, whichever way their places are rounded."""
+    return worst_loss(window_masses(channel, x, rounded_up=up) for x in values for up in (False, True))
+
+
+def count_below(is_one: Callable[[npt.NDArray[np.uint64]], Bools], bits: int, shape: tuple[int, ...]) -> Ints:
+    """How many of the `2**bits` numbers give 1, for each entry: `is_one` must be 1 up to some number and 0 from there.
+
+    The count is found from its highest bit down; 1 for all numbers counts as `2**bits`.
+    """
+    count = np.zeros(shape, np.int64)
+    for bit in range(bits, -1, -1):
+        trial = count + (1 << bit)
+        possible = trial <= 1 << bits
+        last = np.where(possible, trial - 1, 0).astype(np.uint64)
+        count = np.where(possible & is_one(last), trial, count)
+    return count
+
+
+def bit_probabilities(votes: Any, rows: npt.NDArray[Any], bins: int) -> Floats:
+    """Probability, exactly, that each bit is reported as 1: one row for each input of a vote with independent bits."""
+
+    def report(numbers: npt.NDArray[np.uint64]) -> Bools:
+        words = ChosenWords.of_32_bits(numbers.astype(np.uint32))
+        return unpack(votes.randomize(rows, words), bins) == 1
+
+    shape = (len(rows), bins)
+    # A true bit may be reported as 1 for small numbers or for large ones; either way the numbers form one interval.
+    low_is_one = report(np.zeros(shape, np.uint64))
+    count = count_below(lambda numbers: report(numbers) == low_is_one, 32, shape)
+    return np.asarray(np.where(low_is_one, count, 2**32 - count) / 2.0**32)
+
+
+def worst_bits_loss(probability: Floats) -> float:
+    """Worst loss between any two rows of independent bits, by listing all reports of at most 12 bits."""
+    n_bits = probability.shape[1]
+    assert n_bits <= 12
+    reports = (np.arange(2**n_bits)[:, None] >> np.arange(n_bits)) & 1
+    pmfs = [np.where(reports == 1, row, 1.0 - row).prod(axis=1) for row in probability]
+    return worst_pmf_loss(np.array(pmfs))
+
+
+def subset_pmf(votes: Votes, category: int, categories: int) -> dict[int, float]:
+    """Probability of each set that subset selection reports for a category (-1 for the last one), as the code runs."""
+    base = category if category >= 0 else categories - 1
+    others = [i for i in range(categories) if i != base]
+    found: dict[int, float] = defaultdict(float)
+
+    def respond(lanes: Sequence[int | Ints], bit: int) -> Bools:
+        columns = np.broadcast_arrays(*[np.asarray(lane, dtype=np.int64) for lane in lanes])
+        raw = np.stack([np.atleast_1d(column) for column in columns], axis=1).astype(np.uint64) << np.uint64(11)
+        # Number 0 decides about the voter's category, then one is skipped, then there is one for each other category.
+        numbers = np.pad(np.insert(raw, 1, 0, axis=1), ((0, 0), (0, categories + 2 - raw.shape[1])))
+        words = cast(RandomWords, ChosenWords(numbers))
+        return np.asarray((votes.randomize(np.full(len(numbers), category), words)[:, 0] >> bit) & 1 == 1)
+
+    def explore(lanes: list[int], taken: int, mass: float) -> None:
+        depth = len(lanes)
+        if depth == categories:
+            found[taken] += mass
+            return
+        bit = base if depth == 0 else others[depth - 1]
+        low_is_one = respond([*lanes, 0], bit)[0]
+        same = count_below(lambda number: respond([*lanes, number.astype(np.int64)], bit) == low_is_one, 53, (1,))[0]
+        for number, count, is_one in ((0, same, low_is_one), (2**53 - 1, 2**53 - same, not low_is_one)):
+            if count:
+                explore([*lanes, number], taken | (int(is_one) << bit), mass * (int(count) / 2.0**53))
+
+    explore([], 0, 1.0)
+    return dict(found)
