@@ -6,7 +6,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,6 +53,7 @@ class SizeDistribution:
 
     support: Ints
     probability: Floats
+    _tails: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         support = np.asarray(self.support, dtype=np.int64)
@@ -65,7 +66,10 @@ class SizeDistribution:
         total = float(probability.sum())
         require(abs(total - 1.0) < 1e-6, "probability", "add up to 1", total)
         object.__setattr__(self, "support", support)
-        object.__setattr__(self, "probability", probability / total)
+        probability = probability / total
+        object.__setattr__(self, "probability", probability)
+        # Added up from the far end: small tails keep their digits, and none exceeds the one before it.
+        object.__setattr__(self, "_tails", np.minimum(np.cumsum(probability[::-1])[::-1], 1.0))
 
     @classmethod
     def from_counts(cls, counts: npt.ArrayLike) -> Self:
@@ -128,7 +132,9 @@ class SizeDistribution:
     def tail(self, size: float) -> float:
         """Probability of at least this size; exactly 1 up to the least one, exactly 0 above the greatest."""
         start = int(np.searchsorted(self.support, math.ceil(size)))
-        return 1.0 if start == 0 else float(self.probability[start:].sum())
+        if start == 0:
+            return 1.0
+        return float(self._tails[start]) if start < len(self._tails) else 0.0
 
     def sample(self, n: int, rng: np.random.Generator) -> Ints:
         """Draw the sizes of n users: for simulations."""
