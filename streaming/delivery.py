@@ -37,6 +37,13 @@ OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
 }
 """Topics of the events in the outbox that each step writes, and the role of the sink of each."""
 
+ROUNDS_OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
+    CrashPoint.WRITE_NOTICES: {"stage_reports": "reports", "round_refusal": "notices"},
+    CrashPoint.WRITE_DEAD_LETTERS: {"dead_letter": "dead_letters"},
+    CrashPoint.WRITE_ESTIMATES: {"stage_result": "stages", "window_estimate": "means"},
+}
+"""The same for rounds."""
+
 
 class CommittedDelivery:
     """Writes to the sinks what was committed: the outputs of the ledger, and the events of the outbox.

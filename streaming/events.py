@@ -199,6 +199,19 @@ class Report(PublicEvent):
     schema_version: Literal[1] = 1
 
 
+class StageReports(PublicEvent):
+    """Public: all reports that a users' side makes in one stage of a round are out; the stage can be tallied."""
+
+    topic: ClassVar[str] = "stage_reports"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    start: AwareDatetime = Field(description="Start of the window, included.")
+    end: AwareDatetime = Field(description="End of the window, not included.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round, from 0.")
+    users: Count = Field(description="Number of users that the round is designed for; both sides need the same.")
+    reports: Annotated[int, Field(ge=0)] = Field(description="Number of reports in this stage from this side.")
+    schema_version: Literal[1] = 1
+
+
 class StageResult(PublicEvent):
     """Public: what a stage of a round found; the users that are asked next make their reports from it."""
 
@@ -265,6 +278,7 @@ EVENTS: dict[str, type[Event]] = {
         BudgetEvent,
         Refusal,
         Report,
+        StageReports,
         StageResult,
         WindowEstimate,
         RoundRefusal,

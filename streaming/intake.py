@@ -6,11 +6,10 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from operators.agents import AgentsSettings
 from operators.records import Bools, Ints, Words
 from streaming.buffer import Due, EventBuffer, Piece
 from streaming.columns import Rejects, SampleColumns, partition_of
@@ -20,6 +19,18 @@ from streaming.snapshot import Columns
 from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.watermark import Watermark
+
+
+class Bounded(Protocol):
+    """Settings that declare the bounds of a value."""
+
+    @property
+    def lower(self) -> float:
+        """Lower bound."""
+
+    @property
+    def upper(self) -> float:
+        """Upper bound."""
 
 
 class Intake:
@@ -32,7 +43,7 @@ class Intake:
     `out_of_bounds="reject"`, where it also shows that a value was out of bounds, which is then public.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions, source: str, stats: EngineStats) -> None:
+    def __init__(self, settings: Bounded, options: EngineOptions, source: str, stats: EngineStats) -> None:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness)
         self._settings = settings

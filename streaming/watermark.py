@@ -52,6 +52,19 @@ class Watermark:
             late[at] = self._late(number, time[at])
         return late
 
+    def bounds(self, partition: Ints, time: Floats) -> Floats:
+        """Take samples in; say for each what its partition's newest one, as it arrived, leaves of the past.
+
+        Samples of an event time from there on may still come; -inf where none came before.
+        """
+        bound = np.empty(len(time))
+        for number in np.unique(partition).tolist():
+            at = np.flatnonzero(partition == number)
+            newest = np.maximum.accumulate(np.r_[self._newest.get(number, -math.inf), time[at]])
+            self._newest[number] = float(newest[-1])
+            bound[at] = np.maximum(newest[:-1] - self._lateness, self.reached)
+        return bound
+
     def advance(self, active: Sequence[int]) -> float:
         """Move as far as the active partitions allow; without any, as far as the newest sample allows."""
         newest = min((self._newest.get(number, -math.inf) for number in active), default=self.newest)
@@ -62,6 +75,10 @@ class Watermark:
         """Pass everything: the source has ended."""
         self.reached = float(np.nextafter(max(self.newest, self.reached), math.inf))
         return self.reached
+
+    def pass_by(self, time: float) -> None:
+        """Pass a time, whatever has come."""
+        self.reached = max(self.reached, time)
 
     def snapshot(self) -> dict[str, Any]:
         """Give plain values."""

@@ -20,7 +20,7 @@ from operators.round_records import Estimate, Public, Reports, Summaries, Tally
 from operators.rounds import Estimator, ReportWords, assign_stages
 from operators.validation import require
 from streaming.encode import EventLines, columns_to_lines, lines_of
-from streaming.events import Report, RoundRefusal, StageResult, WindowEstimate
+from streaming.events import Report, RoundRefusal, StageReports, StageResult, WindowEstimate
 from streaming.rounds.settings import RoundsSettings, canonical, round_id, round_noise
 from streaming.rounds.windows import MICROS, Window
 from streaming.times import moment
@@ -99,6 +99,8 @@ class WindowRound:
         summaries : Summaries
             Private: some or all of the users of this stage (`stage_of`), in any order.
         """
+        if not len(summaries):
+            return np.zeros((0, 0), np.int64)
         step = self.estimator.rounds[stage]
         words = ReportWords(self.stage_noise(secret, stage, public), summaries, stage)
         return np.asarray(step.encode(summaries, public, words), np.int64)
@@ -112,6 +114,8 @@ class WindowRound:
 
     def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
         """Public: add up reports; return with it how many were refused, because no user can have made them."""
+        if not len(reports):
+            return Tally(), 0
         step = self.estimator.rounds[stage]
         good = step.valid(reports, public)
         return step.tally(reports[good], public), int(np.count_nonzero(~good))
@@ -130,6 +134,13 @@ class WindowRound:
         step = self.estimator.rounds[stage]
         constants = {"round_id": self.id, "stage": stage, "epsilon": float(step.epsilon)}
         return columns_to_lines(Report, {"user": list(users), "payload": reports.tolist()}, constants)
+
+    def complete_line(self, stage: int, reports: int) -> EventLines:
+        """Tell that all reports of a stage are out, so many."""
+        start, end = self._ends()
+        users = self.settings.design_users(self.users)
+        event = StageReports(round_id=self.id, start=start, end=end, stage=stage, users=users, reports=reports)
+        return lines_of(StageReports, [event])
 
     def stage_line(self, stage: int, tally: Tally, public: Public) -> EventLines:
         """Write what a stage found as an event."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,26 @@ from streaming.rounds.windows import Window, Windows, in_micros, merge_sessions
 _LATEST = np.iinfo(np.int64).max
 _EXACT = 2**53
 """Whole numbers up to here are exact as floats, so that `bincount` adds them without rounding."""
+
+
+class Entries(NamedTuple):
+    """Private: samples with their windows; a sample of sliding windows has several entries.
+
+    Attributes
+    ----------
+    user : int64 array (n,)
+        Number of the user in the host's directory.
+    value, time : float array (n,)
+        In the value's unit; seconds since the epoch.
+    start, end : int64 array (n,)
+        The window, microseconds, as `Windows.assign` gives it.
+    """
+
+    user: Ints
+    value: Floats
+    time: Floats
+    start: Ints
+    end: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,18 +120,23 @@ def summarize_windows(
     user, value, time, grid
         As for `summarize`.
     """
-    if not len(user):
-        return {}
     at = windows.assign(time)
-    number, found = numbered(windows, at.start, at.end)
-    n_users = int(user.max()) + 1
-    key = number * n_users + user[at.sample]
-    points, micros = grid.encode(value)[at.sample], in_micros(time)[at.sample]
+    return sum_entries(windows, Entries(user[at.sample], value[at.sample], time[at.sample], at.start, at.end), grid)
+
+
+def sum_entries(windows: Windows, entries: Entries, grid: FixedPoint) -> dict[Window, UserSums]:
+    """Sum up what stands with its window, all windows in one pass, in the order of time."""
+    if not len(entries.user):
+        return {}
+    number, found = numbered(windows, entries.start, entries.end)
+    n_users = int(entries.user.max()) + 1
+    key = number * n_users + entries.user
+    points, micros = grid.encode(entries.value), in_micros(entries.time)
     sums = join([UserSums(user=key, count=np.ones_like(key), total=points, first_time=micros, first=points)])
-    edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1))
+    edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
     parts = {}
     for place, window in enumerate(found):
-        part = sums.take(slice(int(edges[place]), int(edges[place + 1])))
+        part = sums.take(slice(edges[place], edges[place + 1]))
         parts[window] = UserSums(**{**part.columns(), "user": part.user - place * n_users})
     return parts
 

@@ -25,7 +25,13 @@ class Sinks:
     dead_letters : Sink, optional
         Public: records that were not used.
     notices : Sink, optional
-        Public: agents at their horizon, refused releases.
+        Public: agents at their horizon, refused releases; users whose budget does not pay for a round.
+    reports : Sink, optional
+        Public: users' reports in rounds.
+    stages : Sink, optional
+        Public: what the stages of rounds found.
+    means : Sink, optional
+        Public: the estimate of each window.
     """
 
     releases: Sink | None = None
@@ -33,6 +39,9 @@ class Sinks:
     population: Sink | None = None
     dead_letters: Sink | None = None
     notices: Sink | None = None
+    reports: Sink | None = None
+    stages: Sink | None = None
+    means: Sink | None = None
 
     def __post_init__(self) -> None:
         if self.estimates is not None:

@@ -1,0 +1,270 @@
+"""The engine of rounds: samples to windows, each window once to reports and an estimate, exactly once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+
+from streaming.clock import Clock, SystemClock
+from streaming.columns import Batch, Position, Rejects
+from streaming.crash import CrashHook, CrashPoint, no_crash, step
+from streaming.delivery import ROUNDS_OUTBOX, CommittedDelivery
+from streaming.engine import never
+from streaming.events import Report
+from streaming.health import EngineHealth
+from streaming.options import EngineOptions
+from streaming.releases import dead_letter_lines
+from streaming.rounds.intake import RoundsIntake
+from streaming.rounds.open_windows import OpenWindows
+from streaming.rounds.run import Directory, Outcome, RoundRunner
+from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.stats import RoundsStats
+from streaming.rounds.summarize import sum_entries
+from streaming.rounds.user_side import StageResultsFile, WaitingRounds
+from streaming.sinks.group import Sinks
+from streaming.sources.source import Begins, Source, TellsOffsets, let_rest
+from streaming.store import Store
+from streaming.times import shown
+
+_log = logging.getLogger("meanstream.rounds")
+_KIND = "rounds_open"
+
+
+class RoundsEngine:
+    """Reads samples, keeps each window's sums per user, and runs a round when a window has ended.
+
+    One turn: read a batch, admit it, run the rounds of the windows that the watermark has passed, commit everything in
+    one transaction, deliver what was committed. Every report is a row of the ledger, charged to its user by that
+    transaction before it is written anywhere. After a crash the engine continues from the last commit; what was
+    written since is cut back and written again, byte for byte.
+
+    Parameters
+    ----------
+    source : Source
+        Where samples come from.
+    settings : RoundsSettings
+        Those that the store was opened with.
+    secret : bytes
+        Key of the noise, that of the store.
+    store : Store
+        Opened for writing. The engine does not close it.
+    sinks : Sinks
+        Where events go: `reports`, `stages`, `means`, `dead_letters`, `notices`, all public.
+    options : EngineOptions
+        Batches, plausible times, how long to wait; those of agents do nothing here.
+    results : StageResultsFile, optional
+        The users' side alone: reports only, and the next stage when its result is found here.
+    clock, crash, on_turn, health
+        As for `streaming.engine.Engine`.
+
+    Notes
+    -----
+    **Privacy.** Everything that leaves is epsilon-differentially private with respect to all that one user sent within
+    a window. Public are: who took part in which window, which records were not used, and event times only as far as
+    they decide when a window closes.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        settings: RoundsSettings,
+        secret: bytes,
+        store: Store,
+        sinks: Sinks,
+        options: EngineOptions,
+        results: StageResultsFile | None = None,
+        clock: Clock | None = None,
+        crash: CrashHook = no_crash,
+        on_turn: Callable[[RoundsStats], None] | None = None,
+        health: EngineHealth | None = None,
+    ) -> None:
+        self.stats = RoundsStats()
+        self.health = health or EngineHealth()
+        self._source = source
+        self._settings = settings
+        self._store = store
+        self._options = options
+        self._results = results
+        self._clock = clock or SystemClock()
+        self._crash = crash
+        self._on_turn = on_turn
+        self._intake = RoundsIntake(settings, options, source.name, self.stats)
+        self._windows = OpenWindows(settings.windows)
+        self._directory = Directory(self._intake.names)
+        self._runner = RoundRunner(settings, secret, self._directory)
+        self._waiting = WaitingRounds(settings, self._runner, self._directory)
+        self._delivery = CommittedDelivery(
+            store=store,
+            sinks=sinks,
+            stats=self.stats,
+            clock=self._clock,
+            health=self.health,
+            crash=crash,
+            meanwhile=partial(let_rest, source),
+            charged=Report,
+            charged_role="reports",
+            outbox=ROUNDS_OUTBOX,
+        )
+        self._positions: dict[str, Position] = {}
+        self._saved_users = 0
+        self._active: tuple[int, ...] = ()
+        self._resumed = self._ended = False
+
+    def run(self, stop: Callable[[], bool] = never) -> RoundsStats:
+        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
+
+        Raises
+        ------
+        StoreError, SourceLostError, SinkLostError
+            If the store, the source or a sink cannot be used any more. Another run continues.
+        """
+        if not self._resumed:
+            self.resume()
+        self._delivery.deliver_committed(stop)
+        self._report()
+        while not stop():
+            began = time.perf_counter()
+            with step(CrashPoint.READ_BATCH, self._crash):
+                batch = self._source.next_batch(self._options.batch_size)
+            self.stats.input_lag = batch.lag
+            if batch.exhausted:
+                if not self._ended or len(self._windows) or len(self._waiting):
+                    self._turn(batch, stop, ended=True)
+                    self._report(began)
+                break
+            if self._nothing_new(batch):
+                self.health.turned()
+                self._clock.sleep(self._options.poll)
+                continue
+            self._turn(batch, stop, ended=False)
+            self._report(began)
+        self.health.stopping()
+        self._delivery.mark()
+        return self.stats
+
+    def resume(self) -> None:
+        """Continue from the last commit, if there is one.
+
+        Raises
+        ------
+        ValueError
+            If source or sinks are not those that the store was used with.
+        """
+        self._resumed = True
+        state = self._store.state("rounds")
+        if state is not None:
+            self._intake.restore(self._store, state["intake"])
+            self._directory = self._runner.directory = self._waiting.directory = Directory(self._intake.names)
+            for number, columns in self._store.chunks(_KIND):
+                self._windows.restore(number, columns)
+            self._waiting.restore(self._store, state["waiting"])
+            self._positions = state["positions"]
+            self._ended = bool(state["ended"])
+        position = self._positions.get(self._source.name)
+        if position is not None:
+            self._source.restore(position)
+        elif isinstance(self._source, Begins):
+            self._source.begin()
+        self.stats.agents = self._saved_users = len(self._intake.names)
+        self._see()
+        self._delivery.resume()
+        self.health.started()
+        begin = {"source": self._source.name, "store": str(self._store.path), "users": self.stats.agents}
+        _log.info("started" if state is None else "resumed", extra={**begin, "watermark": shown(self.stats.watermark)})
+
+    def _report(self, began: float | None = None) -> None:
+        if began is not None:
+            self.stats.batch_seconds = time.perf_counter() - began
+        self.health.turned()
+        if self._on_turn is not None:
+            self._on_turn(self.stats)
+
+    def _nothing_new(self, batch: Batch) -> bool:
+        same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
+        if self._results is not None and len(self._waiting) and self._results.grew():
+            return False
+        return same and not len(batch.samples) and not len(batch.rejects)
+
+    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
+        rejects = batch.rejects
+        with step(CrashPoint.UPDATE_AGENTS, self._crash):
+            entries = self._intake.admit_to_windows(batch.samples, rejects, self._clock.now())
+            self._windows.add(sum_entries(self._settings.windows, entries, self._settings.grid))
+            reached = self._intake.closed(self._windows, batch.active, ended=ended)
+            outcome = self._rounds(reached)
+        with step(CrashPoint.COMMIT, self._crash):
+            self._commit(batch.position, outcome, rejects, ended=ended)
+        self._active, self._ended = batch.active, ended
+        if isinstance(self._source, TellsOffsets):
+            self._source.commit(batch.position)
+        self._delivery.deliver_committed(stop)
+
+    def _rounds(self, reached: int) -> Outcome:
+        """Run the rounds of the windows that have ended; or begin them, and go on with those that can."""
+        outcome = Outcome()
+        ended = self._windows.ended(reached)
+        if not ended and not len(self._waiting):
+            return outcome
+        self._runner.begin(self._store.ledger.spent())
+        self._waiting.reserve()
+        for window, sums in ended:
+            this, taking = self._runner.enter(window, sums, outcome)
+            if self._results is None:
+                self._runner.run(this, taking, outcome)
+            else:
+                self._waiting.enter(this, taking, outcome)
+        if self._results is not None and len(self._waiting):
+            self._waiting.go_on(self._results.read(), outcome)
+        return outcome
+
+    def _commit(self, position: Position, outcome: Outcome, rejects: Rejects, *, ended: bool) -> None:
+        """Position, state, ledger and outgoing events: all or nothing."""
+        began = time.perf_counter()
+        store = self._store
+        with store.transaction():
+            with step(CrashPoint.SAVE_POSITION, self._crash):
+                self._save_state(position, ended=ended)
+            with step(CrashPoint.SAVE_SNAPSHOT, self._crash):
+                new, dropped = self._windows.changes()
+                for number, columns in new.items():
+                    store.put_chunk(_KIND, number, columns)
+                store.drop_chunks(_KIND, dropped)
+            with step(CrashPoint.CHARGE_LEDGER, self._crash):
+                refused = store.ledger.charge(outcome.rows)
+            with step(CrashPoint.FILL_OUTBOX, self._crash):
+                for events in (*outcome.events, dead_letter_lines(rejects, self._source.name)):
+                    store.post(events.kind.topic, events.lines)
+        self._saved_users = len(self._intake.names)
+        self._count(outcome, len(refused), rejects)
+        self.stats.commit_seconds = time.perf_counter() - began
+
+    def _save_state(self, position: Position, *, ended: bool) -> None:
+        self._positions[self._source.name] = position
+        state = {
+            "positions": self._positions,
+            "intake": self._intake.save(self._store, self._saved_users),
+            "waiting": self._waiting.save(self._store),
+            "ended": ended,
+        }
+        self._store.put_state("rounds", state)
+        self._delivery.save()
+
+    def _count(self, outcome: Outcome, refused: int, rejects: Rejects) -> None:
+        stats = self.stats
+        stats.releases += len(outcome.rows) - refused
+        stats.refusals += refused
+        stats.rounds += outcome.finished
+        stats.over_budget += outcome.refused
+        stats.estimates += sum(len(e) for e in outcome.events if e.kind.topic == "window_estimate")
+        stats.rejected.update(rejects.reason)
+        stats.commits += 1
+        self._see()
+
+    def _see(self) -> None:
+        stats, reached = self.stats, self._intake.watermark
+        stats.open_windows, stats.waiting = len(self._windows), len(self._waiting)
+        stats.event_time = stats.watermark = reached if math.isfinite(reached) else None

@@ -1,0 +1,84 @@
+"""Samples into the windows that are still open: lateness by window, duplicates, plausibility, users numbered."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from operators.records import Floats, Ints
+from streaming.columns import Rejects, SampleColumns, partition_of
+from streaming.intake import Intake
+from streaming.options import EngineOptions
+from streaming.rounds.open_windows import OpenWindows
+from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.summarize import Entries
+from streaming.rounds.windows import in_micros
+from streaming.stats import EngineStats
+
+
+class RoundsIntake(Intake):
+    """Admits samples of one source into windows.
+
+    A sample is late for a window that lies, to its end, behind the newest sample of its own partition by more than
+    the allowed lateness, as it stood when the sample arrived; a sample that is late for all its windows is rejected.
+    How the source is cut into batches decides nothing. In a session, which has no end beforehand, a sample is late if
+    it lies behind by itself.
+
+    **Privacy.** Which samples count depends on times and ids, never on values.
+    """
+
+    def __init__(self, settings: RoundsSettings, options: EngineOptions, source: str, stats: EngineStats) -> None:
+        super().__init__(settings, options, source, stats)  # of the settings it needs the bounds of a value
+        self._windows = settings.windows
+
+    def admit_to_windows(self, samples: SampleColumns, rejects: Rejects, now: float) -> Entries:
+        """Take the good samples of a batch; note why others are not used."""
+        self._stats.events += len(samples) + len(rejects)
+        samples = self._reject(samples, samples.time > now + self._options.max_future, "in_future", rejects)
+        samples = self._within_bounds(samples, rejects)
+        if not len(samples):
+            none, nothing = np.zeros(0, np.int64), np.zeros(0)
+            return Entries(none, nothing, nothing, none, none)
+        bound = _in_micros(self._watermark.bounds(partition_of(samples.position), samples.time))
+        at = self._windows.assign(samples.time)
+        last = at.start if self._windows.kind == "session" else at.end - 1
+        still_open = last >= bound[at.sample]
+        late = np.bincount(at.sample[still_open], minlength=len(samples)) == 0
+        again = np.zeros(len(samples), np.bool_)
+        if samples.key is not None:
+            again = self._duplicates(samples.key ^ self._salt, late)
+        rejects.add_many("duplicate", samples.position[again])
+        rejects.add_many("late", samples.position[late & ~again])
+        good = ~(late | again)
+        user = np.full(len(samples), -1, np.int64)
+        if good.any():
+            user[good] = self._enter_users(samples.take(good))
+        entries = still_open & good[at.sample]
+        which = at.sample[entries]
+        return Entries(user[which], samples.value[which], samples.time[which], at.start[entries], at.end[entries])
+
+    def closed(self, waiting: OpenWindows, active: tuple[int, ...], *, ended: bool) -> int:
+        """Move the watermark; tell the time, in microseconds, up to which windows have ended for good."""
+        if ended:
+            self._watermark.finish()
+            last = waiting.last_end()
+            if last is not None:
+                self._watermark.pass_by(last / 1e6)
+        else:
+            self._watermark.advance(active)
+        # An id is remembered as long as a sample that repeats it could enter a window.
+        self._seen.forget(self.watermark - self._windows.size / 1e6)
+        return int(_in_micros(np.array([self.watermark]))[0])
+
+    def _enter_users(self, samples: SampleColumns) -> Ints:
+        if samples.key is not None:
+            self._seen.add(samples.key ^ self._salt, samples.time)
+        user = self._number(samples)
+        self._stats.accepted += len(samples)
+        self._stats.agents = len(self.names)
+        return user
+
+
+def _in_micros(time: Floats) -> Ints:
+    """Whole microseconds; the earliest number for minus infinity."""
+    finite = np.isfinite(time)
+    return np.where(finite, in_micros(np.where(finite, time, 0.0)), np.iinfo(np.int64).min)

@@ -1,0 +1,108 @@
+"""The sums of the windows that have not ended yet, saved in pieces that are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from operators.records import Ints
+from streaming.rounds.summarize import UserSums, join, numbered
+from streaming.rounds.windows import Window, Windows
+from streaming.snapshot import Columns
+
+MAX_PIECES = 16
+"""Beyond so many, the pieces of a window are joined into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Private: what a batch brought to a window; of a session, to the part of it that is in the batch."""
+
+    window: Window
+    sums: UserSums
+
+    def columns(self) -> Columns:
+        """Give plain columns."""
+        return {**self.sums.columns(), "window": np.array(self.window, np.int64)}
+
+
+class OpenWindows:
+    """Collects users' sums per window; gives a window out once, when it has ended.
+
+    The state is small: one entry per user and window, not per sample; raw samples are not kept. It is saved in pieces
+    that are written once, and a piece leaves with its window.
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._pieces: dict[int, Piece] = {}
+        self._next = 0
+        self._new: set[int] = set()
+        self._dropped: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._grouped())
+
+    def add(self, parts: Mapping[Window, UserSums]) -> None:
+        """Take what a batch brought, from `sum_entries`."""
+        for window, sums in parts.items():
+            self._put(Piece(window, sums))
+        self._compact()
+
+    def ended(self, reached: int) -> list[tuple[Window, UserSums]]:
+        """Take out the windows that end at a time or before it, in the order of time."""
+        out = []
+        for window, numbers in self._grouped():
+            if window.end <= reached:
+                out.append((window, join([self._pieces[n].sums for n in numbers])))
+                self._drop(numbers)
+        return sorted(out, key=lambda one: (one[0].end, one[0].start))
+
+    def last_end(self) -> int | None:
+        """Tell when the last open window ends, microseconds."""
+        return max((piece.window.end for piece in self._pieces.values()), default=None)
+
+    def changes(self) -> tuple[dict[int, Columns], list[int]]:
+        """Give what to save and what to remove since the last call."""
+        new = {number: self._pieces[number].columns() for number in sorted(self._new)}
+        dropped, self._new, self._dropped = self._dropped, set(), []
+        return new, dropped
+
+    def restore(self, number: int, columns: Columns) -> None:
+        """Put a saved piece back."""
+        start, end = columns.pop("window").tolist()
+        self._pieces[number] = Piece(Window(start, end), UserSums(**columns))
+        self._next = max(self._next, number + 1)
+
+    def _put(self, piece: Piece) -> None:
+        self._pieces[self._next] = piece
+        self._new.add(self._next)
+        self._next += 1
+
+    def _drop(self, numbers: list[int]) -> None:
+        for number in numbers:
+            del self._pieces[number]
+            if number in self._new:
+                self._new.remove(number)
+            else:
+                self._dropped.append(number)
+
+    def _grouped(self) -> list[tuple[Window, list[int]]]:
+        """List windows with the numbers of their pieces; sessions that overlap are one."""
+        if not self._pieces:
+            return []
+        keys = np.array(list(self._pieces), np.int64)
+        ends: Ints = np.array([piece.window for piece in self._pieces.values()], np.int64)
+        group, found = numbered(self._windows, ends[:, 0], ends[:, 1])
+        order = np.argsort(group, kind="stable")
+        parts = np.split(keys[order], np.flatnonzero(np.diff(group[order])) + 1)
+        return [(window, part.tolist()) for window, part in zip(found, parts, strict=True)]
+
+    def _compact(self) -> None:
+        for window, numbers in self._grouped():
+            if len(numbers) > MAX_PIECES:
+                whole = join([self._pieces[n].sums for n in numbers])
+                self._drop(numbers)
+                self._put(Piece(window, whole))

@@ -1,0 +1,149 @@
+"""Running the round of a window that has ended: who takes part, reports as ledger rows, results as events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from operators.noise import owner_words
+from operators.records import Ints, Words
+from operators.round_records import Estimate, Public, Tally
+from streaming.encode import EventLines
+from streaming.ledger import LedgerRows
+from streaming.release_ids import release_ids
+from streaming.rounds.reports import WindowRound
+from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.summarize import UserSums
+from streaming.rounds.windows import MICROS, Window
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What rounds have made, to be committed together.
+
+    Attributes
+    ----------
+    rows : LedgerRows
+        Reports, each charged to its user.
+    events : list of EventLines
+        Public events beside the reports.
+    refused : int
+        Users whose data did not enter, because their budget does not pay for another round.
+    finished : int
+        Rounds that came to their end.
+    """
+
+    rows: LedgerRows = field(
+        default_factory=lambda: LedgerRows(
+            release_id=[], agent=[], release_index=[], input_version=[], time=[], output=[]
+        )
+    )
+    events: list[EventLines] = field(default_factory=list)
+    refused: int = 0
+    finished: int = 0
+
+
+class Directory:
+    """Names of the users by number, and the hash of each, made once."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names  # grows
+        self._words: Words = np.zeros((0, 2), np.uint64)
+
+    def words(self, user: Ints) -> Words:
+        """Give the hashes of some users."""
+        if len(self._words) < len(self.names):
+            self._words = np.concatenate([self._words, owner_words(self.names[len(self._words) :])])
+        return self._words[user]
+
+    def of(self, user: Ints) -> list[str]:
+        """Give the names of some users."""
+        return [self.names[number] for number in user.tolist()]
+
+
+class RoundRunner:
+    """Makes the reports of ended windows and what follows from them.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on, and the budget of a user.
+    secret : bytes
+        Key of the noise.
+    directory : Directory
+        The users.
+
+    Notes
+    -----
+    **Privacy.** A user makes one report per round, in the stage that a public hash of its name says, and none if its
+    budget does not pay for it: then its data does not enter. Reports are ledger rows; whoever calls this commits them
+    before anything is written.
+    """
+
+    def __init__(self, settings: RoundsSettings, secret: bytes, directory: Directory) -> None:
+        self._settings = settings
+        self._secret = secret
+        self.directory = directory
+        self._reserved: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for or entered
+        self._index: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for
+
+    def begin(self, charged: Ints) -> None:
+        """Start a turn: so many rounds are charged to each user, by number."""
+        missing = max(len(self.directory.names) - len(charged), 0)
+        self._index = np.r_[charged, np.zeros(missing, np.int64)]
+        self._reserved = self._index.copy()
+
+    def reserve(self, user: Ints) -> None:
+        """Count a round that these users have entered and not reported in."""
+        self._reserved[user] += 1
+
+    def enter(self, window: Window, sums: UserSums, outcome: Outcome) -> tuple[WindowRound, UserSums]:
+        """Decide who takes part in the round of a window, and reserve it for them."""
+        horizon, spent = self._settings.horizon, self._reserved[sums.user]
+        pays = np.ones(len(sums), np.bool_) if horizon is None else spent < horizon
+        taking = sums.take(pays)
+        this = WindowRound(self._settings, window, users=len(taking))
+        if len(taking) < len(sums):
+            refused = sums.user[~pays]
+            outcome.events.append(this.refusal_lines(self.directory.of(refused), spent[~pays]))
+            outcome.refused += len(refused)
+        self.reserve(taking.user)
+        return this, taking
+
+    def report(self, this: WindowRound, stage: int, public: Public, sums: UserSums, outcome: Outcome) -> Tally:
+        """Make the reports of one stage, from those of its users who are given; return their tally."""
+        words = self.directory.words(sums.user)
+        mine = this.stage_of(words) == stage
+        asked = sums.take(mine)
+        summaries = asked.summaries(words[mine], self._settings.grid)
+        reports = this.reports(self._secret, stage, public, summaries)
+        lines = this.report_lines(stage, self.directory.of(asked.user), reports)
+        version = this.versions(self._secret, stage, public, summaries)
+        self._charge(outcome.rows, asked.user, version, this.window, lines.lines)
+        outcome.events.append(this.complete_line(stage, len(asked)))
+        return this.tally(stage, public, reports)[0]
+
+    def run(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
+        """Run all stages at once, where both sides are here."""
+        public: Public = {}
+        for stage in this.stages:
+            tally = self.report(this, stage, public, sums, outcome)
+            found = this.decode(stage, public, tally)
+            if isinstance(found, Estimate):
+                outcome.events.append(this.estimate_line(found, len(sums)))
+            else:
+                public = found
+                outcome.events.append(this.stage_line(stage, tally, public))
+        outcome.finished += 1
+
+    def _charge(self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]) -> None:
+        self._index[user] += 1
+        index, number = self._index[user].tolist(), user.tolist()
+        rows.release_id.extend(release_ids(self.directory.names, number, index))
+        rows.agent.extend(number)
+        rows.release_index.extend(index)
+        rows.input_version.extend(version.tolist())
+        rows.time.extend([window.end / MICROS] * len(number))
+        rows.output.extend(lines)
