@@ -81,6 +81,10 @@ ESTIMATORS: dict[str, str] = {
     "semi": "operators.baselines:Semi",
     "split": "operators.baselines:Split",
     "plan": "operators.plan:Plan",
+    "cummings.ideal": "operators.cummings_ideal:Ideal",
+    "cummings.known_sizes": "operators.cummings_known_sizes:KnownSizes",
+    "cummings.private_sizes": "operators.cummings_private_sizes:PrivateSizes",
+    "cummings.ratio": "operators.cummings_ratio:Ratio",
 }
 """Name of each estimator, and where its class is: "module:Class". Built by `build_estimator`."""
 

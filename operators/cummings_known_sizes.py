@@ -1,0 +1,173 @@
+"""Algorithm 2 of Cummings et al.: a trusted curator where everybody's number of samples is public."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from operators.central import Rows, noised
+from operators.cummings_answer import Answer, alike, check, expected_sizes
+from operators.cummings_deviation import MAX_GROUPS, GroupDeviation
+from operators.cummings_grid import GRID, Bands, band_sizes, in_bands
+from operators.cummings_mean import InitialMean, PublicSizes
+from operators.cummings_ratio import describe_releases, spread_of
+from operators.cummings_weights import Weighting, split_tally, tally_weighted, weighting_of_public_sizes
+from operators.round_records import Estimate, Public, Summaries, Tally
+from operators.rounds import RandomWords
+from operators.sizes import SizeDistribution
+
+MEAN_BANDS: Bands = ((0.0, 0.1),)
+LARGEST_BANDS: Bands = ((0.95, 1.0),)
+UPPER_BANDS: Bands = ((0.85, 0.9),)
+"""Ranks of the users of the deviation in tuned mode: large enough to tell it, without giving away the largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyWeightedMean:
+    """The weighted mean where sizes, and with them the weights, are public: one noised sum.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of all sums together.
+    parts : (float, float)
+        Epsilon of the weighted sum, and of the sum of squares; 0 for no sum of squares.
+    bands : tuple of (float, float)
+        Ranks by size of the users asked.
+    known : dict
+        Initial results that are known beforehand, for the ideal estimator.
+
+    Notes
+    -----
+    **Privacy.** A user's values may be replaced, not its size: the sum changes by at most the widest weighted window.
+    """
+
+    epsilon: float
+    parts: tuple[float, float]
+    users: int
+    answer: Answer
+    bands: Bands
+    known: Public = field(default_factory=dict)
+    cohort: int = 0
+    payers: str = "weighted"
+    name: str = "weighted mean"
+    delta: float = 0.0
+
+    def encode(self, summaries: Summaries, public: Public) -> Rows:
+        """Size, weighted offset and its square, of each user in the bands."""
+        return self._weighting(public).encode(summaries.take(in_bands(summaries, public, self.bands)))
+
+    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
+        """Add them up, and count users by size."""
+        return tally_weighted(rows)
+
+    def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
+        """Answer with the noised weighted mean."""
+        weighting = self._weighting(public)
+        steps, squares, counts = split_tally(tally)
+        weight = float(counts @ weighting.weight)
+        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        if weight == 0.0:
+            return self.answer.initial(public | self.known, found | {"fallback": "nobody"})
+        sensitivity = max(weighting.sensitivity_of_same_size, 1)
+        shift = noised(steps, sensitivity, self.parts[0], words, 0) / GRID * weighting.unit / weight
+        noise = sensitivity / GRID * weighting.unit / self.parts[0] / weight
+        squared = float(counts @ (weighting.weight**2 * weighting.variance))
+        if self.parts[1]:
+            measured = noised(squares, GRID, self.parts[1], words, 1) / GRID * weighting.unit**2
+            measured -= float(counts @ weighting.weight**2) * shift**2
+            squared = spread_of(squared, measured, weighting.unit**2 / self.parts[1])
+        sampling = math.sqrt(squared) / weight
+        return self.answer.estimate(weighting.center + shift, sampling, noise, public | self.known, found)
+
+    def _weighting(self, public: Public) -> Weighting:
+        return weighting_of_public_sizes(public | self.known, self.users, self.parts[0], self.bands)
+
+
+class KnownSizes:
+    """`cummings.known_sizes`: the mean of users whose numbers of samples are public, by a trusted curator.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of the values that one user holds. Its number of samples is *not* protected.
+    users : int
+        How many users take part.
+    sizes : SizeDistribution, optional
+        For `predicted_stderr` only.
+    mode : {"tuned", "paper"}, default "tuned"
+        Paper: one sample of each user makes the initial mean; constants of the paper. Tuned: users' means do, sampling
+        is taken off the deviation, and a tenth of epsilon measures the spread for the interval.
+    level : float, default 0.95
+        Nominal coverage.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, 0) towards replacing a user's values by as many others. The tenth of the users with the
+    fewest samples gives the initial mean, a twentieth with many the deviation (paper: the one with the most), the
+    others the weighted mean: three disjoint cohorts that public sizes and ids decide, so that each pays once
+    (Theorem 4.1).
+
+    References
+    ----------
+    Cummings, Feldman, McMillan, Talwar, Mean Estimation with User-level Privacy under Data Heterogeneity, 2022,
+    Algorithm 2.
+    """
+
+    options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level"})
+    name = "cummings.known_sizes"
+    trust = "central"
+    delta = 0.0
+    shares: tuple[float, ...] = (1.0,)
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+    ) -> None:
+        check(epsilon, users, mode, level)
+        self.epsilon, self.users, self.mode = epsilon, users, mode
+        self._sizes = sizes
+        literal = mode == "paper"
+        parts = (epsilon, 0.0) if literal else (0.9 * epsilon, 0.1 * epsilon)
+        bands = LARGEST_BANDS if literal else UPPER_BANDS
+        groups = min(MAX_GROUPS, max(1, round((bands[0][1] - bands[0][0]) * users / 4)))
+        self.rounds = (
+            PublicSizes(),
+            InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=literal, bands=MEAN_BANDS),
+            GroupDeviation(cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=literal, bands=bands),
+            NoisyWeightedMean(
+                epsilon=epsilon,
+                parts=parts,
+                users=users,
+                answer=Answer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level),
+                bands=((MEAN_BANDS[0][1], bands[0][0]), (bands[0][1], 1.0)),
+            ),
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
+        initial = alike(0.1 * self.users, self.epsilon)
+        predicted = predict_public(self.rounds[-1], initial, self.users, self._sizes)
+        return describe_releases(self.rounds) | {"predicted_stderr": predicted}
+
+
+def predict_public(
+    final: NoisyWeightedMean, initial: Public, users: int, sizes: SizeDistribution | None
+) -> float:  # fmt: skip
+    """Predict the standard error on [-1, 1] of the weighted mean of public sizes."""
+    present = expected_sizes(sizes, users)
+    public = initial | {"sizes": present}
+    weighting = weighting_of_public_sizes(public, users, final.parts[0], final.bands)
+    counts = band_sizes(public, final.bands)
+    weight = float(counts @ weighting.weight)
+    if weight == 0.0:
+        return 2.0
+    noise = weighting.sensitivity_of_same_size / GRID * weighting.unit / final.parts[0]
+    sampling = math.sqrt(float(counts @ (weighting.weight**2 * weighting.variance)))
+    return 2.0 * math.hypot(sampling, math.sqrt(2.0) * noise) / weight

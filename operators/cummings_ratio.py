@@ -1,0 +1,233 @@
+"""The curator's default where sizes are private: a noisy weighted sum over a noisy sum of weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from operators.central import Rows, noised, spend
+from operators.cummings_answer import SHARES, Answer, alike, check, expected_sizes
+from operators.cummings_deviation import MAX_GROUPS, GroupDeviation
+from operators.cummings_grid import GRID, SIZES
+from operators.cummings_mean import InitialMean, OrderStatistics
+from operators.cummings_weights import Weighting, split_tally, tally_weighted, weighting_of_private_sizes
+from operators.round_records import Estimate, Public, Summaries, Tally
+from operators.rounds import RandomWords
+from operators.sizes import SizeDistribution
+from operators.validation import require
+
+LEAST_SHARE = 5.0
+"""Noise scales that the noised sum of weights must exceed for the ratio to be answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoisyRatio:
+    """The weighted mean as a ratio of two noised sums.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of all sums together.
+    parts : (float, float, float)
+        Epsilon of the weighted sum of offsets, of the sum of weights, and of the sum of squares; 0 for no sum of
+        squares: the interval then trusts the predicted variances.
+    users : int
+        Number of users, for the windows.
+
+    Notes
+    -----
+    **Privacy.** Everything a user holds, its size included, may be replaced. A user's weighted offset lies in integers
+    from the least to the largest that any size allows, its weight in `1..GRID`, its square in `0..GRID`: three sums
+    with discrete Laplace noise, each drawn once. The ratio, unlike the propose-test-release of Algorithm 3, is
+    post-processing (erratum C9).
+    """
+
+    cohort: int
+    payers: str
+    epsilon: float
+    parts: tuple[float, float, float]
+    users: int
+    answer: Answer
+    name: str = "ratio"
+    delta: float = 0.0
+
+    def encode(self, summaries: Summaries, public: Public) -> Rows:
+        """Size, weighted offset and its square, of each user."""
+        return weighting_of_private_sizes(public, self.users).encode(summaries)
+
+    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
+        """Add them up, and count users by size."""
+        return tally_weighted(rows)
+
+    def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
+        """Answer with the ratio, or with the initial mean where the noise drowns the weights."""
+        weighting = weighting_of_private_sizes(public, self.users)
+        steps, squares, counts = split_tally(tally)
+        numerator, denominator, spread = self.parts
+        sensitivity = weighting.sensitivity_of_any_size
+        weights = weighting.weight_steps()
+        range_of_weights = int(weights.max() - weights.min())
+        total = noised(steps, sensitivity, numerator, words, 0) / GRID * weighting.unit
+        weight = noised(int(counts @ weights), max(range_of_weights, 1), denominator, words, 1) / GRID
+        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        if tally.n == 0 or weight < LEAST_SHARE / denominator:
+            return self.answer.initial(public, found | {"fallback": "weights"})
+        squared = float(weighting.variance.min()) * weight
+        shift = total / weight
+        if spread:
+            measured = noised(squares, GRID, spread, words, 2) / GRID * weighting.unit**2
+            # Squares are around the center; users' weights are not known, but their squares add up to this at least.
+            squared = spread_of(squared, measured - weight**2 / tally.n * shift**2, weighting.unit**2 / spread)
+        sampling = math.sqrt(squared) / weight
+        noise = sensitivity / GRID * weighting.unit / numerator / weight
+        sampling = math.hypot(sampling, math.sqrt(2.0) * shift / denominator / weight)
+        value = weighting.center + shift
+        return self.answer.estimate(value, sampling, noise, public, found)
+
+
+def spread_of(predicted: float, measured: float, scale: float) -> float:
+    """Sum of squared weighted errors for the interval: as measured where noise of this scale allows it."""
+    noise = math.sqrt(2.0) * scale
+    return max(measured, 0.0) + noise if noise < 0.25 * predicted else max(predicted, measured)
+
+
+class Ratio:
+    """`cummings.ratio`: the mean of users whose sizes are private too, by a trusted curator; pure epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of everything that one user holds, its number of samples included. The papers' epsilon is that of each
+        release: a third of this.
+    users : int
+        How many users take part (public).
+    sizes : SizeDistribution, optional
+        For `predicted_stderr` only; nothing is assumed of it.
+    mode : {"tuned", "paper"}, default "tuned"
+        Paper: a third of epsilon each for the cap of sizes, the weighted sum and the sum of weights; constants of the
+        paper. Tuned: the cap comes from the users of the initial mean, and an eighth measures the spread.
+    level : float, default 0.95
+        Nominal coverage.
+    largest_size : int, default 2**20
+        Public bound on sizes; larger ones count as this.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, 0), replacing all of one user's data. Three disjoint cohorts, drawn by a keyed hash.
+
+    The answer is the mean over users if a user's size says nothing about its mean: larger users weigh more, up to the
+    point where users' own differences dominate. Poor where a few users hold almost everything: the cap takes the
+    others' view.
+
+    References
+    ----------
+    Cummings, Feldman, McMillan, Talwar, Mean Estimation with User-level Privacy under Data Heterogeneity, 2022,
+    Algorithms 3 and 4; the ratio instead of lines 10 to 22 is this project's.
+
+    Examples
+    --------
+    >>> Ratio(epsilon=1.0, users=10_000).describe()["predicted_stderr"] < 0.02
+    True
+    """
+
+    options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "largest_size"})
+    name = "cummings.ratio"
+    trust = "central"
+    delta = 0.0
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        largest_size: int = 2**20,
+    ) -> None:
+        check(epsilon, users, mode, level)
+        check_largest(largest_size)
+        self.epsilon, self.users, self.mode = epsilon, users, mode
+        self._sizes = sizes
+        self.shares = SHARES
+        answer = Answer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level)
+        third = epsilon / 3.0
+        literal = mode == "paper"
+        parts = (third, third, 0.0) if literal else (0.75 * epsilon, 0.125 * epsilon, 0.125 * epsilon)
+        cohort, payers = 2, "weighted"
+        before = initial_rounds(epsilon, users, literal=literal, each=third, largest=largest_size)
+        final = NoisyRatio(
+            cohort=cohort, payers=payers, epsilon=sum(parts), parts=parts, users=users, answer=answer
+        )  # fmt: skip
+        self.rounds = (*before, final)
+
+    def describe(self) -> dict[str, Any]:
+        """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
+        final = self.rounds[-1]
+        predicted = predict(final.parts[0], self.epsilon, self.users, self._sizes)
+        return describe_releases(self.rounds) | {"predicted_stderr": predicted}
+
+
+def initial_rounds(epsilon: float, users: int, *, literal: bool, each: float, largest: int) -> tuple[Any, ...]:
+    """Build the releases before the weighted mean where sizes are private.
+
+    Parameters
+    ----------
+    epsilon : float
+        What a user may pay in all.
+    users : int
+        Number of users.
+    literal : bool
+        Paper mode: every release costs `each`, and the cap is asked of the users of the weighted mean.
+    each : float
+        Epsilon of one release in paper mode.
+    largest : int
+        Public bound on sizes.
+    """
+    groups = min(MAX_GROUPS, max(1, round(SHARES[1] * users / 6)))
+    if literal:
+        order = OrderStatistics(
+            cohort=1, payers="deviation", epsilon=each, largest=largest, literal=True, floor=True, cap=False
+        )
+        return (
+            InitialMean(cohort=0, payers="mean", epsilon=each, literal=True),
+            order,
+            GroupDeviation(cohort=1, payers="deviation", epsilon=each, groups=groups, literal=True),
+            replace(order, cohort=2, payers="weighted", floor=False, cap=True),
+        )
+    order = OrderStatistics(
+        cohort=0, payers="mean", epsilon=0.5 * epsilon, largest=largest, literal=False, floor=False, cap=True
+    )
+    return (
+        order,
+        InitialMean(cohort=0, payers="mean", epsilon=0.5 * epsilon, literal=False),
+        replace(order, cohort=1, payers="deviation", epsilon=0.25 * epsilon, floor=True, cap=False),
+        GroupDeviation(cohort=1, payers="deviation", epsilon=0.75 * epsilon, groups=groups, literal=False),
+    )
+
+
+def check_largest(largest: int) -> None:
+    """Refuse bounds on sizes out of range."""
+    require(2 <= largest <= int(SIZES[-1]), "largest_size", f"lie between 2 and {SIZES[-1]}", largest)
+
+
+def describe_releases(rounds: tuple[Any, ...]) -> dict[str, Any]:
+    """Tell what each release costs whom, as plain data."""
+    releases = [
+        {"release": step.name, "payers": step.payers, "epsilon": step.epsilon, "delta": step.delta} for step in rounds
+    ]
+    return {"releases": releases, "spend": {who: list(cost) for who, cost in spend(rounds).items()}}
+
+
+def predict(numerator: float, epsilon: float, users: int, sizes: SizeDistribution | None) -> float:
+    """Predict the standard error on [-1, 1] of the weighted mean of private sizes."""
+    present = np.array(expected_sizes(sizes, SHARES[2] * users))
+    held = np.flatnonzero(present)
+    public = alike(SHARES[0] * users, epsilon) | {"cap": int(SIZES[held[-1]])}
+    weighting: Weighting = weighting_of_private_sizes(public, users)
+    weight = float(present @ weighting.weight)
+    noise = weighting.sensitivity_of_any_size / GRID * weighting.unit / numerator
+    return 2.0 * math.hypot(math.sqrt(weighting.variance.min() * weight), math.sqrt(2.0) * noise) / weight
