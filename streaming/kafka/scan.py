@@ -180,7 +180,7 @@ class ScannedTopic:
             return Batch(no_samples(), rejects, {}, exhausted=True)
         return Batch(parse_records(self._parser, records, rejects, self._max_bytes), rejects, {})
 
-    def restore(self, position: Position) -> None:
+    def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it
         """Refuse: what is left is chosen anew."""
         raise SourceLostError(f"a scan of the topic {self.name!r} cannot be resumed")
 
