@@ -105,12 +105,15 @@ def test_file_without_the_column(tmp_path: Path) -> None:
         SizeDistribution.parse(f"{file}:tailnum")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "7", "point", "point:", "point:0", "point:2.5", "point:1,2", "point:nan", "two:1,2", "two:5,2,0.5",
-     "two:1,2,1.5", "uniform:5,1", "uniform:1,inf", "poisson:0", "poisson:-1", "poisson:1e9", "binomial:5,0", "binomial:1.5,0.5",
-     "lognormal:0,1", "lognormal:20,0", "lognormal:20,1.5,0", "zipf:2", "flights.txt:tailnum"],
-)  # fmt: skip
+BAD_TEXTS = (
+    *("", "7", "point", "point:", "point:0", "point:2.5", "point:1,2", "point:nan"),
+    *("two:1,2", "two:5,2,0.5", "two:1,2,1.5", "uniform:5,1", "uniform:1,inf"),
+    *("poisson:0", "poisson:-1", "poisson:1e9", "binomial:5,0", "binomial:1.5,0.5"),
+    *("lognormal:0,1", "lognormal:20,0", "lognormal:20,1.5,0", "zipf:2", "flights.txt:tailnum"),
+)
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS)
 def test_bad_text(text: str) -> None:
     with pytest.raises(ValueError, match=r"^sizes must "):
         SizeDistribution.parse(text)
