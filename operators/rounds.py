@@ -81,6 +81,7 @@ ESTIMATORS: dict[str, str] = {
     "semi": "operators.baselines:Semi",
     "split": "operators.baselines:Split",
     "plan": "operators.plan:Plan",
+    "adaptive": "operators.adaptive:Adaptive",
     "cummings.ideal": "operators.cummings_ideal:Ideal",
     "cummings.known_sizes": "operators.cummings_known_sizes:KnownSizes",
     "cummings.private_sizes": "operators.cummings_private_sizes:PrivateSizes",

@@ -1,0 +1,177 @@
+"""The honest default for users who differ: an unbiased start, a vote for how widely users differ, windows to match."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from operators.adaptive_plan import NARROW_MOMENT, AdaptivePlan
+from operators.adaptive_risk import Law, one_shot_risk, predicted_risk, size_factor, vote_log_stderr
+from operators.adaptive_stages import LastStage, ReportStage, VoteStage
+from operators.estimator_base import COMMON_OPTIONS, Settings
+from operators.one_shot import OneShot
+from operators.rounds import Round
+from operators.sizes import SizeDistribution
+from operators.validation import require
+
+VOTE_LOG_STDERR = 0.12
+"""Votes are asked for until the logarithm of the scale is known to this..."""
+
+VOTE_SHARES = (0.01, 0.05)
+"""...by at least and at most these shares of the users: where windows do not pay, voters are what is lost."""
+
+LEAST_LOG_STDERR = 0.25
+"""Adapting does not start if the most votes leave more error than this: it needs users times epsilon squared > 6000."""
+
+LEAST_GAIN = 0.9
+"""Predicted risk of users who are all alike, relative to one report each, from which on adapting does not pay."""
+
+STARTS = (0.1, 0.15, 0.2, 0.3)
+MIDDLES = (0.15, 0.25, 0.35)
+TRIAL_SPREADS = (0.01, 0.04, 0.12)
+
+ASSUMPTION = (
+    "Users' means, the noise of their samples included, have tails that fall off at least exponentially: few users lie "
+    "far from all others. Where the votes show users so far apart that a window would not help, everybody reports on "
+    "the declared bounds and nothing is assumed."
+)
+
+
+class Adaptive:
+    """A population's mean when users differ by nobody knows how much: the mean over users, an honest interval.
+
+    A first group reports its means on [-1, 1], unbiased. A second votes for how far from that center users lie. If they
+    lie far apart, all others report on [-1, 1], too. Otherwise the others report in a window of some scales around the
+    center, in two steps if the center is what limits the first, with another vote between them. The answer is the
+    average of all reports, weighted by their precision.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part (public).
+    sizes : SizeDistribution, optional
+        Law of the numbers of samples. Used to foresee whether adapting can pay, and how far out users with few samples
+        lie; not for weights. Left out: only `users` and `epsilon` decide.
+    mode : str, default "tuned"
+        Nothing else: the papers assume that users do not differ.
+    level : float, default 0.95
+        Nominal coverage of the interval.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon, of everything a user contributes to the window, its number of samples included.
+    Each user sends one message in one stage; the stages are disjoint. That the user took part is public.
+
+    Estimated is the mean over users: each counts once, however many samples it has. Users are not weighted by size, so
+    the answer stays unbiased when sizes and means are related.
+
+    Shares of the users, and whether to adapt at all, minimise `operators.adaptive_risk.predicted_risk`. Windows hold
+    the clip bias of exponential tails under a fifth of the standard error.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> Adaptive(epsilon=1.0, users=20_000).shares
+    (0.2, 0.038, 0.25, 0.038, 0.474)
+    >>> Adaptive(epsilon=1.0, users=1000).shares
+    (1.0,)
+    """
+
+    name = "adaptive"
+    trust = "local"
+    privacy_unit = "user"
+    options = COMMON_OPTIONS
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+    ) -> None:
+        self.settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require(self.settings.tuned, "mode", "be 'tuned': no paper has a method for users who differ", mode)
+        self.mode, self.epsilon = mode, epsilon
+        self.plan = self._choose()
+        self.shares = self.plan.shares
+        self.rounds = self._stages()
+
+    def describe(self) -> dict[str, Any]:
+        """Public, plain data: what is assumed, the stages, and predicted standard errors on [-1, 1]."""
+        plan = self.plan
+        apart = Law.normal(0.5)
+        adapts = len(plan.shares) > 1
+        moments = (plan.start_moment, NARROW_MOMENT) if adapts else (plan.start_moment,)
+        return self.settings.describe() | {
+            "estimand": "mean over users: each counts once, whatever its number of samples",
+            "adapts": adapts,
+            "assumption": ASSUMPTION if adapts else "none: every user reports once on the declared bounds",
+            "stages": [
+                {"name": stage.name, "share": share, "epsilon": stage.epsilon}
+                for stage, share in zip(self.rounds, plan.shares, strict=True)
+            ],
+            "channels": [plan.channel(moment).name for moment in moments],
+            "predicted_stderr": math.sqrt(predicted_risk(plan, apart)),
+            "predicted_stderr_if_alike": math.sqrt(predicted_risk(plan, self._alike())) if adapts else None,
+            "one_shot_stderr": math.sqrt(one_shot_risk(plan, apart)),
+        }
+
+    def predicted_risk(self, law: Law) -> float:
+        """Mean squared error on [-1, 1] if users' means follow this law."""
+        return predicted_risk(self.plan, law)
+
+    def _alike(self) -> Law:
+        sizes = self.settings.sizes
+        return Law.normal(0.001) if sizes is None else Law.alike(sizes)
+
+    def _choose(self) -> AdaptivePlan:
+        settings, sizes = self.settings, self.settings.sizes
+        moment = OneShot(epsilon=settings.epsilon, users=settings.users, sizes=sizes).second_moment
+        alone = AdaptivePlan(settings, (1.0,), start_moment=moment)
+        if vote_log_stderr(settings.epsilon, VOTE_SHARES[1] * settings.users) > LEAST_LOG_STDERR:
+            return alone
+        plan = replace(alone, shares=_shares(settings.epsilon, settings.users))
+        if sizes is None:
+            return plan
+        plan = replace(plan, size_factor=size_factor(sizes, plan.noise(0.6 * settings.users, NARROW_MOMENT)))
+        alike = self._alike()
+        pays = predicted_risk(plan, alike) <= LEAST_GAIN * one_shot_risk(plan, alike)
+        return plan if pays else alone
+
+    def _stages(self) -> tuple[Round, ...]:
+        plan = self.plan
+        if len(plan.shares) == 1:
+            return (LastStage(plan, 0, "report"),)
+        return (
+            ReportStage(plan, 0, "center"),
+            VoteStage(plan, 1, "scale", first=True),
+            ReportStage(plan, 2, "narrow"),
+            VoteStage(plan, 3, "scale again", first=False),
+            LastStage(plan, 4, "last"),
+        )
+
+
+@lru_cache(maxsize=64)
+def _shares(epsilon: float, users: int) -> tuple[float, ...]:
+    """Shares of the stages: least geometric mean of the risk over users who differ little, some, and much."""
+    error = vote_log_stderr(epsilon, users) / VOTE_LOG_STDERR
+    voters = round(min(max(error**2, VOTE_SHARES[0]), VOTE_SHARES[1]), 3)
+    settings = Settings(method="adaptive", epsilon=epsilon, users=users, sizes=None, mode="tuned", level=0.95)
+    found = []
+    for start in STARTS:
+        for middle in MIDDLES:
+            shares = (start, voters, middle, voters, round(1.0 - start - middle - 2.0 * voters, 3))
+            plan = AdaptivePlan(settings, shares)
+            risk = sum(math.log(predicted_risk(plan, Law.normal(spread))) for spread in TRIAL_SPREADS)
+            found.append((risk, shares))
+    return min(found)[1]
