@@ -70,8 +70,8 @@ class RandomRotation:
 
     Notes
     -----
-    A vector of Euclidean norm at most 1 has rotated coordinates in [-1, 1], whatever the signs: each is the inner product
-    with a vector of norm 1. Most are of the order of 1 / sqrt(D).
+    A vector of Euclidean norm at most 1 has rotated coordinates in [-1, 1], whatever the signs: each is the inner
+    product with a vector of norm 1. Most are of the order of 1 / sqrt(D).
 
     **Privacy.** None by itself, and none is lost: the signs are public and independent of all data.
 
