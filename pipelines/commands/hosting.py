@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("meanstream.run")
 
-OPTION_OF = {"estimates": "sink"}
+OPTION_OF = {"estimates": "sink", "means": "sink"}
 """Option that names the sink of a role, where it is not the role's own name."""
 
 

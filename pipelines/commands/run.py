@@ -8,6 +8,8 @@ from pipelines.commands.agents_options import AgentSideOptions, AgentsOptions, C
 from pipelines.commands.collaborate import collaborate as run_collaborate
 from pipelines.commands.hosting import host
 from pipelines.commands.options import BadOption, takes
+from pipelines.commands.rounds_options import RoundsOptions
+from pipelines.commands.run_rounds import run_rounds
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -62,3 +64,19 @@ def collaborate(options: CollaborateOptions) -> None:
       meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
     """  # noqa: D301 - click reads the escape
     run_collaborate(options)
+
+
+@app.command("rounds")
+@takes(RoundsOptions)
+def rounds(options: RoundsOptions) -> None:
+    """Give the population's private mean per time window, with an interval; killed and started again, it goes on.
+
+    \b
+    Examples:
+      meanstream run rounds --source flights.csv --user tailnum --value dep_delay --time time_hour \\
+        --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
+      meanstream run rounds --reports-only reports.jsonl --stages stages.jsonl --source flights.csv ...
+      meanstream run rounds --from-reports reports.jsonl --stages stages.jsonl --store statistician.db \\
+        --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
+    """  # noqa: D301 - click reads the escape
+    run_rounds(options)

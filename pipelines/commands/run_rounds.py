@@ -1,0 +1,262 @@
+"""`meanstream run rounds`: samples to a private mean per window, here, on Beam, or one side of it alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from pipelines.commands.hosting import (
+    check_sinks,
+    check_store,
+    failing,
+    open_sinks,
+    opening,
+    stopping_on_signals,
+)
+from pipelines.commands.logs import logging_to_stderr
+from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.progress import Progress
+from pipelines.commands.rounds_options import RoundsOptions
+
+if TYPE_CHECKING:
+    from streaming.crash import CrashHook
+    from streaming.kafka.sink import KafkaSinks
+    from streaming.mapping import ColumnMapping
+    from streaming.rounds.settings import RoundsSettings
+    from streaming.rounds.statistician import StatisticianStats
+    from streaming.rounds.stats import RoundsStats
+    from streaming.stats import EngineStats
+    from streaming.store import Store
+
+RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
+
+
+def run_rounds(options: RoundsOptions) -> None:
+    """Run the side and the host that were asked for, and say what was done."""
+    _check_sides(options)
+    if options.runner is not None:
+        check_options(options)
+        from pipelines.beam_runner import run_on_beam
+
+        run_on_beam(options, options.runner, options.runner_arg or [])
+        return
+    with logging_to_stderr(options.log_format, quiet=options.quiet):
+        told = _statistician(options) if options.from_reports is not None else engine_summary(run_engine(options))
+        if options.log_format == "json":
+            _log_summary(told)
+    if options.json:
+        print_json(told)
+    elif options.log_format == "text" and not options.quiet:
+        sys.stderr.write(_line(told) + "\n")
+
+
+def check_options(options: RoundsOptions) -> RoundsSettings:
+    """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    from streaming.sources.open import open_source
+
+    with refusing():
+        settings = options.settings()
+        options.engine_options()
+        if options.source is None:
+            raise BadOption("source must be given")
+        check_store(options.store)
+        check_sinks(options.sinks, json=options.json)
+        open_source(options.source, column_mapping(options), sort=options.sort).close()
+    return settings
+
+
+def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> RoundsStats:
+    """Check every option, then open store, source and sinks and run to the end or until a signal.
+
+    A test kills the process in `crash`.
+    """
+    from streaming.crash import no_crash
+    from streaming.rounds.deployment import open_rounds_store
+    from streaming.rounds.engine import RoundsEngine
+    from streaming.rounds.user_side import StageResultsFile
+    from streaming.sources.open import open_source
+
+    settings = check_options(options)
+    assert options.source is not None  # noqa: S101 - checked above
+    with ExitStack() as things, failing(), stopping_on_signals() as stop:
+        with opening():
+            opened = open_rounds_store(options.store, settings, environment=environment_of(options))
+            things.callback(opened.store.close)
+            # After the store, which may refuse: then no sink was touched.
+            sinks = open_sinks(options.sinks, _kafka_sinks(options, opened.store, stop))
+            things.callback(sinks.close)
+            source = open_source(
+                options.source,
+                column_mapping(options),
+                sort=options.sort,
+                id_key=opened.id_key,
+                owner=opened.store.public_id(),
+                until_end=options.until_end,
+            )
+            things.callback(source.close)
+            engine = RoundsEngine(
+                source=source,
+                settings=settings,
+                secret=opened.secret,
+                store=opened.store,
+                sinks=sinks,
+                options=options.engine_options(),
+                results=None if options.reports_only is None else StageResultsFile(_stages_file(options)),
+                on_turn=things.enter_context(RoundsProgress(quiet=options.quiet or options.log_format == "json")),
+                crash=crash or no_crash,
+            )
+            engine.resume()
+        return engine.run(stop)
+
+
+class RoundsProgress(Progress):
+    """Progress of rounds: windows and estimates."""
+
+    def line(self, stats: EngineStats, seconds: float) -> str:
+        """One line: events per second, users, windows that are open, estimates."""
+        from streaming.times import shown
+
+        rate = stats.events / max(seconds, 1e-9)
+        return (
+            f"{stats.events:,} events ({rate:,.0f}/s) | {stats.agents:,} users | {stats.releases:,} reports | "
+            f"{stats.estimates:,} estimates | event time {shown(stats.event_time) or '-'}"
+        )
+
+
+def column_mapping(options: RoundsOptions) -> ColumnMapping:
+    """Say which column means what; a user is what sources call an agent."""
+    from streaming.mapping import ColumnMapping
+
+    return ColumnMapping(agent=options.user, value=options.value, time=options.time, id=options.id)
+
+
+def environment_of(options: RoundsOptions) -> Mapping[str, str]:
+    """Take the environment, in which a file named on the command line wins."""
+    from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
+
+    if options.secret_file is None:
+        return os.environ
+    others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
+    return {**others, SECRET_FILE_VARIABLE: str(options.secret_file)}
+
+
+def engine_summary(stats: RoundsStats) -> dict[str, Any]:
+    """Say what a run did, for the operator."""
+    return {
+        "events": stats.events,
+        "accepted": stats.accepted,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "clipped": stats.clipped,
+        "users": stats.agents,
+        "reports": stats.releases,
+        "over_budget": stats.over_budget,
+        "estimates": stats.estimates,
+        "rounds": stats.rounds,
+        "waiting": stats.waiting,
+        "open_windows": stats.open_windows,
+    }
+
+
+def _check_sides(options: RoundsOptions) -> None:
+    """Refuse combinations that mean nothing, before anything else."""
+    if options.runner is not None and options.runner not in RUNNERS:
+        why = (
+            " (it may run a pipeline on another runner without saying so: name the one that you mean)"
+            if options.runner == "DirectRunner"
+            else ""
+        )
+        raise BadOption(f"runner must be one of {', '.join(RUNNERS)}, got {options.runner!r}{why}")
+    if options.runner_arg and options.runner is None:
+        raise BadOption("runner_arg must come with --runner")
+    if options.reports_only is not None and options.from_reports is not None:
+        raise BadOption("reports_only must not come with --from-reports: each is one side alone")
+    for side in ("reports_only", "from_reports"):
+        if getattr(options, side) is not None and options.stages is None:
+            raise BadOption(f"stages must be given with --{side.replace('_', '-')}")
+    if options.reports_only is not None and options.reports is not None:
+        raise BadOption("reports must not come with --reports-only, which says where they go")
+    if options.from_reports is not None and options.source is not None:
+        raise BadOption("source must not come with --from-reports: the statistician's side sees no sample")
+
+
+def _stages_file(options: RoundsOptions) -> Any:
+    from pathlib import Path
+
+    from operators.validation import require
+
+    place = str(options.stages)
+    require(place.endswith(".jsonl"), "stages", "be a .jsonl file with --reports-only", place)
+    reports = str(options.reports_only)
+    require(not reports.endswith(".parquet"), "reports_only", "be a .jsonl file, a topic or '-'", reports)
+    return Path(place)
+
+
+def _statistician(options: RoundsOptions) -> dict[str, Any]:
+    """Run the statistician's side alone."""
+    from streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
+    from streaming.sinks.open import place_of
+    from streaming.store import Store
+
+    assert options.from_reports is not None  # noqa: S101 - that is how we came here
+    with refusing():
+        settings = options.settings()
+        identity = statistician_identity(settings)
+        if not options.from_reports.is_file():
+            raise BadOption(f"from_reports must be a readable file, got {str(options.from_reports)!r}")
+        check_store(options.store)
+        others = {place_of(str(options.from_reports)): "from_reports"}
+        check_sinks(options.sinks, others=others, json=options.json)
+    with ExitStack() as things, failing(), stopping_on_signals() as stop:
+        with opening():
+            store = Store.open(options.store, settings=identity, secret=PUBLIC_SECRET)
+            things.callback(store.close)
+            sinks = open_sinks(options.sinks, _kafka_sinks(options, store, stop))
+            things.callback(sinks.close)
+            statistician = Statistician(reports=options.from_reports, settings=settings, store=store, sinks=sinks)
+        return _statistician_summary(statistician.run(stop))
+
+
+def _statistician_summary(stats: StatisticianStats) -> dict[str, Any]:
+    return {
+        "reports": stats.reports,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "stages": stats.stages,
+        "estimates": stats.estimates,
+        "rounds": stats.rounds,
+        "waiting": stats.waiting,
+    }
+
+
+def _kafka_sinks(options: RoundsOptions, store: Store, stop: Callable[[], bool]) -> KafkaSinks | None:
+    from streaming.kafka.location import is_kafka
+
+    if not any(map(is_kafka, options.sinks.values())):
+        return None
+    from streaming.kafka.sink import KafkaSinks
+
+    return KafkaSinks(store.public_id(), stop=stop)
+
+
+def _log_summary(told: dict[str, Any]) -> None:
+    """Log what a run did; the number of clipped values depends on values and is for the terminal only."""
+    import logging
+
+    public = {name: value for name, value in told.items() if name != "clipped"}
+    logging.getLogger("meanstream.run").info("finished", extra=public)
+
+
+def _line(told: dict[str, Any]) -> str:
+    """Say the same in one line."""
+    rejected = ", ".join(f"{n:,} {reason}" for reason, n in told["rejected"].items()) or "none"
+    waiting = f", {told['waiting']:,} rounds wait for the other side" if told["waiting"] else ""
+    if "events" not in told:
+        return f"{told['reports']:,} reports, rejected: {rejected}; {told['estimates']:,} estimates{waiting}"
+    refused = f", {told['over_budget']:,} times a user over budget" if told["over_budget"] else ""
+    return (
+        f"{told['events']:,} events, {told['accepted']:,} accepted ({told['clipped']:,} clipped), "
+        f"rejected: {rejected}; "
+        f"{told['users']:,} users, {told['reports']:,} reports{refused}, {told['estimates']:,} estimates{waiting}"
+    )
