@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from operators.adaptive import Adaptive
 from operators.estimator_base import COMMON_OPTIONS, Settings
 from operators.plan_design import PlanDesign
 from operators.plan_rounds import PairVoteRound, WindowRound
@@ -90,8 +91,6 @@ class Plan:
         self.between_users = between_users
         self.design: PlanDesign | None = None
         if between_users is None:
-            from operators.adaptive import Adaptive
-
             self._adaptive = Adaptive(epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
             self.rounds, self.shares = tuple(self._adaptive.rounds), tuple(self._adaptive.shares)
             return

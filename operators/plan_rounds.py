@@ -47,7 +47,7 @@ class PairVoteRound:
         self.bins = Bins(design.half_width)
         self.votes = make_votes("sue", settings.epsilon, self.bins.count)
 
-    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first stage
         """Private to public: a randomized row of bits per user."""
         return self.votes.randomize(self.ballot(summaries), words)
 
@@ -55,15 +55,15 @@ class PairVoteRound:
         """Private: the bin of each user's mean, -1 for users with too few samples to know it."""
         return np.where(summaries.count >= self.design.least, self.bins.which(summaries.mean), -1)
 
-    def valid(self, reports: Reports, public: Public) -> Bools:
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
         """Public: tell which rows can be reports."""
         return self.votes.valid(reports)
 
-    def tally(self, reports: Reports, public: Public) -> Tally:
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
         """Public: votes for each bin."""
         return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
 
-    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
         """Public: the middle of the best pair; the middle of [-1, 1] if nobody voted."""
         if not tally.n:
             return {"center": 0.0, "stderr": 1.0, "found": [{"stage": self.name, "reports": 0}]}
@@ -130,16 +130,13 @@ class WindowRound:
         """Public: tell which integers can be reports."""
         return self.channel(public).valid(reports[:, 0])
 
-    def tally(self, reports: Reports, public: Public) -> Tally:
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - sums are sums
         """Public: sum, and sum of squares."""
         return tally_moments(reports[:, 0])
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the next center, or the answer."""
-        if "restart" in public:
-            result = self._after_restart(tally, public)
-        else:
-            result = self._moved(tally, public)
+        result = self._after_restart(tally, public) if "restart" in public else self._moved(tally, public)
         return self._answer(result) if self._last else result
 
     def _moved(self, tally: Tally, public: Public) -> Public:
@@ -175,10 +172,10 @@ class WindowRound:
 
     def _answer(self, result: Public) -> Estimate:
         n_users = sum(stage["reports"] for stage in result["found"])
-        reached = result.get("unclipped"), result["stderr"]
+        unclipped, stderr = float(result["unclipped"]), float(result["stderr"])
         if result["found"][-1]["reports"] < 2:
-            return self._settings.no_answer(n_users=n_users, unclipped=reached[0], stages=result["found"])
-        return self._settings.answer(*reached, n_users=n_users, stages=result["found"])
+            return self._settings.no_answer(n_users=n_users, unclipped=unclipped, stages=result["found"])
+        return self._settings.answer(unclipped, stderr, n_users=n_users, stages=result["found"])
 
 
 def _result(public: Public, found: dict[str, Any], center: float, stderr: float) -> Public:

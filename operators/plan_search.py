@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,15 +10,16 @@ from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from operators.plan_design import PlanDesign, StageDesign
-from operators.plan_risk import uniform_nodes, vote_failure
+from operators.plan_effect import uniform_nodes, vote_failure
+from operators.plan_risk import COARSE
 from operators.plan_tables import Problem, Row, Tables, make_problem
 from operators.records import Floats
 from operators.sizes import SizeDistribution
 
 MOST_CLIPS = 3
-_FINE = np.geomspace(0.25, 4.5, 32)
 _SPREADS = (2.0, 2.5, 3.2)
 """Half-widths of bins, in standard deviations of the smallest voters' means."""
+_WIDEST = 0.2
 _TRIED = 8
 """Widths of bins that are tried."""
 _THRESHOLDS = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
@@ -75,7 +75,7 @@ def find_design(epsilon: float, users: int, sizes: SizeDistribution, between_use
     best = one_stage(problem)
     if users < 3 * _LEAST_REPORTS:
         return best
-    tables = Tables(problem)
+    tables = Tables(make_problem(epsilon, users, sizes, between_users, COARSE), problem)
     found = [_best_shares(tables, None, clips) for clips in range(1, MOST_CLIPS + 1)]
     # A stage more takes another pass over everybody: it has to be worth two percent.
     return min([best, *found, *_after_votes(tables)], key=lambda design: design.risk * 1.02 ** len(design.stages))
@@ -117,8 +117,8 @@ def _votes(tables: Tables) -> list[Vote]:
     sizes, between_users = tables.problem.sizes, tables.problem.between_users
     narrowest = max(_SPREADS[0] * math.sqrt(1 / sizes.greatest + between_users**2), 1 / _MOST_BINS)
     votes, weight = [], uniform_nodes(1.0)[1]
-    for half_width in np.geomspace(narrowest, 0.2, _TRIED) if narrowest < 0.2 else ():
-        half_width = float(f"{half_width:.3g}")
+    widths = np.geomspace(narrowest, _WIDEST, _TRIED).tolist() if narrowest < _WIDEST else []
+    for half_width in [float(f"{width:.3g}") for width in widths]:
         row = tables.after_vote(half_width)
         for spread in _SPREADS:
             needed = (half_width / spread) ** 2 - between_users**2
@@ -159,7 +159,7 @@ class _Chain:
             following = reports[2:]
         for count in following:
             variance = self.tables.clip(variance, float(count))
-        return variance + failure
+        return float(variance + failure)
 
     def first_window(self, row: Row, reports: Floats) -> tuple[int, float, float]:
         """Choose the window after a vote, the threshold of a failure, and compute what failures add to the risk."""
@@ -168,7 +168,7 @@ class _Chain:
         far = vote_failure(problem.epsilon, float(reports[0]), self.vote.bins, self.vote.inside)
         left = float(reports[2:].sum())
         restart = self.full / left if left > 0 else _LOST
-        stderr = np.sqrt([problem.channel_for(s)[2] / reports[1] for s in effect.second_moment])
+        stderr = np.sqrt(problem.least_moment(effect.second_moment) / reports[1])
         threshold = _THRESHOLDS[:, None] * effect.far
         unnoticed = ndtr((threshold - effect.far) / stderr)
         alarm = ndtr((effect.near - threshold[..., None]) / stderr[:, None]) @ self.vote.weight
@@ -210,7 +210,7 @@ def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
     if chain.vote is None:
         stages.append(full_stage(problem, float(shares[0])))
     else:
-        vote, row = chain.vote, tables.after_vote(chain.vote.half_width, _FINE)
+        vote, row = chain.vote, tables.exact_after_vote(chain.vote.half_width)
         choice, threshold, failure = chain.first_window(row, reports)
         clip = clip_stage(problem, row, choice, float(shares[1]))
         stages += [
@@ -218,7 +218,7 @@ def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
             replace(clip, threshold=threshold if len(shares) > 2 else 0.0),
         ]
     for share in shares[len(stages) :]:
-        row = tables.row(stages[-1].error ** 2, _FINE)
+        row = tables.exact_row(stages[-1].error ** 2)
         stages.append(clip_stage(problem, row, row.risk(float(share) * problem.users)[1], float(share)))
     return PlanDesign(stages=tuple(stages), risk=stages[-1].error ** 2 + failure, failure=failure)
 

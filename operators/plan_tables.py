@@ -9,13 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from operators.channels import CHANNELS, make_channel
-from operators.plan_risk import MEANS, Law, WindowEffect, laws_of, normal_nodes, uniform_nodes, window_effect
+from operators.plan_effect import WindowEffect, normal_nodes, uniform_nodes, window_effect
+from operators.plan_risk import FINE, MEANS, Law, laws_of
 from operators.records import Floats
 from operators.sizes import SizeDistribution
 
 _SECOND_MOMENTS = (0.02, 0.1, 0.3, 0.6, 1.0)
 _WINDOWS = np.array([0.3, 0.42, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5, 3.2, 4.0])
-_CAPS = 9
+_FINE_WINDOWS = np.geomspace(0.25, 4.5, 24)
+_CAPS = 8
 _STEPS_PER_DECADE = 2.0
 
 
@@ -42,13 +44,19 @@ class Problem:
         best = int(np.argmin(cost))
         return self.channels[best][0], self.channels[best][1], cost[best]
 
+    def least_moment(self, second_moment: Floats) -> Floats:
+        """Second moment of the best channel's reports for each of these second moments."""
+        return np.asarray(np.min([c0 + c1 * second_moment for _, _, c0, c1 in self.channels], axis=0))
+
     @property
     def full_moment(self) -> float:
         """Mean square of users' means on [-1, 1]: the largest over the laws."""
         return min(1.0, max(law.second_moment + theta**2 for law, theta in zip(self.laws, MEANS, strict=False)))
 
 
-def make_problem(epsilon: float, users: int, sizes: SizeDistribution, between_users: float) -> Problem:
+def make_problem(
+    epsilon: float, users: int, sizes: SizeDistribution, between_users: float, detail: tuple[int, int] = FINE
+) -> Problem:
     """Collect laws and channels."""
     channels = []
     for name in CHANNELS:
@@ -56,7 +64,7 @@ def make_problem(epsilon: float, users: int, sizes: SizeDistribution, between_us
             c0, c1 = make_channel(name, epsilon, second_moment=guess).moments
             if not any(have[0] == name and have[2:] == (c0, c1) for have in channels):
                 channels.append((name, guess, c0, c1))
-    laws = tuple(laws_of(sizes, between_users))
+    laws = tuple(laws_of(sizes, between_users, detail))
     return Problem(epsilon, users, sizes, between_users, laws, tuple(channels))
 
 
@@ -97,7 +105,17 @@ def make_row(
         shrunk = problem.sizes.mean_sqrt(cap) / math.sqrt(cap)
         window = np.minimum(factors * math.sqrt(1 / cap + problem.between_users**2 + spread), 2.0)
         windows.append(window)
-        parts.append(window_effect(problem.laws, problem.moments, cap, shrunk, window, error, far_error))
+        parts.append(
+            window_effect(
+                problem.laws,
+                problem.moments,
+                cap=cap,
+                shrunk=shrunk,
+                window=window,
+                error=error,
+                far_error=far_error,
+            )
+        )
     columns = ("variance", "bias_squared", "gain", "second_moment", "skew_bias", "far")
     joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in columns}
     effect = WindowEffect(**joined, near=np.concatenate([part.near for part in parts]))
@@ -105,10 +123,10 @@ def make_row(
 
 
 class Tables:
-    """Rows over a grid of errors of the center, interpolated, for one problem."""
+    """Rows over a grid of errors of the center, interpolated, for a problem in little detail; exact rows in full."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, coarse: Problem, problem: Problem) -> None:
+        self.coarse, self.problem = coarse, problem
         self.caps = caps_of(problem.sizes)
         largest = min(1.0, problem.channel_for(problem.full_moment)[2] / (0.02 * problem.users))
         least = 0.02 * largest / problem.sizes.mean_sqrt(math.inf) ** 2
@@ -118,15 +136,21 @@ class Tables:
         self._variance = np.stack([row.effect.variance for row in rows])
         self._bias = np.stack([row.effect.bias_squared / math.exp(v) for row, v in zip(rows, self._log, strict=True)])
 
-    def row(self, variance: float, factors: Floats = _WINDOWS) -> Row:
-        """Compute the row of a center with a normal error of this variance."""
-        node, weight = normal_nodes()
-        return make_row(self.problem, self.caps, factors, (math.sqrt(variance) * node, weight))
+    def row(self, variance: float) -> Row:
+        """Compute the row of a center with a normal error of this variance, in little detail."""
+        return make_row(self.coarse, self.caps, _WINDOWS, _normal(variance))
 
-    def after_vote(self, half_width: float, factors: Floats = _WINDOWS) -> Row:
-        """Compute the row of a center that is the middle of the pair of bins that won a vote."""
-        error = uniform_nodes(2 * half_width)
-        return make_row(self.problem, self.caps, factors, error, 8 * half_width)
+    def after_vote(self, half_width: float) -> Row:
+        """Compute the row of a center in the middle of the pair of bins that won a vote, in little detail."""
+        return make_row(self.coarse, self.caps, _WINDOWS, uniform_nodes(2 * half_width), 8 * half_width)
+
+    def exact_row(self, variance: float) -> Row:
+        """Compute `row` in full detail, for more windows."""
+        return make_row(self.problem, self.caps, _FINE_WINDOWS, _normal(variance))
+
+    def exact_after_vote(self, half_width: float) -> Row:
+        """Compute `after_vote` in full detail, for more windows."""
+        return make_row(self.problem, self.caps, _FINE_WINDOWS, uniform_nodes(2 * half_width), 8 * half_width)
 
     def clip(self, variance: float, reports: float) -> float:
         """Risk after the best clip stage, by interpolation."""
@@ -141,3 +165,8 @@ class Tables:
     def floor(self) -> float:
         """Risk that no plan beats by much: everybody in one clip stage around a good center."""
         return self.clip(math.exp(self._log[0]), self.problem.users)
+
+
+def _normal(variance: float) -> tuple[Floats, Floats]:
+    node, weight = normal_nodes()
+    return math.sqrt(variance) * node, weight

@@ -66,7 +66,7 @@ class Measured:
 
 
 def goal_cells() -> list[tuple[str, float]]:
-    """Population and epsilon of each of the 30 cells."""
+    """Return the population and epsilon of each of the 30 cells."""
     return [(name, epsilon) for name in POPULATIONS for epsilon in EPSILONS]
 
 
