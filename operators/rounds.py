@@ -115,7 +115,7 @@ def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) ->
     known = build.options
     for option in options:
         if option not in known:
-            raise ValueError(f"{name} takes no option {option!r}{closest(option, known)}")
+            raise ValueError(f"{name} takes no option {option!r}{closest(option, sorted(known))}")
     return cast(Estimator, build(epsilon=epsilon, users=users, **options))
 
 

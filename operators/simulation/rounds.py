@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from operators.central import CentralEstimator, run_central
 from operators.records import Floats
 from operators.rounds import Estimator, assign_stages, build_estimator, run_rounds
 from operators.simulation.round_laws import BetweenLaw, parse_data
@@ -188,8 +189,12 @@ def _one_run(config: RoundsConfig, estimator: Estimator, run: int) -> list[float
     rng = np.random.default_rng([config.seed, run])
     users = config.population.draw(rng)
     stage = assign_stages(estimator.shares, users.user, b"simulated round %d" % run)
-    asked = np.bincount(stage, minlength=len(estimator.shares))
-    estimate = run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
+    if estimator.trust == "central":
+        curator = cast(CentralEstimator, estimator)
+        estimate = run_central(curator, users, stage, [SeededWords(rng, 1) for _ in curator.rounds])
+    else:
+        asked = np.bincount(stage, minlength=len(estimator.shares))
+        estimate = run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
     return [float(x) for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)]
 
 

@@ -1,4 +1,7 @@
-"""`meanstream simulate agents`: what a configuration of agents achieves, or a replay of Algorithm 1 on given arrays."""
+"""`meanstream simulate agents`: what a configuration of agents achieves, or a replay of Algorithm 1 on given arrays.
+
+The group `simulate` also has `rounds`; see `pipelines.commands.simulate_rounds`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pipelines.commands.options import BadOption, print_json, refusing, takes
+from pipelines.commands.simulate_rounds import RoundsOptions, rounds
 from pipelines.commands.simulation_options import SimulationOptions
 
 if TYPE_CHECKING:
@@ -57,6 +61,9 @@ def agents(options: SimulationOptions) -> None:
         print_json(measured | {"agent_steps_per_second": rate, "config": said})
     else:
         sys.stdout.write(as_table(result) + f"{rate:.3g} agent-steps per second\n")
+
+
+app.command("rounds")(takes(RoundsOptions)(rounds))
 
 
 def as_table(result: SimulationResult) -> str:
