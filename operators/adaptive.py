@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -31,6 +32,9 @@ LEAST_GAIN = 0.9
 STARTS = (0.1, 0.15, 0.2, 0.3)
 MIDDLES = (0.15, 0.25, 0.35)
 TRIAL_SPREADS = (0.01, 0.04, 0.12)
+
+APART = 0.3
+"""Standard deviation of users' means on [-1, 1] for which no window helps: what is predicted before any vote."""
 
 ASSUMPTION = (
     "Users' means, the noise of their samples included, have tails that fall off at least exponentially: few users lie "
@@ -90,6 +94,9 @@ class Adaptive:
     privacy_unit = "user"
     options = COMMON_OPTIONS
 
+    rounds: Sequence[Round]
+    shares: Sequence[float]
+
     def __init__(
         self,
         *,
@@ -109,21 +116,24 @@ class Adaptive:
     def describe(self) -> dict[str, Any]:
         """Public, plain data: what is assumed, the stages, and predicted standard errors on [-1, 1]."""
         plan = self.plan
-        apart = Law.normal(0.5)
         adapts = len(plan.shares) > 1
+        one_shot = OneShot(epsilon=self.epsilon, users=self.settings.users, sizes=self.settings.sizes)
+        one_shot_stderr = one_shot.describe()["predicted_stderr"]
+        apart = math.sqrt(predicted_risk(plan, Law.normal(APART)))
         moments = (plan.start_moment, NARROW_MOMENT) if adapts else (plan.start_moment,)
         return self.settings.describe() | {
             "estimand": "mean over users: each counts once, whatever its number of samples",
             "adapts": adapts,
             "assumption": ASSUMPTION if adapts else "none: every user reports once on the declared bounds",
-            "stages": [
-                {"name": stage.name, "share": share, "epsilon": stage.epsilon}
-                for stage, share in zip(self.rounds, plan.shares, strict=True)
-            ],
+            "shares": list(plan.shares),
+            "stages": [stage.name for stage in self.rounds],
             "channels": [plan.channel(moment).name for moment in moments],
-            "predicted_stderr": math.sqrt(predicted_risk(plan, apart)),
-            "predicted_stderr_if_alike": math.sqrt(predicted_risk(plan, self._alike())) if adapts else None,
-            "one_shot_stderr": math.sqrt(one_shot_risk(plan, apart)),
+            "predicted_stderr": apart if adapts else one_shot_stderr,
+            "predicted_stderr_holds": "where users lie far apart; it is smaller where they do not"
+            if adapts
+            else "always",
+            "predicted_stderr_if_alike": math.sqrt(predicted_risk(plan, self._alike())) if adapts else one_shot_stderr,
+            "one_shot_stderr": one_shot_stderr,
         }
 
     def predicted_risk(self, law: Law) -> float:
