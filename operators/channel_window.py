@@ -7,7 +7,7 @@ piecewise mechanism (many points, a wide window) are one mechanism with differen
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -169,7 +169,7 @@ class OneBitChannel(WindowChannel):
     name = "one_bit"
 
     def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        _check_moment(second_moment)
+        check_moment(second_moment)
         super().__init__(epsilon, points=2, window=1)
 
 
@@ -205,7 +205,7 @@ class PiecewiseChannel(WindowChannel):
     name = "piecewise"
 
     def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        _check_moment(second_moment)
+        check_moment(second_moment)
         require_positive(epsilon=epsilon)
         share = 1.0 / (math.exp(min(0.5 * epsilon, 60.0)) + 1.0)
         # An odd window has no divisor in common with the number of points: both masses can then be integers.
@@ -236,23 +236,32 @@ class DitheredChannel(WindowChannel):
     name = "dithered"
 
     def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        _check_moment(second_moment)
+        check_moment(second_moment)
         require_positive(epsilon=epsilon)
         super().__init__(epsilon, points=_best_levels(epsilon, second_moment), window=1)
 
 
-def _check_moment(second_moment: float) -> None:
+def check_moment(second_moment: float) -> None:
+    """Refuse what cannot be the mean square of numbers on [-1, 1]."""
     require(0.0 <= second_moment <= 1.0, "second_moment", "lie between 0 and 1", second_moment)
 
 
+def second_moments(epsilon: float, points: Floats, window: Floats) -> tuple[Floats, Floats]:
+    """Compute `WindowChannel.moments` for many channels at once, but for the rounding of their masses."""
+    growth = math.expm1(min(epsilon, 60.0))
+    unlikely = 1.0 / (points + window * growth)
+    signal = window * growth * unlikely
+    places = points - window
+    spread = unlikely * points * (points**2 - 1.0) / 3.0 + signal * (window**2 + 2.0) / 3.0
+    return spread / (signal * places) ** 2, np.where(places == 1.0, 0.0, 1.0 / signal)
+
+
+@lru_cache(maxsize=4096)
 def _best_levels(epsilon: float, second_moment: float) -> int:
-    """Find the number of levels with the least second moment: the formula of `WindowChannel`, a window of one."""
-    k = np.arange(2, MAX_LEVELS + 1, dtype=np.float64)
-    unlikely = 1.0 / (math.exp(min(epsilon, 60.0)) + k - 1.0)
-    signal = 1.0 - k * unlikely
-    c0 = (unlikely * k * (k**2 - 1.0) / 3.0 + signal) / (signal * (k - 1.0)) ** 2
-    c1 = np.where(k == 2.0, 0.0, 1.0 / signal)
-    return int(k[np.argmin(c0 + c1 * second_moment)])
+    """Find the number of levels with the least second moment of the reports."""
+    levels = np.arange(2, MAX_LEVELS + 1, dtype=np.float64)
+    c0, c1 = second_moments(epsilon, levels, np.ones_like(levels))
+    return int(levels[np.argmin(c0 + c1 * second_moment)])
 
 
 def _masses(epsilon: float, points: int, window: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from operators.channel_hybrid import HybridChannel
 from operators.channel_laplace import LaplaceChannel
+from operators.channel_tuned import TunedWindowChannel
 from operators.channel_window import DitheredChannel, OneBitChannel, PiecewiseChannel
 from operators.mechanism import Mechanism
 from operators.validation import require
@@ -15,6 +16,7 @@ CHANNELS: dict[str, Callable[..., Mechanism]] = {
     "piecewise": PiecewiseChannel,
     "hybrid": HybridChannel,
     "dithered": DitheredChannel,
+    "window": TunedWindowChannel,
     "laplace": LaplaceChannel,
 }
 """Every channel, by name. A class takes `epsilon` and `second_moment`."""
@@ -59,7 +61,7 @@ def best_channel(epsilon: float, second_moment: float) -> Mechanism:
     Examples
     --------
     >>> best_channel(0.3, 1.0).name, best_channel(2.0, 0.3).name
-    ('one_bit', 'piecewise')
+    ('one_bit', 'window')
     """
     found = [make_channel(name, epsilon, second_moment=second_moment) for name in CHANNELS]
     return min(found, key=lambda channel: channel.moments[0] + channel.moments[1] * second_moment)
