@@ -1,0 +1,246 @@
+"""Bytes of what moves between the steps of a round: compact, versioned, the same for the same data; never pickle."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam import coders
+from apache_beam.coders import typecoders
+
+from operators.round_records import Tally
+from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
+from streaming.columns import SampleColumns
+from streaming.events import Event, StageResult, WindowEstimate
+from streaming.rounds.summarize import UserSums
+from streaming.rounds.windows import Window
+
+VERSION = 1
+_HEAD = struct.Struct("<BBqqqqq")
+_SUMS = ("count", "total", "first_time", "first")
+
+
+class DamagedBytesError(ValueError):
+    """Bytes that this version does not read; the message is one line and shows nothing of them."""
+
+
+class UserBatchCoder(coders.Coder):
+    """Private: sums of users."""
+
+    def encode(self, value: UserBatch) -> bytes:
+        """Columns one after the other."""
+        columns = value.sums.columns()
+        arrays = [value.words, *(columns[name] for name in _SUMS)]
+        return _packed(b"u", value.window, (len(value), 0, 0), arrays, value.names)
+
+    def decode(self, encoded: bytes) -> UserBatch:
+        """Read columns."""
+        window, (n, _, _), data, at = _opened(encoded, b"u")
+        words, at = _array(data, at, np.uint64, (n, 2))
+        columns = {"user": np.arange(n)}
+        for name in _SUMS:
+            columns[name], at = _array(data, at, np.int64, (n,))
+        return UserBatch(window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ReportBatchCoder(coders.Coder):
+    """Public: reports of users."""
+
+    def encode(self, value: ReportBatch) -> bytes:
+        """Columns one after the other; the number of columns of a report is its width."""
+        n, width = value.reports.shape
+        numbers = np.array([n, width], np.int64)
+        return _packed(b"r", value.window, (n, value.stage, value.users), [numbers, value.reports], value.names)
+
+    def decode(self, encoded: bytes) -> ReportBatch:
+        """Read columns."""
+        window, (n, stage, users), data, at = _opened(encoded, b"r")
+        numbers, at = _array(data, at, np.int64, (2,))
+        reports, at = _array(data, at, np.int64, (n, int(numbers[1])))
+        return ReportBatch(window=window, stage=stage, users=users, names=_names(data, at, n), reports=reports)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class TallyCoder(coders.Coder):
+    """Public: exact sums, of any size."""
+
+    def encode(self, value: Tally) -> bytes:
+        """Whole numbers as text: they have no greatest one."""
+        return _json([VERSION, value.n, *value.sums])
+
+    def decode(self, encoded: bytes) -> Tally:
+        """Read numbers."""
+        n, *sums = _versioned(encoded)
+        return Tally(n, tuple(sums))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class StageTallyCoder(coders.Coder):
+    """Public: a stage's reports added up; or None, of no reports."""
+
+    def encode(self, value: StageTally | None) -> bytes:
+        """Whole numbers as text."""
+        if value is None:
+            return _json([VERSION])
+        head = [*value.window, value.stage, value.users, value.tally.n]
+        return _json([VERSION, *head, *value.tally.sums])
+
+    def decode(self, encoded: bytes) -> StageTally | None:
+        """Read numbers."""
+        numbers = _versioned(encoded)
+        if not numbers:
+            return None
+        start, end, stage, users, n, *sums = numbers
+        return StageTally(window=Window(start, end), stage=stage, users=users, tally=Tally(n, tuple(sums)))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class StageFindingsCoder(coders.Coder):
+    """Public: what everybody knows after a stage."""
+
+    def encode(self, value: StageFindings) -> bytes:
+        """JSON; a float keeps every bit."""
+        return _json([VERSION, *value.window, value.stage, value.users, value.counted, value.public])
+
+    def decode(self, encoded: bytes) -> StageFindings:
+        """Read JSON."""
+        start, end, stage, users, counted, public = _versioned(encoded)
+        window = Window(start, end)
+        return StageFindings(window=window, stage=stage, users=users, counted=counted, public=public)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class EventCoder(coders.Coder):
+    """Public: an event, as in a file of events; it carries its own version."""
+
+    kind: type[Event]
+
+    def encode(self, value: Event) -> bytes:
+        """One JSON object."""
+        return value.model_dump_json().encode()
+
+    def decode(self, encoded: bytes) -> Event:
+        """Read and check it."""
+        return self.kind.model_validate_json(encoded)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class WindowEstimateCoder(EventCoder):
+    """Public: the answer of a window."""
+
+    kind = WindowEstimate
+
+
+class StageResultCoder(EventCoder):
+    """Public: what a stage found."""
+
+    kind = StageResult
+
+
+class SampleColumnsCoder(coders.Coder):
+    """Private: samples as arrays. Ids and positions in a source stay behind."""
+
+    def encode(self, value: SampleColumns) -> bytes:
+        """Columns one after the other, with the names that occur."""
+        used, agent = np.unique(value.agent, return_inverse=True)
+        names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
+        arrays = [np.array([len(used)]), agent.astype(np.int64), value.value, value.time]
+        return _packed(b"s", Window(0, 0), (len(value), 0, 0), arrays, names)
+
+    def decode(self, encoded: bytes) -> SampleColumns:
+        """Read columns."""
+        _, (n, _, _), data, at = _opened(encoded, b"s")
+        n_names, at = _array(data, at, np.int64, (1,))
+        agent, at = _array(data, at, np.int64, (n,))
+        value, at = _array(data, at, np.float64, (n,))
+        time, at = _array(data, at, np.float64, (n,))
+        names = _names(data, at, int(n_names[0])).to_pylist()
+        return SampleColumns(names, agent, value, time, None, np.zeros(n, np.int64))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+CODERS: dict[type, type[coders.Coder]] = {
+    UserBatch: UserBatchCoder,
+    ReportBatch: ReportBatchCoder,
+    Tally: TallyCoder,
+    StageTally: StageTallyCoder,
+    StageFindings: StageFindingsCoder,
+    WindowEstimate: WindowEstimateCoder,
+    StageResult: StageResultCoder,
+    SampleColumns: SampleColumnsCoder,
+}
+"""The coder of each type that a round puts into a PCollection."""
+
+for _kind, _coder in CODERS.items():
+    typecoders.registry.register_coder(_kind, _coder)
+
+
+def _packed(
+    kind: bytes, window: Window, numbers: tuple[int, int, int], arrays: Sequence[npt.NDArray[Any]], names: pa.Array
+) -> bytes:
+    names = names.cast(pa.large_binary())
+    lengths = np.diff(np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1])
+    data = names.buffers()[2]
+    begin = int(np.frombuffer(names.buffers()[1], np.int64)[names.offset]) if len(names) else 0
+    text = b"" if data is None else data[begin : begin + int(lengths.sum())].to_pybytes()
+    parts = [_HEAD.pack(VERSION, kind[0], *window, *numbers)]
+    parts += [np.ascontiguousarray(array).tobytes() for array in arrays]
+    return b"".join([*parts, lengths.astype(np.int32).tobytes(), text])
+
+
+def _opened(encoded: bytes, kind: bytes) -> tuple[Window, tuple[int, int, int], bytes, int]:
+    if len(encoded) < _HEAD.size or encoded[0] != VERSION or encoded[1] != kind[0]:
+        raise DamagedBytesError(f"intermediate data must be of version {VERSION}, got others")
+    _, _, start, end, *numbers = _HEAD.unpack_from(encoded)
+    return Window(start, end), (numbers[0], numbers[1], numbers[2]), encoded, _HEAD.size
+
+
+def _array(data: bytes, at: int, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], int]:
+    count = int(np.prod(shape))
+    array = np.frombuffer(data, dtype, count, at).reshape(shape)
+    return array, at + array.nbytes
+
+
+def _names(data: bytes, at: int, n: int) -> pa.Array:
+    lengths, at = _array(data, at, np.int32, (n,))
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data[at:])]
+    return pa.Array.from_buffers(pa.large_string(), n, buffers)
+
+
+def _json(value: list[Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _versioned(encoded: bytes) -> list[Any]:
+    value = json.loads(encoded)
+    if not isinstance(value, list) or not value or value[0] != VERSION:
+        raise DamagedBytesError(f"intermediate data must be of version {VERSION}, got others")
+    return value[1:]

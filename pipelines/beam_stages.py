@@ -1,0 +1,216 @@
+"""The stages of a round: private sums to reports, reports to tallies, tallies to what the next stage needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.metrics import Metrics
+
+from operators.round_records import Estimate, Public, Tally
+from operators.validation import require
+from pipelines.beam_coders import StageTallyCoder
+from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_summarize import NAMESPACE
+from pipelines.beam_windows import carried
+from streaming.events import StageResult, WindowEstimate
+from streaming.rounds.reports import WindowRound
+from streaming.rounds.settings import RoundsSettings
+
+
+class EncodeStage(beam.DoFn):  # type: ignore[misc]
+    """Private to public: the reports of those users of a batch whom one stage asks.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on.
+    stage : int
+        From 0.
+    secret : SecretPlace
+        Where the worker finds the key of the noise.
+    """
+
+    def __init__(self, settings: RoundsSettings, stage: int, secret: SecretPlace) -> None:
+        self._settings = settings
+        self._stage = stage
+        self._secret = secret
+
+    def process(self, element: tuple[int, UserBatch], findings: StageFindings | None = None) -> Iterator[ReportBatch]:
+        """Make them, once the stage before has found something."""
+        batch = element[1]
+        users = self._settings.users if findings is None else findings.users
+        goes_on = findings is not None or (self._stage == 0 and users is not None)
+        if goes_on:  # otherwise the round has fewer stages than the pipeline
+            this = WindowRound(self._settings, batch.window, users=users or 0)
+            public = {} if findings is None else findings.public
+            if self._stage in this.stages:
+                yield reports_of(this, self._stage, public, batch, self._secret)
+
+
+class EncodeNextStage(beam.DoFn):  # type: ignore[misc]
+    """Private to public: the reports of the stage after the last result that a statistician has published."""
+
+    def __init__(self, settings: RoundsSettings, secret: SecretPlace) -> None:
+        self._settings = settings
+        self._secret = secret
+
+    def process(
+        self,
+        element: tuple[int, UserBatch],
+        results: Iterable[StageResult] = (),
+        findings: StageFindings | None = None,
+    ) -> Iterator[ReportBatch]:
+        """Make them; the first result of a stage counts."""
+        batch = element[1]
+        users = self._settings.users if findings is None else findings.users
+        this = WindowRound(self._settings, batch.window, users=users or 0)
+        found: dict[int, Public] = {}
+        for result in results:
+            if result.round_id == this.id:
+                found.setdefault(result.stage, result.public)
+        stage = 0
+        while stage in found:
+            stage += 1
+        if stage in this.stages:
+            yield reports_of(this, stage, found.get(stage - 1, {}), batch, self._secret)
+
+
+def reports_of(this: WindowRound, stage: int, public: Public, batch: UserBatch, secret: SecretPlace) -> ReportBatch:
+    """Private to public: reports of the users of a batch whom a stage asks; none is an answer, too."""
+    design = this.settings.design_users(this.users)
+    asked = batch.take(this.stage_of(batch.words) == stage)
+    reports = np.zeros((0, 0), np.int64)
+    if len(asked):
+        summaries = asked.sums.summaries(asked.words, this.settings.grid)
+        reports = this.reports(secret.load(), stage, public, summaries)
+    return ReportBatch(window=this.window, stage=stage, users=design, names=asked.names, reports=reports)
+
+
+class StampReports(beam.DoFn):  # type: ignore[misc]
+    """Public: reports to the time of their round."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        self._settings = settings
+
+    def process(self, element: ReportBatch) -> Iterator[beam.window.TimestampedValue]:
+        """Give the time."""
+        require(isinstance(element, ReportBatch), "reports", "be of type ReportBatch", type(element).__name__)
+        yield carried(self._settings, element, element.window)
+
+
+class TallyStage(beam.DoFn):  # type: ignore[misc]
+    """Public: the reports of one stage, added up batch by batch; those that no user can have made are counted."""
+
+    def __init__(self, settings: RoundsSettings, stage: int) -> None:
+        self._settings = settings
+        self._stage = stage
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._refused = Metrics.counter(NAMESPACE, "refused_reports")
+
+    def process(self, element: ReportBatch, findings: StageFindings | None = None) -> Iterator[StageTally]:
+        """Add up."""
+        tally = Tally()
+        if element.stage == self._stage and len(element):
+            this = WindowRound(self._settings, element.window, users=element.users)
+            tally, refused = this.tally(self._stage, {} if findings is None else findings.public, element.reports)
+            self._refused.inc(refused)
+        if element.stage == self._stage:
+            yield StageTally(window=element.window, stage=self._stage, users=element.users, tally=tally)
+
+
+class SumTallies(beam.CombineFn):  # type: ignore[misc]
+    """Public: tallies added up, exactly and in any order; no randomness, no private input."""
+
+    def create_accumulator(self) -> StageTally | None:
+        """Nothing yet."""
+        return None
+
+    def add_input(self, accumulator: StageTally | None, tally: StageTally) -> StageTally:
+        """Add one."""
+        return tally if accumulator is None else accumulator + tally
+
+    def merge_accumulators(self, accumulators: Iterable[StageTally | None]) -> StageTally | None:
+        """Add up."""
+        total: StageTally | None = None
+        for accumulator in accumulators:
+            if accumulator is not None:
+                total = self.add_input(total, accumulator)
+        return total
+
+    def extract_output(self, accumulator: StageTally | None) -> StageTally | None:
+        """Give the sum."""
+        return accumulator
+
+    def get_accumulator_coder(self) -> StageTallyCoder:
+        """Bytes, as between steps."""
+        return StageTallyCoder()
+
+
+class DecodeStage(beam.DoFn):  # type: ignore[misc]
+    """Public: a stage's tally to what the next stage needs; or to the estimate, after the last stage."""
+
+    def __init__(self, settings: RoundsSettings, stage: int, *, last: bool) -> None:
+        self._settings = settings
+        self._stage = stage
+        self._last = last  # of the pipeline
+
+    def process(
+        self, element: StageTally | None, before: StageFindings | None = None
+    ) -> Iterator[StageFindings | WindowEstimate]:
+        """Decode."""
+        if element is not None:
+            yield self._decode(element, before)
+
+    def _decode(self, element: StageTally, before: StageFindings | None) -> StageFindings | WindowEstimate:
+        this = WindowRound(self._settings, element.window, users=element.users)
+        public, counted = ({}, 0) if before is None else (before.public, before.counted)
+        if self._last and self._stage != this.stages[-1]:
+            raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {self._stage + 1}")
+        found = this.decode(self._stage, public, element.tally)
+        counted += element.tally.n
+        if isinstance(found, Estimate):
+            return WindowEstimate.model_validate_json(this.estimate_line(found, counted).lines[0])
+        return StageFindings(
+            window=element.window, stage=self._stage, users=element.users, counted=counted, public=found
+        )
+
+
+class TellResults(beam.DoFn):  # type: ignore[misc]
+    """Public: what a stage found, as the event that users read before they report in the next stage."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        self._settings = settings
+
+    def process(self, element: StageFindings, before: StageFindings | None = None) -> Iterator[StageResult]:
+        """Write it."""
+        this = WindowRound(self._settings, element.window, users=element.users)
+        reports = element.counted - (0 if before is None else before.counted)
+        line = this.stage_line(element.stage, Tally(reports), element.public).lines[0]
+        yield StageResult.model_validate_json(line)
+
+
+class CountUsers(beam.DoFn):  # type: ignore[misc]
+    """Public: how many users a batch has."""
+
+    def process(self, element: tuple[int, UserBatch]) -> Iterator[StageTally]:
+        """Count."""
+        batch = element[1]
+        yield StageTally(window=batch.window, stage=-1, users=0, tally=Tally(len(batch)))
+
+
+class DesignFor(beam.DoFn):  # type: ignore[misc]
+    """Public: how many users the round is designed for, before its first stage."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        self._settings = settings
+
+    def process(self, element: StageTally | None) -> Iterator[StageFindings]:
+        """Round the number of users down."""
+        if element is not None:
+            users = self._settings.design_users(element.tally.n)
+            yield StageFindings(window=element.window, stage=-1, users=users)

@@ -1,0 +1,214 @@
+"""Private: samples to users' sums per window, a batch at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.metrics import Metrics
+from apache_beam.transforms.window import GlobalWindow, TimestampedValue
+from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
+
+from operators.noise import owner_words
+from operators.records import Ints, Words
+from pipelines.beam_records import UserBatch, join_users
+from pipelines.beam_windows import carried
+from streaming.columns import SampleColumns
+from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.summarize import UserSums, summarize_windows
+from streaming.rounds.windows import Window, merge_sessions
+
+BATCH = 1 << 17
+"""Samples that come one by one are collected, so many at a time."""
+
+MAX_REMEMBERED = 1 << 20
+"""Users whose hash a worker remembers."""
+
+NAMESPACE = "meanstream"
+"""Of the counters of a pipeline."""
+
+KeyedUsers: TypeAlias = tuple[int, UserBatch]
+
+
+def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: Any) -> SampleColumns:
+    """Make one element of many samples.
+
+    Parameters
+    ----------
+    user : sequence of str (n,)
+        Who.
+    value : float array (n,)
+        Finite, in the unit of the declared bounds.
+    time : float array (n,)
+        Event time, seconds since the epoch.
+
+    Examples
+    --------
+    >>> batch = sample_batch(["a", "b", "a"], [1.0, 2.0, 3.0], [0.0, 1.0, 2.0])
+    >>> batch.names, batch.agent.tolist()
+    (['a', 'b'], [0, 1, 0])
+    """
+    coded = pa.array(user, pa.string()).dictionary_encode()
+    agent = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    values, times = np.asarray(value, np.float64), np.asarray(time, np.float64)
+    return SampleColumns(coded.dictionary.to_pylist(), agent, values, times, None, np.zeros(len(agent), np.int64))
+
+
+class SumBatches(beam.DoFn):  # type: ignore[misc]
+    """Samples, one by one or in batches, to sums of users keyed by shard, stamped with the time of their round.
+
+    A session's shard is 0: only all users together know where it ends.
+    """
+
+    def __init__(self, settings: RoundsSettings, shards: int) -> None:
+        self._settings = settings
+        self._shards = shards
+        self._session = settings.windows.kind == "session"
+
+    def setup(self) -> None:
+        """Begin without users."""
+        self._words = _RememberedWords()
+        self._samples = Metrics.counter(NAMESPACE, "samples")
+
+    def start_bundle(self) -> None:
+        """Begin without samples."""
+        self._rows: list[Any] = []
+
+    def process(self, element: Any) -> Iterable[TimestampedValue] | None:
+        """Take a sample, or a batch of them."""
+        if isinstance(element, SampleColumns):
+            return self._sum(element)
+        self._rows.append(element)
+        return self._sum(self._collected()) if len(self._rows) >= BATCH else None
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Sum up the rest."""
+        if self._rows:
+            for out in self._sum(self._collected()):
+                yield WindowedValue(out.value, out.timestamp, (GlobalWindow(),))
+
+    def _collected(self) -> SampleColumns:
+        user, value, time = zip(*self._rows, strict=True)
+        self._rows = []
+        return sample_batch(user, value, time)
+
+    def _sum(self, samples: SampleColumns) -> Iterator[TimestampedValue]:
+        self._samples.inc(len(samples))
+        windows = self._settings.windows
+        user, names = _used(samples)
+        words = self._words.of(names)
+        text = pa.array(names, pa.large_string())
+        parts = summarize_windows(windows, user, samples.value, samples.time, self._settings.grid)
+        for window, sums in parts.items():
+            for shard, places in self._split(words[sums.user]):
+                mine = sums.take(places)
+                batch = UserBatch(
+                    window=window,
+                    names=text.take(pa.array(mine.user)),
+                    words=words[mine.user],
+                    sums=UserSums(**{**mine.columns(), "user": np.arange(len(mine))}),
+                )
+                yield carried(self._settings, (shard, batch), window)
+
+    def _split(self, words: Words) -> Iterator[tuple[int, Ints]]:
+        if self._session:
+            yield 0, np.arange(len(words))
+            return
+        yield from by_shard(words, self._shards)
+
+
+class JoinBatches(beam.DoFn):  # type: ignore[misc]
+    """Sums of one shard and one round joined, once; what comes after the release is counted."""
+
+    def __init__(self, settings: RoundsSettings, shards: int) -> None:
+        self._settings = settings
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._late = Metrics.counter(NAMESPACE, "late_samples")
+
+    def process(self, element: tuple[int, Iterable[UserBatch]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
+        """Join what is on time."""
+        shard, batches = element[0], list(element[1])
+        if pane.timing == PaneInfoTiming.LATE or pane.index > 0:
+            self._late.inc(sum(int(batch.sums.count.sum()) for batch in batches))
+            return
+        for window, parts in _rounds(self._settings, batches):
+            joined = join_users([_of(window, part) for part in parts])
+            if self._settings.windows.kind != "session":
+                yield shard, joined
+                continue
+            for part_shard, places in by_shard(joined.words, self._shards):
+                yield carried(self._settings, (part_shard, joined.take(places)), window)
+
+
+def by_shard(words: Words, shards: int) -> Iterator[tuple[int, Ints]]:
+    """Split users by hash: the shard, and the places of its users."""
+    if shards == 1:
+        yield 0, np.arange(len(words))
+        return
+    shard = (words[:, 1] % np.uint64(shards)).astype(np.int64)
+    order = np.argsort(shard, kind="stable")
+    edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+    for number in range(shards):
+        if edges[number] < edges[number + 1]:
+            yield number, order[edges[number] : edges[number + 1]]
+
+
+def _rounds(settings: RoundsSettings, batches: list[UserBatch]) -> Iterator[tuple[Window, list[UserBatch]]]:
+    """Group batches by round: there is one, except where Beam's milliseconds have joined two sessions."""
+    if settings.windows.kind != "session":
+        yield batches[0].window, batches
+        return
+    ends: Ints = np.array([batch.window for batch in batches], np.int64)
+    number, found = merge_sessions(ends[:, 0], ends[:, 1])
+    groups = defaultdict(list)
+    for place, batch in zip(number.tolist(), batches, strict=True):
+        groups[place].append(batch)
+    for place, window in enumerate(found):
+        yield window, groups[place]
+
+
+def _of(window: Window, batch: UserBatch) -> UserBatch:
+    return UserBatch(window=window, names=batch.names, words=batch.words, sums=batch.sums)
+
+
+def _used(samples: SampleColumns) -> tuple[Ints, list[str]]:
+    """Number the users that occur; a source's directory may be much longer."""
+    there = np.zeros(len(samples.names), np.bool_)
+    there[samples.agent] = True
+    if there.all():
+        return samples.agent, samples.names
+    used = np.flatnonzero(there)
+    return (np.cumsum(there) - 1)[samples.agent], [samples.names[place] for place in used.tolist()]
+
+
+class _RememberedWords:
+    """Hashes of users, each made once as long as they are not too many."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+        self._words: Words = np.zeros((0, 2), np.uint64)
+
+    def of(self, names: list[str]) -> Words:
+        """Give the hash of each name."""
+        if len(self._place) + len(names) > MAX_REMEMBERED:
+            self._place, self._words = {}, np.zeros((0, 2), np.uint64)
+        place = self._place
+        unknown = [name for name in names if name not in place]
+        if len(unknown) == len(names):
+            words = owner_words(names)
+            self._remember(unknown, words)
+            return words
+        if unknown:
+            self._remember(unknown, owner_words(unknown))
+        return self._words[np.fromiter(map(place.__getitem__, names), np.int64, len(names))]
+
+    def _remember(self, names: list[str], words: Words) -> None:
+        self._place.update(zip(names, range(len(self._words), len(self._words) + len(names)), strict=True))
+        self._words = np.concatenate([self._words, words])
