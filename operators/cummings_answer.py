@@ -70,9 +70,14 @@ class Answer:
         """Answer with the initial mean, where the weighted one cannot be trusted."""
         mean = public["mean"]
         if not public["users"].get("mean"):
-            # Nothing is known: the interval is everything.
-            return self.estimate(0.5, 0.5 / float(norm.isf(0.5 * (1.0 - self.level))), 0.0, public, found)
+            # Nothing is known: the interval is everything, with room for rounding.
+            return self.estimate(0.5, 0.51 / float(norm.isf(0.5 * (1.0 - self.level))), 0.0, public, found)
         return self.estimate(mean["raw"], mean["sampling"], mean["noise"], public, found)
+
+    def better(self, estimate: Estimate, public: Public, found: dict[str, Any]) -> Estimate:
+        """Answer with the initial mean instead where its standard error is smaller: post-processing, as both are."""
+        initial = self.initial(public, found | {"fallback": "precision"})
+        return initial if initial.stderr < estimate.stderr else estimate
 
 
 def half_width(stderr: float, laplace: float, level: float) -> float:

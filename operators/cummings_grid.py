@@ -26,7 +26,7 @@ def _sizes() -> Ints:
 
 SIZES = _sizes()
 """Least size of each bin: 1 to 32 exactly, then 16 per octave. A user counts as the least size of its bin: at most
-4.4 % below its own, which costs the weighted mean less than a thousandth of its precision."""
+6 % below its own, which costs the weighted mean less than a thousandth of its precision."""
 
 
 def size_bins(count: Ints) -> Ints:

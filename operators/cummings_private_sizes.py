@@ -86,7 +86,8 @@ class CheckedMean:
         shift = noised(exact, GRID + 1, of_mean, words, 2) / GRID * proposal
         # Weights are inverse variances in units of the least one, and the sum of weights is a lower bound.
         sampling = math.sqrt(float(weighting.variance.min()) / weight)
-        return self.answer.estimate(weighting.center + shift, sampling, proposal / of_mean, public, found)
+        estimate = self.answer.estimate(weighting.center + shift, sampling, proposal / of_mean, public, found)
+        return estimate if self.literal else self.answer.better(estimate, public, found)
 
 
 class PrivateSizes:

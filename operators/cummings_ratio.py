@@ -85,7 +85,8 @@ class NoisyRatio:
         noise = sensitivity / GRID * weighting.unit / numerator / weight
         sampling = math.hypot(sampling, math.sqrt(2.0) * shift / denominator / weight)
         value = weighting.center + shift
-        return self.answer.estimate(value, sampling, noise, public, found)
+        estimate = self.answer.estimate(value, sampling, noise, public, found)
+        return self.answer.better(estimate, public, found) if self.answer.mode == "tuned" else estimate
 
 
 def spread_of(predicted: float, measured: float, scale: float) -> float:

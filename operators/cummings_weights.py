@@ -13,6 +13,9 @@ from operators.cummings_windows import size_bound
 from operators.records import Floats, Ints
 from operators.round_records import Public, Summaries, Tally
 
+THRESHOLDS = 64
+"""Truncations tried, from equal weights to none."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighting:
@@ -135,7 +138,8 @@ def weighting_of_public_sizes(public: Public, users: int, epsilon: float, bands:
     if not held.size:
         return Weighting(public["mean"]["value"], variance, variance.min() / variance, low, high)
     s, width, number = np.sqrt(variance[held]), (high - low)[held], present[held]
-    weights = np.minimum(1.0 / s**2, 1.0 / s[:, None] / s)
+    thresholds = np.geomspace(1.0 / s.max(), 1.0 / s.min(), THRESHOLDS)
+    weights = np.minimum(1.0 / s**2, thresholds[:, None] / s)
     noise = 2.0 * ((weights * width).max(axis=1) / epsilon) ** 2
     risk = ((weights * s) ** 2 @ number + noise) / (weights @ number) ** 2
     best = weights[int(np.argmin(risk))]
