@@ -11,7 +11,7 @@ from operators.channel_window import PiecewiseChannel
 from operators.random_bits import UNIT_53, clip_to_unit, coins, number_53
 from operators.records import Bools, Floats, Ints
 from operators.rounds import RandomWords
-from operators.validation import require, require_positive
+from operators.validation import require_positive
 
 
 class HybridChannel:
@@ -21,11 +21,11 @@ class HybridChannel:
     ----------
     epsilon : float
         Privacy of a report, for any two values.
-    second_moment : float
-        Taken for all channels; this one does not depend on it: the variance is the same for every value.
 
     Notes
     -----
+    The variance is the same for every value.
+
     **Privacy.** Local, pure epsilon, for one report. Both channels are epsilon-private and the coin knows nothing of
     the value, so the mixture is epsilon-private too. The bit's report is a point of the piecewise grid, a little
     farther out than coth(epsilon / 2); its bit is flipped a little more often in turn, which keeps it unbiased.
@@ -44,9 +44,8 @@ class HybridChannel:
     name = "hybrid"
     draws = 2
 
-    def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
+    def __init__(self, epsilon: float) -> None:
         require_positive(epsilon=epsilon)
-        require(0.0 <= second_moment <= 1.0, "second_moment", "lie between 0 and 1", second_moment)
         self.epsilon = epsilon
         self.piecewise = PiecewiseChannel(epsilon)
         self.step = self.piecewise.step

@@ -26,8 +26,6 @@ class LaplaceChannel:
     ----------
     epsilon : float
         Privacy of a report, for any two values; at least 2**-15.
-    second_moment : float
-        Taken for all channels; this one does not depend on it.
 
     Notes
     -----
@@ -48,10 +46,9 @@ class LaplaceChannel:
     name = "laplace"
     draws = 1
 
-    def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
+    def __init__(self, epsilon: float) -> None:
         require_positive(epsilon=epsilon)
         require(epsilon >= LEAST_EPSILON, "epsilon", "be at least 2**-15", epsilon)
-        require(0.0 <= second_moment <= 1.0, "second_moment", "lie between 0 and 1", second_moment)
         self.epsilon = epsilon
         # The noise is as wide as 1 / epsilon: so may the grid be, and float64 then always suffices for the inversion.
         self.half = FINEST_HALF >> max(0, math.ceil(-math.log2(epsilon)))

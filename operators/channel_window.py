@@ -149,8 +149,6 @@ class OneBitChannel(WindowChannel):
     ----------
     epsilon : float
         Privacy of a report, for any two values.
-    second_moment : float
-        Taken for all channels; this one does not depend on it.
 
     Notes
     -----
@@ -168,8 +166,7 @@ class OneBitChannel(WindowChannel):
 
     name = "one_bit"
 
-    def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        check_moment(second_moment)
+    def __init__(self, epsilon: float) -> None:
         super().__init__(epsilon, points=2, window=1)
 
 
@@ -180,8 +177,6 @@ class PiecewiseChannel(WindowChannel):
     ----------
     epsilon : float
         Privacy of a report, for any two values.
-    second_moment : float
-        Taken for all channels; this one does not depend on it.
 
     Notes
     -----
@@ -204,8 +199,7 @@ class PiecewiseChannel(WindowChannel):
 
     name = "piecewise"
 
-    def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        check_moment(second_moment)
+    def __init__(self, epsilon: float) -> None:
         require_positive(epsilon=epsilon)
         share = 1.0 / (math.exp(min(0.5 * epsilon, 60.0)) + 1.0)
         # An odd window has no divisor in common with the number of points: both masses can then be integers.

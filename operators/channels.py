@@ -7,7 +7,7 @@ from collections.abc import Callable
 from operators.channel_hybrid import HybridChannel
 from operators.channel_laplace import LaplaceChannel
 from operators.channel_tuned import TunedWindowChannel
-from operators.channel_window import DitheredChannel, OneBitChannel, PiecewiseChannel
+from operators.channel_window import DitheredChannel, OneBitChannel, PiecewiseChannel, check_moment
 from operators.mechanism import Mechanism
 from operators.validation import require
 
@@ -19,7 +19,10 @@ CHANNELS: dict[str, Callable[..., Mechanism]] = {
     "window": TunedWindowChannel,
     "laplace": LaplaceChannel,
 }
-"""Every channel, by name. A class takes `epsilon` and `second_moment`."""
+"""Every channel, by name."""
+
+_ADAPTIVE = frozenset({"dithered", "window"})
+"""Channels that are made for values of a certain second moment."""
 
 
 def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Mechanism:
@@ -32,7 +35,8 @@ def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Me
     epsilon : float
         Privacy of one report.
     second_moment : float, default 1
-        Public guess of the mean square of the values, in [0, 1], for the channels that adapt to it.
+        Public guess of the mean square of the values, in [0, 1]. "dithered" and "window" are made for it; the others
+        are the same for every guess.
 
     Raises
     ------
@@ -45,7 +49,10 @@ def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Me
     -1
     """
     require(name in CHANNELS, "channel", f"be one of {', '.join(CHANNELS)}", name)
-    return CHANNELS[name](epsilon, second_moment=second_moment)
+    check_moment(second_moment)
+    if name in _ADAPTIVE:
+        return CHANNELS[name](epsilon, second_moment=second_moment)
+    return CHANNELS[name](epsilon)
 
 
 def best_channel(epsilon: float, second_moment: float) -> Mechanism:
