@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
+from operators.localization import Bins
 from operators.plan_design import PlanDesign, StageDesign
 from operators.plan_effect import uniform_nodes, vote_failure
 from operators.plan_risk import COARSE
@@ -27,6 +28,10 @@ _THRESHOLDS = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
 _LEAST_SHARE = 0.005
 _LEAST_REPORTS = 30
 _MOST_BINS = 512
+_STAGE_COST = 1.02
+"""A stage more takes another pass over everybody: it has to be worth two percent."""
+_KEPT = 3
+"""Designs that are computed in full detail."""
 _LOST = 1.0
 """Squared error of an answer from a wrong pair of bins that nothing noticed."""
 
@@ -44,12 +49,7 @@ class Vote:
     @property
     def bins(self) -> int:
         """Number of bins that cover [-1, 1]."""
-        return count_bins(self.half_width)
-
-
-def count_bins(half_width: float) -> int:
-    """Return how many bins of this half-width cover [-1, 1]; the last one may be cut."""
-    return max(1, math.ceil(1.0 / half_width - 1e-12))
+        return Bins(self.half_width).count
 
 
 def find_design(epsilon: float, users: int, sizes: SizeDistribution, between_users: float = 0.0) -> PlanDesign:
@@ -76,9 +76,10 @@ def find_design(epsilon: float, users: int, sizes: SizeDistribution, between_use
     if users < 3 * _LEAST_REPORTS:
         return best
     tables = Tables(make_problem(epsilon, users, sizes, between_users, COARSE), problem)
-    found = [_best_shares(tables, None, clips) for clips in range(1, MOST_CLIPS + 1)]
-    # A stage more takes another pass over everybody: it has to be worth two percent.
-    return min([best, *found, *_after_votes(tables)], key=lambda design: design.risk * 1.02 ** len(design.stages))
+    found = [_best_shares(tables, vote, clips) for vote in _starts(tables) for clips in range(1, MOST_CLIPS + 1)]
+    found.sort(key=lambda candidate: candidate[0])
+    exact = [_exact(chain, shares) for _, chain, shares in found[:_KEPT]]
+    return min([best, *exact], key=lambda design: design.risk * _STAGE_COST ** len(design.stages))
 
 
 def too_few(shares: Floats, users: int) -> bool:
@@ -104,12 +105,11 @@ def full_stage(problem: Problem, share: float) -> StageDesign:
     )
 
 
-def _after_votes(tables: Tables) -> list[PlanDesign]:
-    """Best designs that begin with a vote: all candidates roughly with two clip stages, the best two in detail."""
+def _starts(tables: Tables) -> list[Vote | None]:
+    """First stages worth a closer look: reports on [-1, 1], and the two best votes, judged with two clip stages."""
     candidates = _votes(tables)
-    rough = [(_Chain(tables, vote, 2).risk(np.log([0.5, 0.5, 1.0])), i) for i, vote in enumerate(candidates)]
-    kept = [candidates[i] for _, i in sorted(rough)[:2]]
-    return [_best_shares(tables, vote, clips) for vote in kept for clips in range(1, MOST_CLIPS + 1)]
+    rough = sorted((_Chain(tables, vote, 2).risk(np.log([0.5, 0.5, 1.0])), i) for i, vote in enumerate(candidates))
+    return [None, *(candidates[i] for _, i in rough[:2])]
 
 
 def _votes(tables: Tables) -> list[Vote]:
@@ -125,7 +125,7 @@ def _votes(tables: Tables) -> list[Vote]:
             least = math.ceil(1 / needed - 1e-9) if needed > 0 else sizes.greatest + 1
             # All sizes between two of the support mean the same voters.
             inside = sizes.tail(least) * (2 * float(ndtr(spread)) - 1)
-            if inside > 0 and count_bins(half_width) >= 5:
+            if inside > 0 and Bins(half_width).count >= 5:
                 votes.append(Vote(half_width, least, inside, row, weight))
     return votes
 
@@ -181,7 +181,8 @@ class _Chain:
         return choice, float(threshold[best[choice], choice]), float(failure[choice])
 
 
-def _best_shares(tables: Tables, vote: Vote | None, clips: int) -> PlanDesign:
+def _best_shares(tables: Tables, vote: Vote | None, clips: int) -> tuple[float, _Chain, Floats]:
+    """Find the shares of least interpolated risk; returns it with the cost of the stages, the chain and the shares."""
     chain = _Chain(tables, vote, clips)
     start = np.append(np.full(clips, -1.0), 0.0)[-clips - 1 :]
 
@@ -197,7 +198,7 @@ def _best_shares(tables: Tables, vote: Vote | None, clips: int) -> PlanDesign:
     )
     shares = np.round(chain.shares(np.append(found.x, 0.0)), 3)
     shares[-1] = 1.0 - shares[:-1].sum()
-    return _exact(chain, shares)
+    return math.exp(float(found.fun)) * _STAGE_COST ** len(shares), chain, shares
 
 
 def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
