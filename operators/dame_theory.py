@@ -24,7 +24,7 @@ C4 = 8.0
 C5 = 868.5
 
 
-def phi(size: int, *, users: int, epsilon: float) -> float:
+def phi(size: int, *, users: int, epsilon: float, c5: float = C5) -> float:
     """How large the squared share of users with at least `size` samples must be, for their votes to find the bin.
 
     Parameters
@@ -33,6 +33,8 @@ def phi(size: int, *, users: int, epsilon: float) -> float:
         Number of samples, at least 1.
     users : int
     epsilon : float
+    c5 : float
+        The constant; another one gives the shape of the bound, not a bound.
 
     Returns
     -------
@@ -50,10 +52,10 @@ def phi(size: int, *, users: int, epsilon: float) -> float:
     """
     information = users * epsilon**2
     argument = C4 * max(size * information, 1.0)
-    return C5 / information * math.log(argument / math.log(argument))
+    return c5 / information * math.log(argument / math.log(argument))
 
 
-def effective_size(sizes: SizeDistribution, *, users: int, epsilon: float) -> int:
+def effective_size(sizes: SizeDistribution, *, users: int, epsilon: float, c5: float = C5) -> int:
     """Search the effective maximum number of samples: the largest for which enough users have as many.
 
     Parameters
@@ -62,6 +64,8 @@ def effective_size(sizes: SizeDistribution, *, users: int, epsilon: float) -> in
         Law of a user's number of samples (public).
     users : int
     epsilon : float
+    c5 : float
+        As in `phi`.
 
     Returns
     -------
@@ -89,7 +93,7 @@ def effective_size(sizes: SizeDistribution, *, users: int, epsilon: float) -> in
     low, high = int(sizes.least), int(sizes.greatest)
     while low < high:
         middle = (low + high + 1) // 2
-        if sizes.tail(middle) ** 2 >= phi(middle, users=users, epsilon=epsilon):
+        if sizes.tail(middle) ** 2 >= phi(middle, users=users, epsilon=epsilon, c5=c5):
             low = middle
         else:
             high = middle - 1
@@ -113,7 +117,13 @@ def bin_half_width(size: int, *, users: int, epsilon: float) -> float:
 
 
 def upper_bound(
-    sizes: SizeDistribution, *, users: int, epsilon: float, size: int | None = None, c3: float = C3
+    sizes: SizeDistribution,
+    *,
+    users: int,
+    epsilon: float,
+    size: int | None = None,
+    c3: float = C3,
+    c5: float = C5,
 ) -> float:
     """Theorem 2: DAME's mean squared error is at most this, whatever the data.
 
@@ -128,6 +138,8 @@ def upper_bound(
         Effective maximum number of samples (default: `effective_size`).
     c3 : float
         `C3`, corrected, or `C3_PRINTED`.
+    c5 : float
+        As in `phi`.
 
     Examples
     --------
@@ -143,7 +155,7 @@ def upper_bound(
     Pla, Richard, Vono, Theorem 2 (equation 11).
     """
     information = users * epsilon**2
-    size = effective_size(sizes, users=users, epsilon=epsilon) if size is None else size
+    size = effective_size(sizes, users=users, epsilon=epsilon, c5=c5) if size is None else size
     log = math.log(C4 * max(math.sqrt(size * information), 1.0))
     return min(4.0, c3 * log / (information * sizes.mean_sqrt(size) ** 2))
 

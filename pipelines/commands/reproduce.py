@@ -1,4 +1,7 @@
-"""`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture."""
+"""`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
+
+The group `reproduce` also has `dame`; see `pipelines.commands.reproduce_dame`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import typer
 
 from pipelines.commands.colme_figures import FIGURES, REFERENCE_STEPS, STEPS, Curve, Figure, Panel
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
+from pipelines.commands.reproduce_dame import dame
 
 if TYPE_CHECKING:
     from operators.simulation.config import SimulationConfig
@@ -59,6 +63,9 @@ def colme(  # noqa: PLR0917 - the options of a command
         print_json(result)
     else:
         sys.stdout.write(as_text(result))
+
+
+app.command("dame")(dame)
 
 
 def measure(number: int, figure: Figure, runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
