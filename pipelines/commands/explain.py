@@ -1,4 +1,4 @@
-"""`meanstream explain agents`: what a configuration protects, with which mechanism, and who sees what."""
+"""`meanstream explain`: what a configuration protects, with which mechanism, and who sees what."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pipelines.commands.agents_options import AgentsOptions
+from pipelines.commands.explain_rounds import explain_rounds
 from pipelines.commands.options import print_json, refusing, takes
+from pipelines.commands.rounds_options import RoundsOptions
 
 if TYPE_CHECKING:
     from operators.agents import AgentsSettings
@@ -38,6 +40,19 @@ def agents(options: AgentsOptions) -> None:
         print_json(facts)
     else:
         sys.stdout.write(as_text(facts))
+
+
+@app.command("rounds")
+@takes(RoundsOptions)
+def rounds(options: RoundsOptions) -> None:
+    """Explain rounds: unit of privacy, mechanisms with epsilon and scale, who sees what, when the interval is honest.
+
+    \b
+    Examples:
+      meanstream explain rounds --lower -30 --upper 120 --epsilon 1 --window 7d --users 4000 --sizes uniform:1,199
+      meanstream explain rounds --config rounds.yaml
+    """  # noqa: D301 - click reads the escape
+    explain_rounds(options)
 
 
 def privacy_facts(settings: AgentsSettings) -> dict[str, Any]:
