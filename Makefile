@@ -11,6 +11,8 @@ JOBS ?= auto
 KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
+GRAFANA_VERSION := 13.2.3
+GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 
 .PHONY: demo test lint lock bench soak servers clean
 .DEFAULT_GOAL := test
@@ -62,13 +64,20 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 	$(UV) pip install -q -p $(BIN)/python --no-deps --require-hashes -r requirements/demo.lock
 	touch $@
 
-# The broker of the tests, from Maven artefacts, fetched once into a cache folder. Without it its tests are skipped.
-servers: $(KAFKA)/.complete
+# The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
+# them their tests are skipped.
+servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete
 
 $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \
 	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 	    -DincludeScope=runtime -DoutputDirectory=$(KAFKA)
+	touch $@
+
+$(GRAFANA_TYPES)/.complete: | tests/docker/grafana/package-lock.json
+	mkdir -p $(GRAFANA_TYPES)
+	cp tests/docker/grafana/package.json tests/docker/grafana/package-lock.json $(GRAFANA_TYPES)
+	cd $(GRAFANA_TYPES) && npm ci --silent --ignore-scripts --no-audit --no-fund
 	touch $@
 
 clean:

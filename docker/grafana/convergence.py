@@ -1,0 +1,171 @@
+"""Do the agents' estimates converge, and what does collaboration bring."""
+
+from panels import Board, Panel, Query, Row
+
+HERE = '{instance=~"$instance"}'
+NOT_YET = "no estimates yet"
+
+_HALF_WIDTH = f"meanstream_estimate_half_width_median{HERE}"
+_CLASS_SIZE = f"meanstream_effective_class_size_median{HERE}"
+
+
+def _quantile(q: float, name: str) -> str:
+    return f"histogram_quantile({q}, meanstream_{name}_bucket{HERE})"
+
+
+BOARD = Board(
+    name="convergence",
+    title="convergence of agents",
+    description=(
+        "Half-widths of the intervals that anybody can compute from the releases: public, and a little wider than "
+        "those of the personal estimates, which also know the agent's own samples."
+    ),
+    rows=[
+        Row(
+            title="Now",
+            panels=[
+                Panel(
+                    title="Median half-width",
+                    description="Half of the agents' intervals are at most so wide to each side. In the values' unit.",
+                    queries=[Query(_HALF_WIDTH)],
+                    unit="short",
+                    empty=NOT_YET,
+                    kind="stat",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    title="Gain by collaboration",
+                    description=(
+                        "Variance of an agent's own release over the variance of its estimate, median over agents: how "
+                        "many agents like it an agent's estimate is worth. 1: it learns nothing from the others."
+                    ),
+                    queries=[Query(_CLASS_SIZE)],
+                    unit="suffix: times",
+                    empty=NOT_YET,
+                    kind="stat",
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    title="Agents",
+                    description="Agents with at least one good sample.",
+                    queries=[Query(f"meanstream_agents{HERE}")],
+                    unit="short",
+                    empty="no sample yet",
+                    kind="stat",
+                    decimals=0,
+                    width=6,
+                    height=5,
+                ),
+                Panel(
+                    title="Classes of agents",
+                    description="Components of the learned prior: groups of similar agents. 0: none is learned.",
+                    queries=[Query(f"meanstream_prior_components{HERE}")],
+                    unit="short",
+                    empty=NOT_YET,
+                    kind="stat",
+                    decimals=0,
+                    width=6,
+                    height=5,
+                ),
+            ],
+        ),
+        Row(
+            title="Convergence",
+            panels=[
+                Panel(
+                    title="Half-width of the intervals",
+                    description=(
+                        "Quantiles over the agents; every line should fall. The highest are agents with few samples."
+                    ),
+                    queries=[
+                        Query(_quantile(0.9, "estimate_half_width"), "90 % of agents below, {{instance}}"),
+                        Query(_HALF_WIDTH, "median, {{instance}}"),
+                        Query(_quantile(0.1, "estimate_half_width"), "10 % of agents below, {{instance}}"),
+                    ],
+                    unit="short",
+                    empty=NOT_YET,
+                    logarithmic=True,
+                    width=12,
+                    height=9,
+                ),
+                Panel(
+                    title="Alone beside collaborative",
+                    description=(
+                        "Median half-width with the others' releases, and what it would be without them: the median "
+                        "times the square root of the median gain (exact where all agents gain alike)."
+                    ),
+                    queries=[
+                        Query(f"{_HALF_WIDTH} * sqrt({_CLASS_SIZE})", "alone, {{instance}}"),
+                        Query(_HALF_WIDTH, "collaborative, {{instance}}"),
+                    ],
+                    unit="short",
+                    empty=NOT_YET,
+                    logarithmic=True,
+                    width=12,
+                    height=9,
+                ),
+                Panel(
+                    title="Half-width, times the root of events per agent",
+                    description=(
+                        "Flat: intervals shrink as fast as more samples allow. Rising: they do not, because budgets "
+                        "are spent, releases are rare, or agents within a class differ."
+                    ),
+                    queries=[
+                        Query(
+                            f"{_HALF_WIDTH} * sqrt(meanstream_events_total{HERE} / meanstream_agents{HERE})",
+                        )
+                    ],
+                    unit="short",
+                    empty=NOT_YET,
+                    width=12,
+                ),
+                Panel(
+                    title="Agents by half-width",
+                    description="How many agents have an interval of which half-width, over time.",
+                    queries=[
+                        Query(f"sum by (le) (meanstream_estimate_half_width_bucket{HERE})", "{{le}}", buckets=True)
+                    ],
+                    unit="short",
+                    empty=NOT_YET,
+                    kind="heatmap",
+                    width=12,
+                ),
+            ],
+        ),
+        Row(
+            title="What is learned of the population",
+            panels=[
+                Panel(
+                    title="Gain by collaboration",
+                    description="Quantiles over the agents of the gain; an agent unlike all others stays at 1.",
+                    queries=[
+                        Query(_quantile(0.9, "effective_class_size"), "90 % of agents below, {{instance}}"),
+                        Query(_CLASS_SIZE, "median, {{instance}}"),
+                        Query(_quantile(0.1, "effective_class_size"), "10 % of agents below, {{instance}}"),
+                    ],
+                    unit="suffix: times",
+                    empty=NOT_YET,
+                ),
+                Panel(
+                    title="Classes of agents",
+                    description="Components of the learned prior. Settles with enough data to tell them apart.",
+                    queries=[Query(f"meanstream_prior_components{HERE}")],
+                    unit="short",
+                    empty=NOT_YET,
+                    decimals=0,
+                ),
+                Panel(
+                    title="Spread within a class",
+                    description=(
+                        "Standard deviation of the agents' means within a class, in the values' unit. 0: all are alike."
+                    ),
+                    queries=[Query(f"meanstream_prior_spread{HERE}")],
+                    unit="short",
+                    empty="no prior is learned",
+                ),
+            ],
+        ),
+    ],
+)
