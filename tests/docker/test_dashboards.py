@@ -95,7 +95,7 @@ def test_alerts_are_annotations(board: dict[str, Any]) -> None:
 
 
 def test_what_is_provisioned_is_there() -> None:
-    """The folders that Grafana is told are those that compose.yaml mounts, and the source is the one that boards want."""
+    """The folders that Grafana is told are those that compose.yaml mounts; the source is the one that boards want."""
     compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
     mounts = dict(volume.split(":")[:2][::-1] for volume in compose["grafana"]["volumes"])
     provider = yaml.safe_load((GRAFANA / "provisioning" / "dashboards" / "meanstream.yml").read_text())
