@@ -29,7 +29,7 @@ class StageDesign:
     error : float
         Predicted standard error of the stage's center estimate.
     bias : float
-        Bound on the clip bias that no average removes: of skewed laws, at a perfect center.
+        Predicted root mean square of the clip bias, over the error of the center: the largest over laws.
     least : int
         Votes: users with fewer samples send the random zero row.
     half_width, bins : float, int

@@ -97,7 +97,7 @@ class WindowRound:
 
     With g the clipped distance in windows, the estimate is `center + window * mean(reports) / (A kappa)`: A is the mean
     shrinkage, kappa lies halfway between no clipping and the steepest. Its squared standard error is that of the
-    reports and `((1 - kappa) / kappa)**2` times that of the center.
+    reports and `((1 - kappa) / kappa)**2` times that of the center, or the predicted clip bias if this is larger.
     """
 
     def __init__(self, settings: Settings, design: StageDesign, *, restart: StageDesign, name: str, last: bool) -> None:
@@ -148,10 +148,10 @@ class WindowRound:
         mean, stderr = (self._channel.step * x for x in mean_and_stderr(tally))
         design = self.design
         unit = design.window / (design.shrunk * design.gain)
-        left = (1.0 - design.gain) / design.gain * before
+        left = max((1.0 - design.gain) / design.gain * before, design.bias)
         moved = center + unit * mean
         found |= {"window": design.window, "channel": self._channel.name, "mean": mean}
-        result = _result(public, found, moved, math.sqrt((unit * stderr) ** 2 + left**2 + design.bias**2))
+        result = _result(public, found, moved, math.hypot(unit * stderr, left))
         if design.threshold and abs(mean) > design.threshold:
             result["restart"] = []
         return result

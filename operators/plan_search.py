@@ -250,5 +250,5 @@ def clip_stage(problem: Problem, row: Row, choice: int, share: float) -> StageDe
         window=float(row.windows[choice]),
         gain=float(effect.gain[choice]),
         error=math.sqrt(float(risk)),
-        bias=float(effect.skew_bias[choice]),
+        bias=math.sqrt(float(effect.bias_squared[:, choice].max())),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from operators.channels import CHANNELS, make_channel
-from operators.plan_effect import WindowEffect, normal_nodes, uniform_nodes, window_effect
+from operators.plan_effect import WindowEffect, error_nodes, uniform_nodes, window_effect
 from operators.plan_risk import FINE, MEANS, Law, laws_of
 from operators.records import Floats
 from operators.sizes import SizeDistribution
@@ -116,7 +116,7 @@ def make_row(
                 far_error=far_error,
             )
         )
-    columns = ("variance", "bias_squared", "gain", "second_moment", "skew_bias", "far")
+    columns = ("variance", "bias_squared", "gain", "second_moment", "far")
     joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in columns}
     effect = WindowEffect(**joined, near=np.concatenate([part.near for part in parts]))
     return Row(np.repeat(np.asarray(caps, dtype=np.float64), len(factors)), np.concatenate(windows), effect)
@@ -138,7 +138,7 @@ class Tables:
 
     def row(self, variance: float) -> Row:
         """Compute the row of a center with a normal error of this variance, in little detail."""
-        return make_row(self.coarse, self.caps, _WINDOWS, _normal(variance))
+        return make_row(self.coarse, self.caps, _WINDOWS, _spread(variance))
 
     def after_vote(self, half_width: float) -> Row:
         """Compute the row of a center in the middle of the pair of bins that won a vote, in little detail."""
@@ -146,7 +146,7 @@ class Tables:
 
     def exact_row(self, variance: float) -> Row:
         """Compute `row` in full detail, for more windows."""
-        return make_row(self.problem, self.caps, _FINE_WINDOWS, _normal(variance))
+        return make_row(self.problem, self.caps, _FINE_WINDOWS, _spread(variance))
 
     def exact_after_vote(self, half_width: float) -> Row:
         """Compute `after_vote` in full detail, for more windows."""
@@ -167,6 +167,6 @@ class Tables:
         return self.clip(math.exp(self._log[0]), self.problem.users)
 
 
-def _normal(variance: float) -> tuple[Floats, Floats]:
-    node, weight = normal_nodes()
+def _spread(variance: float) -> tuple[Floats, Floats]:
+    node, weight = error_nodes()
     return math.sqrt(variance) * node, weight
