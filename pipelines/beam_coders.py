@@ -29,7 +29,7 @@ class DamagedBytesError(ValueError):
     """Bytes that this version does not read; the message is one line and shows nothing of them."""
 
 
-class UserBatchCoder(coders.Coder):
+class UserBatchCoder(coders.Coder):  # type: ignore[misc]
     """Private: sums of users."""
 
     def encode(self, value: UserBatch) -> bytes:
@@ -52,7 +52,7 @@ class UserBatchCoder(coders.Coder):
         return True
 
 
-class ReportBatchCoder(coders.Coder):
+class ReportBatchCoder(coders.Coder):  # type: ignore[misc]
     """Public: reports of users."""
 
     def encode(self, value: ReportBatch) -> bytes:
@@ -73,7 +73,7 @@ class ReportBatchCoder(coders.Coder):
         return True
 
 
-class TallyCoder(coders.Coder):
+class TallyCoder(coders.Coder):  # type: ignore[misc]
     """Public: exact sums, of any size."""
 
     def encode(self, value: Tally) -> bytes:
@@ -90,7 +90,7 @@ class TallyCoder(coders.Coder):
         return True
 
 
-class StageTallyCoder(coders.Coder):
+class StageTallyCoder(coders.Coder):  # type: ignore[misc]
     """Public: a stage's reports added up; or None, of no reports."""
 
     def encode(self, value: StageTally | None) -> bytes:
@@ -113,7 +113,7 @@ class StageTallyCoder(coders.Coder):
         return True
 
 
-class StageFindingsCoder(coders.Coder):
+class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
     """Public: what everybody knows after a stage."""
 
     def encode(self, value: StageFindings) -> bytes:
@@ -131,7 +131,7 @@ class StageFindingsCoder(coders.Coder):
         return True
 
 
-class EventCoder(coders.Coder):
+class EventCoder(coders.Coder):  # type: ignore[misc]
     """Public: an event, as in a file of events; it carries its own version."""
 
     kind: type[Event]
@@ -161,7 +161,7 @@ class StageResultCoder(EventCoder):
     kind = StageResult
 
 
-class SampleColumnsCoder(coders.Coder):
+class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
     """Private: samples as arrays. Ids and positions in a source stay behind."""
 
     def encode(self, value: SampleColumns) -> bytes:

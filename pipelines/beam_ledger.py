@@ -113,7 +113,7 @@ class EnforceBudget(beam.DoFn):  # type: ignore[misc]
         waiting.add(self._coder.encode(batch))
         timer.set(stamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end))
 
-    @on_timer(RELEASE)
+    @on_timer(RELEASE)  # type: ignore[untyped-decorator]
     def release(
         self,
         key: int = beam.DoFn.KeyParam,

@@ -179,7 +179,7 @@ def _of(window: Window, batch: UserBatch) -> UserBatch:
 
 
 def _used(samples: SampleColumns) -> tuple[Ints, list[str]]:
-    """Number the users that occur; a source's directory may be much longer."""
+    """Give the users that occur, and their numbers; a source's directory may be much longer."""
     there = np.zeros(len(samples.names), np.bool_)
     there[samples.agent] = True
     if there.all():

@@ -1,9 +1,9 @@
 """Which Beam window carries a round: one whose end is the round's release time, so that each round has one pane.
 
-A round is released when the watermark passes the end of its window by the allowed lateness. So what belongs to a round is
-stamped with the last millisecond before its release and put into fixed windows of the rounds' period: each carries
+A round is released when the watermark passes the end of its window by the allowed lateness. So what belongs to a round
+is stamped with the last millisecond before its release and put into fixed windows of the rounds' period: each carries
 exactly one round, late data that are allowed are there on time, and a side input per window is one per round. Batches
-are put into windows, not samples; which window a sample belongs to is arithmetic on arrays (`streaming.rounds.windows`).
+are put into windows, not samples; which window a sample belongs to is arithmetic on arrays.
 """
 
 from __future__ import annotations
@@ -11,8 +11,16 @@ from __future__ import annotations
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
-from apache_beam.transforms.window import FixedWindows, IntervalWindow, Sessions, TimestampedValue, WindowFn
+from apache_beam.coders.coders import Coder, IntervalWindowCoder
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark, Repeatedly
+from apache_beam.transforms.window import (
+    FixedWindows,
+    GlobalWindows,
+    IntervalWindow,
+    Sessions,
+    TimestampedValue,
+    WindowFn,
+)
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from pipelines.beam_records import UserBatch
@@ -23,7 +31,7 @@ MILLI = 1000
 """Microseconds: runners cut times of windows and timers to the millisecond."""
 
 LATE_FOR = 30 * 86_400.0
-"""Seconds that data for a released round are still told apart and counted; what comes after is dropped by the runner."""
+"""Seconds that data for a released round are still told apart and counted; later, the runner drops them."""
 
 
 def release_time(settings: RoundsSettings, window: Window) -> int:
@@ -71,8 +79,17 @@ class JoinSessions(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put each where it would be a session of its own."""
-        gap = self._settings.windows.size
-        return pcoll | "Window" >> _window_into(_BatchSessions(gap, self._settings), late_panes=True)
+        return pcoll | "Window" >> _window_into(_BatchSessions(self._settings), late_panes=True)
+
+
+class ForGood(beam.PTransform):  # type: ignore[misc]
+    """Elements into the one window whose state is never dropped, each as soon as it is there."""
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Put them there."""
+        return pcoll | "Window" >> beam.WindowInto(
+            GlobalWindows(), trigger=Repeatedly(AfterCount(1)), accumulation_mode=AccumulationMode.DISCARDING
+        )
 
 
 def _window_into(window_fn: WindowFn, *, late_panes: bool) -> beam.WindowInto:
@@ -85,16 +102,27 @@ def _window_into(window_fn: WindowFn, *, late_panes: bool) -> beam.WindowInto:
     )
 
 
-class _BatchSessions(Sessions):  # type: ignore[misc]
-    """Sessions of batches: a batch lasts from its first sample to a gap after its last, until the release."""
+class _BatchSessions(WindowFn):  # type: ignore[misc]
+    """Sessions of batches: a batch lasts from its first sample to a gap after its last, until the release.
 
-    def __init__(self, gap: int, settings: RoundsSettings) -> None:
-        super().__init__(Duration(micros=gap))
+    Not a kind of Beam's `Sessions`, which would reach the runner as its parent.
+    """
+
+    def __init__(self, settings: RoundsSettings) -> None:
         self._settings = settings
+        self._sessions = Sessions(Duration(micros=settings.windows.size))
 
     def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
         """Read the window of the batch, which is exact; Beam's is at least as long, to the millisecond."""
         batch: UserBatch = context.element[1]
-        delay = release_time(self._settings, batch.window) - batch.window.end
-        start = (batch.window.start + delay) // MILLI * MILLI
-        return [IntervalWindow(Timestamp(micros=start), Timestamp(micros=batch.window.end + delay))]
+        release = release_time(self._settings, batch.window)
+        start = (batch.window.start + release - batch.window.end) // MILLI * MILLI
+        return [IntervalWindow(Timestamp(micros=start), Timestamp(micros=release))]
+
+    def merge(self, merge_context: WindowFn.MergeContext) -> None:
+        """Merge windows that overlap."""
+        self._sessions.merge(merge_context)
+
+    def get_window_coder(self) -> Coder:
+        """Bytes of a window."""
+        return IntervalWindowCoder()

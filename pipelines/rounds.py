@@ -7,7 +7,8 @@ Two lines of a pipeline are enough::
 
 `RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), `EncodeReports` (private to public),
 `AggregateReports` and `DecodeEstimate` (public). `ReportRounds` is the users' side alone, `AnswerReports` the
-statistician's. Whatever runs them, name the runner: `DirectRunner` may change its mind and run a pipeline again on another.
+statistician's. Whatever runs them, name the runner: `DirectRunner` may run a pipeline
+again on another.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, AsSingleton
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints import Tuple as KV  # noqa: UP035 - Beam's own, that it compiles coders from
 
 import pipelines.beam_coders as _coders  # noqa: F401 - coders register themselves
 from operators.validation import require
@@ -37,12 +37,12 @@ from pipelines.beam_stages import (
     TellResults,
 )
 from pipelines.beam_summarize import JoinBatches, SumBatches
-from pipelines.beam_windows import CarryRounds, JoinSessions
+from pipelines.beam_windows import CarryRounds, ForGood, JoinSessions
 from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.settings import RoundsSettings
 
-MAX_STAGES = 5
-"""Stages that a pipeline is made for where the number of users, hence the estimator, is not known beforehand."""
+POPULATIONS = tuple(10**power for power in range(8))
+"""Numbers of users for which an estimator is designed, to see how many stages a pipeline needs, where it is counted."""
 
 SHARDS = 8
 
@@ -74,7 +74,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         """Sum up, shuffle by shard, join, enforce the budget."""
         window_fn = pcoll.windowing.windowfn
         require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
-        settings, keyed = self._settings, KV[int, UserBatch]
+        settings, keyed = self._settings, tuple[int, UserBatch]
         sums = pcoll | "Sum" >> beam.ParDo(SumBatches(settings, self._shards)).with_output_types(keyed)
         session = settings.windows.kind == "session"
         placed = sums | "Place" >> (JoinSessions(settings) if session else CarryRounds(settings, late_panes=True))
@@ -89,7 +89,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
             return joined
         return (
             joined
-            | "For good" >> beam.WindowInto(GlobalWindows())
+            | "For good" >> ForGood()
             | "Budget" >> beam.ParDo(EnforceBudget(settings)).with_output_types(keyed)
             | "Carry paid" >> CarryRounds(settings)
         )
@@ -183,6 +183,7 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
         As for `SummarizeUsers`.
     max_stages : int, optional
         How many stages the pipeline is made for, if `users` is not given: the estimator is then designed per window.
+        By default as many as it has for 1 to 10 million users.
     **settings
         Those of `RoundsSettings`: lower, upper, epsilon, window, users, user_budget, allowed_lateness...
 
@@ -200,7 +201,7 @@ epsilon 1), got None
         *,
         secret: SecretPlace | None = None,
         shards: int = SHARDS,
-        max_stages: int = MAX_STAGES,
+        max_stages: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
@@ -278,11 +279,11 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         The same as the users'.
-    max_stages : int
+    max_stages : int, optional
         As for `RunRounds`.
     """
 
-    def __init__(self, settings: RoundsSettings, *, max_stages: int = MAX_STAGES) -> None:
+    def __init__(self, settings: RoundsSettings, *, max_stages: int | None = None) -> None:
         super().__init__()
         self._settings = settings
         self._stages = _number_of_stages(settings, max_stages)
@@ -334,9 +335,11 @@ def _side(findings: beam.PCollection | None) -> tuple[AsSingleton, ...]:
     return () if findings is None else (AsSingleton(findings, default_value=None),)
 
 
-def _number_of_stages(settings: RoundsSettings, max_stages: int) -> int:
-    require(max_stages >= 1, "max_stages", "be at least 1", max_stages)
-    return max_stages if settings.users is None else len(settings.estimator_for(settings.users).rounds)
+def _number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
+    require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
+    if settings.users is not None:
+        return len(settings.estimator_for(settings.users).rounds)
+    return max_stages or max(len(settings.estimator_for(users).rounds) for users in POPULATIONS)
 
 
 def _is_findings(found: StageFindings | WindowEstimate) -> bool:
