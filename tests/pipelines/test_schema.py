@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from streaming.ledger import LedgerRows
 from streaming.releases import refusal_lines
 from streaming.times import moment
 from tests.pipelines.command_line import meanstream, run_agents, write_samples
+from tests.pipelines.test_run_rounds import run as run_rounds
 
 FILES = {
     "release": "releases",
@@ -25,7 +27,9 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
-    """Lines of every event type: five from a run with bad records and a short horizon, two that a run cannot make."""
+    """Lines of every event type: from a run of agents with bad records and a short horizon and one of rounds with a
+    small budget; two that a run cannot make.
+    """
     folder = tmp_path_factory.mktemp("emitted")
     source = write_samples(folder / "flights.csv", rows=90)
     with source.open("a") as file:
@@ -35,8 +39,24 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     lines = {name: place[role].read_bytes().splitlines() for name, role in FILES.items()}
     rows = LedgerRows(release_id=["a:1"], agent=[0], release_index=[1], input_version=[7], time=[0.0], output=[b"{}"])
     lines["refusal"] = list(refusal_lines(rows, [0], ["a"], AgentsSettings.horizon).lines)
+    lines |= emitted_by_rounds(folder)
     lines["sample"] = [Sample(agent="a", value=1.5, time=moment(0.0), id="s1").model_dump_json().encode()]
     return lines
+
+
+def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
+    """Run rounds by day, of two stages, where users can pay for one day of four."""
+    place = {role: folder / f"rounds-{role}.jsonl" for role in ("sink", "reports", "stages", "notices")}
+    more = {"sizes": "point:1000", "option": "effective_size=1000", "user_budget": 1, "store": folder / "rounds.db"}
+    assert run_rounds(folder, window="1d", estimator="dame", **place, **more).code == 0
+    lines = {role: path.read_bytes().splitlines() for role, path in place.items()}
+    return {
+        "report": [line for line in lines["reports"] if b'"payload"' in line],
+        "stage_reports": [line for line in lines["reports"] if b'"payload"' not in line],
+        "stage_result": lines["stages"],
+        "window_estimate": lines["sink"],
+        "round_refusal": lines["notices"],
+    }
 
 
 @pytest.mark.parametrize("name", sorted(EVENTS))
