@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from operators.noise import NoiseIds, NoiseSource, owner_words
 from operators.noise_distributions import LaplaceNoise
 from operators.records import Ints, Words
 from operators.round_records import Estimate, Public, Summaries, Tally
-from operators.rounds import RandomWords
+from operators.rounds import Estimator, RandomWords
 
 Rows = Ints
 """Private: rows of exact integers, shape (users asked, width of the release). They never leave the curator."""
@@ -76,6 +76,11 @@ class CentralEstimator(Protocol):
     def describe(self) -> dict[str, Any]:
         """Public, plain data: parameters chosen, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
         ...
+
+
+def is_central(estimator: Estimator | CentralEstimator) -> TypeGuard[CentralEstimator]:
+    """Tell which loop runs an estimator of the registry: `run_central`, or `operators.rounds.run_rounds`."""
+    return estimator.trust == "central"
 
 
 def run_central(

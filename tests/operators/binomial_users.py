@@ -1,8 +1,10 @@
 """Users with Bernoulli samples, their own success rates and unequal sizes: the population of Cummings et al."""
 
+from typing import Any
+
 import numpy as np
 
-from operators.central import run_central
+from operators.central import is_central, run_central
 from operators.round_records import Estimate, Summaries
 from operators.rounds import build_estimator, stages_of_positions
 from operators.simulation.words import SeededWords
@@ -35,8 +37,9 @@ def summaries(
     )
 
 
-def answer(name: str, epsilon: float, given: Summaries, rng: np.random.Generator, **options) -> Estimate:
+def answer(name: str, epsilon: float, given: Summaries, rng: np.random.Generator, **options: Any) -> Estimate:
     """One round of an estimator of the registry, with seeded noise."""
     estimator = build_estimator(name, epsilon=epsilon, users=max(len(given), 1), **options)
+    assert is_central(estimator)
     cohort = stages_of_positions(estimator.shares, rng.random(len(given)))
     return run_central(estimator, given, cohort, [SeededWords(rng, 1) for _ in estimator.rounds])

@@ -1,0 +1,451 @@
+"""Every release of the curator, on neighbors that differ in all of one user's data, its size included; and twins."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+from operators.central import ReleaseWords, noised, noisy_argmax, run_central, spend
+from operators.cummings_grid import GRID, SIZES, size_bins
+from operators.cummings_mean import InitialMean
+from operators.cummings_tested import SensitivityBound
+from operators.cummings_weights import Weighting
+from operators.noise import KeyedNoise, LaplaceNoise, owner_words
+from operators.round_records import Summaries, Tally
+from operators.rounds import assign_stages, build_estimator
+from operators.simulation.words import SeededWords
+from tests.operators.binomial_users import SPAN, summaries
+from tests.privacy.central_audit import loss, losses
+
+PRIVATE = ("cummings.private_sizes", "cummings.ratio")
+PUBLIC = ("cummings.ideal", "cummings.known_sizes")
+MODES = ("paper", "tuned")
+EXACT = 1.0 + 1e-9
+
+
+def public_of(name, given):
+    """Results of earlier releases, such as they may be."""
+    mean = {"value": 0.3, "raw": 0.3, "error": 0.05, "sampling": 0.01, "noise": 0.001}
+    found = {"mean": mean, "deviation": {"weights": 0.05, "windows": 0.1}, "users": {"mean": 10}}
+    if name in PUBLIC:
+        return found | {"sizes": np.bincount(size_bins(given.count), minlength=len(SIZES)).tolist()}
+    return found | {"floor": 8, "cap": 64}
+
+
+def replaced(given: Summaries, who: int, count: int, share: float, first: float) -> Summaries:
+    """The same users, but one of them holds other samples."""
+    changed = {"count": given.count.copy(), "total": given.total.copy(), "first": given.first.copy()}
+    changed["count"][who] = count
+    changed["total"][who] = round(share * count) * SPAN
+    changed["first"][who] = round(first) * SPAN
+    return replace(given, **changed)
+
+
+def neighbors(given: Summaries, rng, *, same_size: bool, number: int):
+    """Two versions of one user: extremes first, then random ones."""
+    extremes = list(itertools.product((1, 2, 8, 64, 10**6), (0.0, 0.3, 0.31, 1.0)))
+    pairs = list(itertools.combinations(extremes, 2))
+    for index in range(number):
+        who = int(rng.integers(len(given)))
+        one, other = pairs[int(rng.integers(len(pairs)))]
+        if same_size:
+            size = int(given.count[who])
+            yield replaced(given, who, size, one[1], 0.0), replaced(given, who, size, other[1], 1.0)
+        elif index % 2:
+            yield replaced(given, who, *one, 0.0), replaced(given, who, *other, 1.0)
+        else:
+            size = int(rng.integers(1, 200))
+            yield given, replaced(given, who, size, float(rng.random()), float(rng.integers(2)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PRIVATE + PUBLIC)
+def test_no_neighbor_is_told_apart_by_more_than_epsilon(name, mode):
+    rng = np.random.default_rng(1)
+    # So many that the test of the proposed sensitivity passes.
+    users = 5000 if name == "cummings.private_sizes" else 300
+    given = summaries(users, rng)
+    estimator = build_estimator(name, epsilon=1.0, users=users, mode=mode)
+    worst = dict.fromkeys(range(len(estimator.rounds)), 0.0)
+    for number, step in enumerate(estimator.rounds):
+        for one, other in neighbors(given, rng, same_size=name in PUBLIC, number=60):
+            public = public_of(name, given)
+            worst[number] = max(worst[number], loss(step, one, other, public, SeededWords(rng, 1)))
+        assert worst[number] <= step.epsilon * EXACT
+    # The audit has teeth: the neighbors that it tries come near to the bound of the weighted mean.
+    assert worst[len(worst) - 1] > 0.25 * estimator.rounds[-1].epsilon
+
+
+def test_public_sizes_are_not_protected_and_the_audit_sees_it():
+    # Known-bad twin: Algorithm 2 where sizes are private. A user who turns from 1 sample into 100 changes the sum of
+    # weights, which is used as it is.
+    rng = np.random.default_rng(2)
+    given = summaries(300, rng)
+    step = build_estimator("cummings.known_sizes", epsilon=1.0, users=300).rounds[-1]
+    public = public_of("cummings.known_sizes", given)
+    one = replaced(given, 0, 1, 1.0, 1.0)
+    other = replaced(given, 0, 100, 1.0, 1.0)
+    assert loss(step, one, replaced(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1)) <= step.epsilon
+    with pytest.raises(AssertionError, match="depends on more than the noised numbers"):
+        loss(step, one, other, public, SeededWords(rng, 1))
+
+
+def test_printed_weights_are_caught(monkeypatch):
+    # Known-bad twin, erratum C7: weights from (p - p_i)**2 make a user's part of the sums unbounded.
+    def printed(self, given):
+        rows = ORIGINAL(self, given)
+        mean = given.total / given.count / given.span
+        size = np.minimum(given.count, 64)
+        variance = (self.center - mean) ** 2 / size + 1e-12
+        weight = self.variance.min() / variance
+        offset = np.clip(mean - self.center, self.low[rows[:, 0]], self.high[rows[:, 0]])
+        rows[:, 1] = np.rint(GRID / self.unit * weight * offset)
+        return rows
+
+    monkeypatch.setattr(Weighting, "encode", printed)
+    rng = np.random.default_rng(3)
+    given = summaries(300, rng)
+    step = build_estimator("cummings.ratio", epsilon=1.0, users=300).rounds[-1]
+    public = public_of("cummings.ratio", given)
+    public["deviation"] = {"weights": 0.0, "windows": 0.1}
+    worst = max(
+        loss(step, one, other, public, SeededWords(rng, 1))
+        for one, other in neighbors(given, rng, same_size=False, number=60)
+    )
+    assert worst > 1.5 * step.epsilon
+
+
+ORIGINAL = Weighting.encode
+
+
+def test_noise_for_half_the_sensitivity_is_caught(monkeypatch):
+    monkeypatch.setattr(Weighting, "sensitivity_of_any_size", property(lambda self: int(self.ends()[1].max())))
+    rng = np.random.default_rng(4)
+    given = summaries(300, rng)
+    step = build_estimator("cummings.ratio", epsilon=1.0, users=300, mode="paper").rounds[-1]
+    lost = [
+        losses(step, one, other, public_of("cummings.ratio", given), SeededWords(rng, 1))[0]
+        for one, other in neighbors(given, rng, same_size=False, number=60)
+    ]
+    assert max(lost) > 1.2 * step.parts[0]
+
+
+def test_the_mean_of_all_samples_of_a_user_has_the_sensitivity_of_one():
+    # Known-bad twin: the sum of a user's samples, not its mean.
+    class Sums(InitialMean):
+        def encode(self, given, public):
+            return np.rint(GRID * given.total / given.span).astype(np.int64)[:, None]
+
+    rng = np.random.default_rng(5)
+    given = summaries(300, rng)
+    for kind, private in ((InitialMean, True), (Sums, False)):
+        step = kind(cohort=0, payers="mean", epsilon=1.0, literal=False)
+        worst = max(
+            loss(step, one, other, {}, SeededWords(rng, 1))
+            for one, other in neighbors(given, rng, same_size=False, number=30)
+        )
+        assert (worst <= EXACT) is private
+
+
+def exact_winners(scores, scale):
+    """Probability that each candidate has the largest noised score, the first of equals."""
+    support = np.arange(-60, 61)
+    pmf = LaplaceNoise(scale).pmf(support)
+    pmf /= pmf.sum()
+    below = np.concatenate([[0.0], np.cumsum(pmf)])  # P(noise < support[i])
+    won = []
+    for i, score in enumerate(scores):
+        chance = pmf.copy()
+        for j, other in enumerate(scores):
+            if j != i:
+                # A tie goes to the first.
+                reach = support + score - other + (1 if i < j else 0)
+                chance *= below[np.clip(reach + 60, 0, len(pmf))]
+        won.append(chance.sum())
+    return np.array(won)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_the_noisy_argmax_is_private_exactly_and_half_its_noise_is_not(epsilon):
+    worst = dict.fromkeys((2.0, 0.5), 0.0)
+    for scores in itertools.product((0, 2, 5), repeat=3):
+        for change in itertools.product((-1, 0, 1), repeat=3):
+            for factor in worst:
+                one, other = (exact_winners(s, factor / epsilon) for s in (scores, np.add(scores, change)))
+                worst[factor] = max(worst[factor], float(np.abs(np.log(one / other)).max()))
+    assert worst[2.0] <= epsilon * (1 + 1e-6)
+    assert worst[0.5] > 1.2 * epsilon
+
+
+def test_the_noisy_argmax_draws_what_the_exact_probabilities_say():
+    scores, epsilon, runs = np.array([0, 2, 3]), 1.0, 4000
+    wins = np.bincount(
+        [noisy_argmax(scores, 1, epsilon, SeededWords(np.random.default_rng(i), 1)) for i in range(runs)], minlength=3
+    )
+    expected = exact_winners(scores, 2.0 / epsilon)
+    # Five standard errors of each share: false alarm below 2e-6.
+    assert (np.abs(wins / runs - expected) < 5 * np.sqrt(expected * (1 - expected) / runs)).all()
+
+
+class Database:
+    """Users as (bin, offset), over a few possible sizes."""
+
+    def __init__(self, rng):
+        kinds = int(rng.integers(2, 5))
+        self.weight = np.sort(rng.random(kinds) ** rng.integers(1, 6)) + 1e-3
+        self.weight /= self.weight[-1]
+        self.radius = np.sort(rng.random(kinds))[::-1] + 0.01
+        self.n = int(rng.integers(2, 25))
+        self.bins = rng.integers(0, kinds, self.n) if rng.random() < 0.7 else np.zeros(self.n, int)
+        self.offset = self.radius[self.bins] * rng.choice([-1.0, 1.0, 0.0, 0.5], self.n)
+        if rng.random() < 0.5:
+            self.offset = self.radius[self.bins] * (0.2 * rng.random(self.n) - 0.1)
+
+    def bound(self, bins, offset, kind=SensitivityBound):
+        counts = np.bincount(bins, minlength=len(self.weight))
+        return kind(self.weight, self.radius, counts, float((self.weight[bins] * offset).sum()))
+
+    def swapped(self, bins, offset, rng, number):
+        """Replace some users by such as move the mean: large ones at an end, or the smallest."""
+        bins, offset = bins.copy(), offset.copy()
+        sign = rng.choice([-1.0, 1.0])
+        order = np.argsort(-self.weight[bins]) if rng.random() < 0.6 else rng.permutation(self.n)
+        for who in order[:number]:
+            kind = int(rng.integers(len(self.weight))) if rng.random() < 0.4 else int(rng.choice([0, -1]))
+            bins[who] = range(len(self.weight))[kind]
+            offset[who] = self.radius[bins[who]] * (sign if rng.random() < 0.8 else rng.choice([-1.0, 0.0, 1.0]))
+        return bins, offset
+
+    def sensitivity(self, bins, offset):
+        """Largest change of the mean by replacing one user, over all users, sizes and ends of windows."""
+        weight = self.weights(bins, offset)
+        total, mass = weight @ offset, weight.sum()
+        left, kept = total - weight * offset, mass - weight
+        kinds = np.tile(np.arange(len(self.weight)), 3)
+        joining = np.concatenate([self.radius, -self.radius, 0.01 * self.radius])
+        joined = self.weights(kinds, joining)
+        after = (left[:, None] + joined * joining) / (kept[:, None] + joined)
+        return float(np.abs(after - total / mass).max())
+
+    def weights(self, bins, offset):
+        return self.weight[bins]
+
+
+class PrintedWeights(Database):
+    """Known-bad twin, erratum C7: `(p - p_i)**2` where `p (1 - p)` is meant."""
+
+    def weights(self, bins, offset):
+        return 0.25 * self.weight[bins] / (offset**2 + 1e-6)
+
+
+def attack(kind, tries, seed, database_of=Database):
+    """Count violations: a sensitivity above the proposal within the distance, and a distance that moves by over 1."""
+    rng = np.random.default_rng(seed)
+    exceeded = jumped = tested = 0
+    for _ in range(tries):
+        database = database_of(rng)
+        bound = database.bound(database.bins, database.offset, kind)
+        aimed = int(rng.integers(0, database.n))
+        proposal = bound.at(aimed) * (1.0 + 1e-9)
+        distance = bound.distance(proposal)
+        if distance >= 0:
+            changed = database.swapped(database.bins, database.offset, rng, int(rng.integers(0, distance + 1)))
+            tested += 1
+            exceeded += database.sensitivity(*changed) > proposal * (1.0 + 1e-9)
+        neighbor = database.bound(*database.swapped(database.bins, database.offset, rng, 1), kind)
+        jumped += abs(neighbor.distance(proposal) - distance) > 1
+    return tested, exceeded, jumped
+
+
+def test_the_distance_of_the_test_holds_against_attacks():
+    tested, exceeded, jumped = attack(SensitivityBound, 5000, seed=6)
+    assert tested > 3000
+    assert (exceeded, jumped) == (0, 0)
+
+
+class AverageUsersLeave(SensitivityBound):
+    """Known-bad twin: assumes that the users who are replaced have average weights."""
+
+    def remaining(self, k):
+        n = int(self.counts.sum())
+        return float(self.counts @ self.weight) * max(n - 1 - k, 0) / n + min(k, n - 1) * self.weight.min()
+
+
+class OnlyHere(SensitivityBound):
+    """Known-bad twin: the sensitivity of this very database, whatever the distance."""
+
+    def at(self, k):
+        return super().at(0)
+
+
+class CenterIsTheMean(SensitivityBound):
+    """Known-bad twin: forgets that the others' mean may be away from the center."""
+
+    def at(self, k):
+        remaining = self.remaining(k)
+        return 2.0 * float((self.weight * self.radius / (remaining + self.weight)).max())
+
+
+@pytest.mark.parametrize("twin", [AverageUsersLeave, OnlyHere, CenterIsTheMean])
+def test_attacks_break_bounds_that_assume_more(twin):
+    _, exceeded, jumped = attack(twin, 2000, seed=6)
+    assert exceeded + jumped > 0
+
+
+def test_attacks_break_the_printed_weights():
+    _, exceeded, _ = attack(SensitivityBound, 500, seed=6, database_of=PrintedWeights)
+    assert exceeded > 0
+
+
+def test_the_printed_weights_have_no_bound_at_all():
+    # Erratum C7: with weights from (p - p_i)**2, one user at the center outweighs everybody: replacing it moves the
+    # mean further than the valid bound for the corrected weights allows.
+    rng = np.random.default_rng(7)
+    p, between, size, n = 0.3, 1e-3, 50, 200
+    mean = rng.binomial(size, p, n) / size
+
+    def printed(mean):
+        weight = 1.0 / ((p - mean) ** 2 / size + (1.0 - 1.0 / size) * between**2)
+        return float(weight @ (mean - p) / weight.sum())
+
+    variance = p * (1 - p) / size + (1 - 1 / size) * between**2
+    radius = 6.0 * math.sqrt(variance)
+    bound = SensitivityBound(np.ones(1), np.array([radius]), np.array([n]), float((mean - p).sum()))
+    mean[0], other = p, mean.copy()
+    other[0] = p - radius
+    assert abs(mean.mean() - other.mean()) <= bound.at(0)
+    # All others at one end: the printed mean jumps from there to the center, and back.
+    far = np.full(n, p + radius)
+    near = far.copy()
+    near[0] = p
+    at_end = SensitivityBound(np.ones(1), np.array([radius]), np.array([n]), float(radius * n))
+    assert abs(near.mean() - far.mean()) <= at_end.at(0)
+    assert abs(printed(near) - printed(far)) > at_end.at(0)
+
+
+def composed(epsilons):
+    whole = None
+    for epsilon in epsilons:
+        one = pld.from_laplace_mechanism(1.0 / epsilon, value_discretization_interval=1e-3)
+        whole = one if whole is None else whole.compose(one)
+    return whole
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_the_users_of_the_weighted_mean_pay_for_every_release(name):
+    # C5: four releases of epsilon in Algorithm 3, not three; three in the ratio. dp-accounting composes pure Laplace
+    # mechanisms of these epsilons: nothing is left beyond their sum, and something is beyond one fewer.
+    estimator = build_estimator(name, epsilon=1.0, users=1000, mode="paper")
+    last = estimator.rounds[-1]
+    before = [step.epsilon for step in estimator.rounds[:-1] if step.payers == "weighted"]
+    parts = [*before, *(part for part in last.parts if part)]
+    assert len(parts) == {"cummings.private_sizes": 4, "cummings.ratio": 3}[name]
+    assert sum(parts) == pytest.approx(estimator.epsilon)
+    whole = composed(parts)
+    assert whole.get_delta_for_epsilon(estimator.epsilon + 0.01) <= 1e-12
+    printed = estimator.epsilon * (len(parts) - 1) / len(parts)
+    assert whole.get_delta_for_epsilon(printed) > 1e-3
+    assert max(spend(estimator.rounds).values()) == (pytest.approx(1.0), estimator.delta)
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-6])
+def test_a_bad_proposal_passes_the_test_with_probability_delta_at_most(delta):
+    # Exact: distance -1 plus discrete Laplace noise reaching log(1 / delta) / epsilon.
+    for epsilon in (0.1, 1.0, 3.0):
+        reach = math.ceil(math.log(1.0 / delta) / epsilon) + 1
+        tail = LaplaceNoise(1.0 / epsilon).pmf(np.arange(reach, reach + 4000)).sum()
+        assert tail <= delta
+
+
+def test_users_of_other_cohorts_stay_where_they_are():
+    # Erratum C5: a keyed hash, whatever the sizes. Known-bad twin: ranks by private size.
+    given = summaries(2000, np.random.default_rng(8))
+    who = int(np.argmin(given.count))
+    other = replaced(given, who, 10**6, 0.5, 1.0)
+    others = np.arange(2000) != who
+    shares = build_estimator("cummings.ratio", epsilon=1.0, users=2000).shares
+
+    def ranked(users):
+        order = np.argsort(np.argsort(users.count, kind="stable"), kind="stable") / len(users)
+        return np.searchsorted(np.cumsum(shares)[:-1], order, side="right")
+
+    moved = [
+        np.count_nonzero((split(given) != split(other))[others])
+        for split in (lambda users: assign_stages(shares, users.user, b"w"), ranked)
+    ]
+    assert moved[0] == 0
+    assert moved[1] > 0
+
+
+SECRET = b"sixteen bytes or more, for tests"
+
+
+def keyed_run(estimator, given, *, round_id="2013-01-07", parts=1, combine=None):
+    """A round as a host runs it: rows in parts, added up, noised by the key."""
+    noise = KeyedNoise(SECRET, deployment="test", purpose="rounds")
+    cohort = assign_stages(estimator.shares, given.user, round_id.encode())
+    public = {}
+    for number, step in enumerate(estimator.rounds):
+        users = given.take(cohort == step.cohort)
+        pieces = [users.take(slice(start, None, parts)) for start in range(parts)]
+        tally = sum((step.tally(step.encode(piece, public), public) for piece in pieces), Tally())
+        if combine is not None:
+            tally = combine(tally, parts)
+        public = step.release(tally, public, ReleaseWords(noise, round_id, number, tally))
+    return public
+
+
+def named(given):
+    return replace(given, user=owner_words([f"user {i}" for i in range(len(given))]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PRIVATE + PUBLIC)
+def test_noise_is_drawn_once_whatever_the_host_does(name, mode):
+    given = named(summaries(500, np.random.default_rng(9)))
+    estimator = build_estimator(name, epsilon=1.0, users=500, mode=mode)
+    once = keyed_run(estimator, given)
+    order = np.random.default_rng(10).permutation(500)
+    for again in (keyed_run(estimator, given), keyed_run(estimator, given.take(order), parts=7)):
+        assert (again.value, again.lower, again.unclipped) == (once.value, once.lower, once.unclipped)
+        assert again.stages == once.stages
+    assert keyed_run(estimator, given, round_id="2013-01-14").unclipped != once.unclipped
+
+
+def test_noise_inside_the_combiner_is_caught():
+    # Known-bad twin: each part of the sum brings its own noise: the answer depends on how the host cut the users.
+    given = named(summaries(500, np.random.default_rng(9)))
+    estimator = build_estimator("cummings.ratio", epsilon=1.0, users=500)
+
+    def noisy(tally, parts):
+        words = [SeededWords(np.random.default_rng(part), 1) for part in range(parts)]
+        extra = sum(noised(0, GRID, 1.0, word, 0) for word in words)
+        return Tally(tally.n, (tally.sums[0] + extra, *tally.sums[1:]))
+
+    runs = {float(keyed_run(estimator, given, parts=parts, combine=noisy).unclipped) for parts in (1, 2, 7)}
+    assert len(runs) == 3
+
+
+def test_other_sums_meet_other_noise():
+    noise = KeyedNoise(SECRET, deployment="test", purpose="rounds")
+    same, other = Tally(3, (14, 2)), Tally(3, (15, 2))
+    first = [noised(0, GRID, 1.0, ReleaseWords(noise, "w", 0, tally), 0) for tally in (same, same, other)]
+    assert first[0] == first[1] != first[2]
+
+
+def test_what_reaches_the_answer_is_public():
+    # Nothing of the tally but noised numbers: two very different populations with the same noised outputs, same answer.
+    rng = np.random.default_rng(11)
+    estimator = build_estimator("cummings.ratio", epsilon=1.0, users=400)
+    for step in estimator.rounds:
+        public = public_of("cummings.ratio", None)
+        one, other = summaries(400, rng), summaries(400, rng, law="uniform", rate=0.8)
+        loss(step, one, other, public, SeededWords(rng, 1))
+    assert (
+        run_central(estimator, one, np.full(400, 2), [SeededWords(rng, 1) for _ in estimator.rounds]).trust == "central"
+    )
