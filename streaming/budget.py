@@ -79,7 +79,7 @@ def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
     opened = Store.read(store)
     try:
         names, identity = opened.agents(), opened.state("identity")
-        spent = _spent(opened, len(names), math.inf if as_of is None else as_of)
+        spent = charged_until(opened, len(names), math.inf if as_of is None else as_of)
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
@@ -100,7 +100,7 @@ def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
     )
 
 
-def _spent(store: Store, n_agents: int, until: float) -> Ints:
+def charged_until(store: Store, n_agents: int, until: float) -> Ints:
     """Count the rows of each agent up to an event time, to the microsecond as in the releases."""
     spent = np.zeros(n_agents, np.int64)
     for block in audited(store):

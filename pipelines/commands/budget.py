@@ -13,12 +13,13 @@ from pipelines.commands.options import BadOption, ConfigOption, JsonOption, prin
 
 if TYPE_CHECKING:
     from streaming.budget import AgentBudget, BudgetSummary
+    from streaming.rounds.budget import RoundsBudgets
 
 
 def budget(
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents`; an engine may be running on it.")],
-    agent: Annotated[str | None, typer.Option(help="Show this agent only, without the summary.")] = None,
+    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run rounds`; an engine may be running on it.")],
+    agent: Annotated[str | None, typer.Option(help="Show this agent (or user) only, without the summary.")] = None,
     as_of: Annotated[
         str | None, typer.Option(help="Count releases up to this event time only (ISO 8601, UTC unless it says else).")
     ] = None,
@@ -27,6 +28,7 @@ def budget(
 ) -> None:
     """Show every agent's releases made and left: the horizon is the budget, and all of it costs (epsilon, delta) once.
 
+    Of rounds: every user's reports, each of which costs epsilon, and what is left of the user's budget.
     Every row of the ledger is compared with its hash chain on the way.
 
     \b
@@ -35,10 +37,14 @@ def budget(
       meanstream budget --store state.db --agent N14228 --as-of 2013-06-30T12:00:00Z
     """  # noqa: D301 - click reads the escape
     from streaming.budget import budgets
+    from streaming.rounds.budget import is_of_rounds, rounds_budgets
     from streaming.store import StoreError
 
     until = None if as_of is None else _seconds(as_of)
     try:
+        if is_of_rounds(store):
+            _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
+            return
         found = budgets(store, as_of=until)
     except StoreError as error:
         raise BadOption(str(error)) from None
@@ -52,6 +58,27 @@ def budget(
     sys.stdout.writelines(_table(rows))
     if agent is None:
         sys.stdout.write(_sentence(found.summary))
+
+
+def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> None:
+    rows = [row for row in found.users if user in (None, row.user)]
+    if user is not None and not rows:
+        raise BadOption(f"agent must be one of the store's users, got {user!r}")
+    if as_json:
+        summary = {} if user is not None else {"summary": asdict(found.summary)}
+        print_json({"users": [asdict(row) for row in rows], **summary})
+        return
+    sys.stdout.write(f"{'user':<24} {'reports':>7} {'epsilon':>9} {'remaining':>9}\n")
+    for row in rows:
+        left = "-" if row.remaining is None else f"{row.remaining:g}"
+        sys.stdout.write(f"{row.user:<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
+    if user is None:
+        whole = found.summary
+        limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
+        sys.stdout.write(
+            f"{whole.users:,} users: {whole.reports:,} reports, at most epsilon {whole.spent_max:g} spent "
+            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another report\n"
+        )
 
 
 def _table(rows: list[AgentBudget]) -> list[str]:

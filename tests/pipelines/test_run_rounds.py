@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from streaming.events import EVENTS
-from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream
+from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, spoil_row
 
 WEEKS = 3
 
@@ -234,3 +234,35 @@ def test_a_signal_ends_the_run_with_everything_committed(folder: Path) -> None:
     assert json.loads(ran.stdout)["events"] == 400
     assert run(folder, batch_size=100).code == 0
     assert (folder / "means.jsonl").read_bytes() == (whole / "means.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("budget", [2, None])
+def test_budget_and_ledger_of_rounds(folder: Path, budget: float | None) -> None:
+    assert run(folder, user_budget=budget, reports=folder / "reports.jsonl").code == 0
+    spent: dict[str, int] = {}
+    for event in lines(folder / "reports.jsonl"):
+        if "user" in event:
+            spent[event["user"]] = spent.get(event["user"], 0) + 1
+    store = str(folder / "rounds.db")
+    told = meanstream("budget", "--store", store, "--json").json
+    assert {row["user"]: row["reports"] for row in told["users"]} == spent
+    assert all(row["spent"] == row["reports"] for row in told["users"])
+    assert {row["remaining"] for row in told["users"]} == {None if budget is None else 0.0}
+    assert told["summary"]["reports"] == sum(spent.values())
+    assert told["summary"]["at_budget"] == (0 if budget is None else 40)
+    early = meanstream("budget", "--store", store, "--json", "--as-of", "2013-01-10T00:00:00Z").json
+    assert early["summary"]["spent_max"] == 1.0
+    text = meanstream("budget", "--store", store).out.decode()
+    assert "40 users" in text
+    one = meanstream("budget", "--store", store, "--agent", "N1").out.decode().splitlines()
+    assert len(one) == 2
+    assert "users, got 'N99'" in meanstream("budget", "--store", store, "--agent", "N99").message
+    assert meanstream("ledger", "verify", "--store", store, "--json").json["rows"] == sum(spent.values())
+
+
+def test_a_changed_report_in_the_ledger_is_found(folder: Path) -> None:
+    assert run(folder).code == 0
+    spoil_row(folder / "rounds.db", 3)
+    ran = meanstream("ledger", "verify", "--store", str(folder / "rounds.db"))
+    assert ran.code == 1
+    assert b"row 3" in ran.err

@@ -1,0 +1,116 @@
+"""What every user has spent in rounds, read from a store."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from streaming.budget import charged_until
+from streaming.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class UserBudget:
+    """Public: the reports that a user has made, and their total epsilon; `remaining` is None without a budget."""
+
+    user: str
+    reports: int
+    spent: float
+    remaining: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsBudgetSummary:
+    """Public: all users of a store together.
+
+    Attributes
+    ----------
+    users : int
+        Users with at least one sample.
+    reports : int
+        Reports that were charged.
+    spent_max : float
+        Total epsilon of the user that spent most.
+    epsilon : float
+        Of one report.
+    user_budget : float or None
+        Greatest total epsilon of a user.
+    at_budget : int
+        Users whose budget does not pay for another report.
+    """
+
+    users: int
+    reports: int
+    spent_max: float
+    epsilon: float
+    user_budget: float | None
+    at_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsBudgets:
+    """Public: the budget of every user of a store, in the order in which they appeared."""
+
+    users: list[UserBudget]
+    summary: RoundsBudgetSummary
+
+
+def is_of_rounds(store: Path) -> bool:
+    """Tell whether a store is that of the users' side of rounds.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or it is damaged.
+    """
+    opened = Store.read(store)
+    try:
+        identity = opened.state("identity")
+    finally:
+        opened.close()
+    return identity is not None and identity["settings"].get("side") == "users"
+
+
+def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
+    """Count what every user has spent; an engine may be running on the store. Every row of the ledger is checked.
+
+    Parameters
+    ----------
+    store : Path
+        The store's file; see `is_of_rounds`.
+    as_of : float, optional
+        Count windows that ended by this event time only, in seconds.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, or its ledger is not what was written.
+    """
+    opened = Store.read(store)
+    try:
+        names, settings = opened.agents(), opened.state("identity")["settings"]
+        reports = charged_until(opened, len(names), math.inf if as_of is None else as_of)
+    finally:
+        opened.close()
+    epsilon, budget = float(settings["epsilon"]), settings["user_budget"]
+    spent = reports * epsilon
+    left = None if budget is None else np.maximum(budget - spent, 0.0)
+    rows = [
+        UserBudget(name, n, s, None if left is None else float(left[i]))
+        for i, (name, n, s) in enumerate(zip(names, reports.tolist(), spent.tolist(), strict=True))
+    ]
+    spent_out = 0 if left is None else int(np.count_nonzero(left < epsilon * (1 - 1e-9)))
+    return RoundsBudgets(
+        rows,
+        RoundsBudgetSummary(
+            users=len(names),
+            reports=int(reports.sum()),
+            spent_max=float(spent.max(initial=0.0)),
+            epsilon=epsilon,
+            user_budget=None if budget is None else float(budget),
+            at_budget=spent_out,
+        ),
+    )
