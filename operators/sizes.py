@@ -18,7 +18,9 @@ from operators.records import Floats, Ints
 from operators.validation import require
 
 MAX_SIZES = 10_000_000
-FORMS = "point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s[,max] or FILE.csv:column"
+FORMS = (
+    "point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s[,max], zipf:s,max or FILE.csv:column"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +96,8 @@ class SizeDistribution:
         text : str
             `point:k`; `two:a,b,p`, where p is the probability of b; `uniform:a,b`, both included; `poisson:l` and
             `binomial:n,p`, given that the size is at least 1; `lognormal:mean,s[,max]`, rounded up and cut at max (by
-            default the 99.99 % quantile); `FILE.csv:column`, how often each value of the column occurs.
+            default the 99.99 % quantile); `zipf:s,max`, where k has probability proportional to k**-s;
+            `FILE.csv:column`, how often each value of the column occurs.
 
         Raises
         ------
@@ -193,6 +196,14 @@ def _lognormal(text: str, mean: float, s: float, greatest: float = math.nan) -> 
     return np.arange(1, cut + 1), np.diff(edges)
 
 
+def _zipf(text: str, s: float, greatest: float) -> _Table:
+    require(s >= 0.0, "sizes", "have an s of at least 0", text)
+    last = _size(text, greatest)
+    require(last <= MAX_SIZES, "sizes", f"be at most {MAX_SIZES}", text)
+    support = np.arange(1, last + 1)
+    return support, _positive_part(support.astype(np.float64) ** -s)
+
+
 _PARSERS: dict[str, tuple[Callable[..., _Table], tuple[int, ...]]] = {
     "point": (_point, (1,)),
     "two": (_two, (3,)),
@@ -200,6 +211,7 @@ _PARSERS: dict[str, tuple[Callable[..., _Table], tuple[int, ...]]] = {
     "poisson": (_poisson, (1,)),
     "binomial": (_binomial, (2,)),
     "lognormal": (_lognormal, (2, 3)),
+    "zipf": (_zipf, (2,)),
 }
 
 

@@ -89,15 +89,19 @@ class RoundsConfig:
         return everybody.of_at_least(self.least_size)
 
     def build(self) -> Estimator:
-        """Build the estimator, which is told the number of users and the law of their sizes."""
+        """Build the estimator, which is told the number of users and the law of their sizes (the ideal one, more)."""
         asked = self.population
+        known: dict[str, Any] = {}
+        if self.estimator == "cummings.ideal":  # the yardstick knows the law
+            between = 0.0 if asked.between is None else asked.between.stddev
+            known = {"center": asked.theta, "between_users": min(between, 1.0)}
         return build_estimator(
             self.estimator,
             epsilon=self.epsilon,
             users=asked.users,
             sizes=asked.sizes,
             mode=self.mode,
-            **self.options,
+            **(known | dict(self.options)),
         )
 
     def as_dict(self) -> dict[str, Any]:
