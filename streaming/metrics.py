@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, Protocol, get_args
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Histogram, generate_latest, make_wsgi_app
@@ -23,7 +23,6 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from operators.agents import AgentsSettings
 from operators.records import Floats
 from streaming.clock import Clock, SystemClock
 from streaming.events import Reason
@@ -98,6 +97,22 @@ class Distribution:
         return cls((*bounds, float("inf")), tuple(accumulate(counts.tolist())), float(values @ number))
 
 
+class Bounded(Protocol):
+    """The settings that metrics need."""
+
+    @property
+    def lower(self) -> float:
+        """Lower bound of a value."""
+
+    @property
+    def upper(self) -> float:
+        """Upper bound of a value."""
+
+    @property
+    def horizon(self) -> int | None:
+        """Releases that one agent may ever make; None for no limit."""
+
+
 class Metrics(Collector):
     """Turns the engine's figures into Prometheus metrics.
 
@@ -106,7 +121,7 @@ class Metrics(Collector):
 
     Parameters
     ----------
-    settings : AgentsSettings
+    settings : AgentsSettings or RoundsSettings
         For the horizon and the bounds of a value.
     health : EngineHealth
         The engine's, for readiness and the age of the checkpoint.
@@ -127,8 +142,12 @@ class Metrics(Collector):
     because a spread of 0 says that the agents of a component have the same mean.
     """
 
+    counters: ClassVar[dict[str, str]] = COUNTERS
+    gauges: ClassVar[dict[str, str]] = GAUGES
+    distributions: ClassVar[dict[str, str]] = DISTRIBUTIONS
+
     def __init__(
-        self, *, settings: AgentsSettings, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
+        self, *, settings: Bounded, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
     ) -> None:
         self._horizon = settings.horizon
         most = (settings.upper - settings.lower) / 2
@@ -149,17 +168,13 @@ class Metrics(Collector):
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
-        if stats.population is not None and stats.population is not self._computed_from:
-            self._computed_from = stats.population
-            self._of_population = self._describe(stats.population)
         self._shown = {
-            **{name: getattr(stats, name) for name in COUNTERS},
             "rejects": {reason: stats.rejected[reason] for reason in REASONS},
             "agents": stats.agents,
             "input_lag_events": stats.input_lag,
             "watermark": stats.watermark,
-            **(self._budgets(stats) if stats.spent else {}),
-            **self._of_population,
+            **(self._budgets(stats, self._horizon) if stats.spent and self._horizon is not None else {}),
+            **self._own(stats),
         }
         if stats.commits > self._commits:
             self._commits = stats.commits
@@ -178,26 +193,33 @@ class Metrics(Collector):
         """Give every family; called by a scrape."""
         shown = self._shown
         yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
-        for name, text in COUNTERS.items():
+        for name, text in self.counters.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
         rejects = CounterMetricFamily(f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"])
         for reason in REASONS:
             rejects.add_metric([reason], shown["rejects"][reason] if shown else 0)
         yield rejects
-        for name, text in DISTRIBUTIONS.items():
+        for name, text in self.distributions.items():
             yield _histogram(name, text, shown.get(name))
-        for name, text in GAUGES.items():
+        for name, text in self.gauges.items():
             yield _gauge(name, text, shown.get(name))
         for name, value in self._live(shown.get("watermark")).items():
             yield _gauge(name, LIVE[name], value)
 
-    def _budgets(self, stats: EngineStats) -> dict[str, Any]:
+    def _own(self, stats: EngineStats) -> dict[str, Any]:
+        """Figures that only this kind of engine has."""
+        if stats.population is not None and stats.population is not self._computed_from:
+            self._computed_from = stats.population
+            self._of_population = self._describe(stats.population)
+        return {**{name: getattr(stats, name) for name in COUNTERS}, **self._of_population}
+
+    def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
         """Figures of the budgets; agents that came after the last release have spent nothing."""
         released = stats.spent[1:]
         agents = (stats.agents - sum(released), *released)
-        share = np.arange(len(agents)) / self._horizon
+        share = np.arange(len(agents)) / horizon
         return {
-            "agents_exhausted": agents[self._horizon],
+            "agents_exhausted": sum(agents[horizon:]),
             "budget_spent_ratio": Distribution.of(share, SPENT, agents),
             "budget_spent_ratio_max": float(share[np.flatnonzero(agents)].max(initial=0.0)),
         }

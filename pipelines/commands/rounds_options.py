@@ -12,6 +12,7 @@ from pipelines.commands.agents_options import (
     PLACES,
     PRIVACY,
     LogFormatOption,
+    MetricsOption,
     QuietOption,
     _option,
 )
@@ -101,6 +102,7 @@ class RoundsOptions:
         list[str] | None, _option("Option of the runner, such as --flink_master=HOST:PORT.", SIDES, "--runner-arg")
     ] = None
 
+    metrics: MetricsOption = None
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
 

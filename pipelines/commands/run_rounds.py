@@ -20,6 +20,7 @@ from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
 from pipelines.commands.progress import Progress
 from pipelines.commands.rounds_options import RoundsOptions
+from pipelines.commands.watching import metrics_of_rounds, watching
 
 if TYPE_CHECKING:
     from streaming.crash import CrashHook
@@ -55,6 +56,7 @@ def run_rounds(options: RoundsOptions) -> None:
 
 def check_options(options: RoundsOptions) -> RoundsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    from streaming.metrics_server import parse_address
     from streaming.sources.open import open_source
 
     with refusing():
@@ -64,6 +66,8 @@ def check_options(options: RoundsOptions) -> RoundsSettings:
             raise BadOption("source must be given")
         check_store(options.store)
         check_sinks(options.sinks, json=options.json)
+        if options.metrics is not None:
+            parse_address(options.metrics)
         open_source(options.source, column_mapping(options), sort=options.sort).close()
     return settings
 
@@ -97,6 +101,8 @@ def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> Rou
                 until_end=options.until_end,
             )
             things.callback(source.close)
+            progress = RoundsProgress(quiet=options.quiet or options.log_format == "json")
+            watch = things.enter_context(watching(options, settings, make_metrics=metrics_of_rounds, progress=progress))
             engine = RoundsEngine(
                 source=source,
                 settings=settings,
@@ -105,7 +111,8 @@ def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> Rou
                 sinks=sinks,
                 options=options.engine_options(),
                 results=None if options.reports_only is None else StageResultsFile(_stages_file(options)),
-                on_turn=things.enter_context(RoundsProgress(quiet=options.quiet or options.log_format == "json")),
+                on_turn=watch.on_turn,
+                health=watch.health,
                 crash=crash or no_crash,
             )
             engine.resume()

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipelines.commands.progress import make_progress
 
 if TYPE_CHECKING:
-    from operators.agents import AgentsSettings
+    from pipelines.commands.progress import LoggedProgress, Progress
     from streaming.health import EngineHealth
+    from streaming.metrics import Bounded, Metrics
     from streaming.stats import EngineStats
 
 _log = logging.getLogger("meanstream.run")
@@ -47,9 +48,40 @@ class Watch:
     on_turn: Callable[[EngineStats], None]
 
 
+def metrics_of_agents(**options: Any) -> Metrics:
+    """Make the metrics of an engine of agents."""
+    from streaming.metrics import Metrics
+
+    return Metrics(**options)
+
+
+def metrics_of_rounds(**options: Any) -> Metrics:
+    """Make the metrics of an engine of rounds."""
+    from streaming.rounds.metrics import RoundsMetrics
+
+    return RoundsMetrics(**options)
+
+
 @contextmanager
-def watching(options: Watchable, settings: AgentsSettings) -> Iterator[Watch]:
+def watching(
+    options: Watchable,
+    settings: Bounded,
+    *,
+    make_metrics: Callable[..., Metrics] = metrics_of_agents,
+    progress: Progress | LoggedProgress | None = None,
+) -> Iterator[Watch]:
     """Show progress, and serve metrics and probes where they are asked for, as long as the context is open.
+
+    Parameters
+    ----------
+    options : Watchable
+        Who watches.
+    settings : AgentsSettings or RoundsSettings
+        Those of the engine.
+    make_metrics : callable
+        Makes the metrics of this kind of engine; called only where they are asked for.
+    progress : context manager, optional
+        What shows progress, if it is not that of agents.
 
     Raises
     ------
@@ -62,14 +94,13 @@ def watching(options: Watchable, settings: AgentsSettings) -> Iterator[Watch]:
     with ExitStack() as things:
         watchers: list[Callable[[EngineStats], None]] = []
         if options.metrics is not None:
-            from streaming.metrics import Metrics
             from streaming.metrics_server import MetricsServer
 
-            metrics = Metrics(settings=settings, health=health, store=options.store)
+            metrics = make_metrics(settings=settings, health=health, store=options.store)
             server = things.enter_context(MetricsServer(options.metrics, metrics, health))
             _log.info("metrics are served", extra={"url": f"{server.url}/metrics"})
             watchers.append(metrics.observe)
-        progress = make_progress(options.log_format, quiet=options.quiet)
+        progress = progress or make_progress(options.log_format, quiet=options.quiet)
         things.enter_context(progress)
         watchers.append(progress)
 

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from streaming.clock import Clock, SystemClock
 from streaming.columns import Batch, Position, Rejects
 from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import ROUNDS_OUTBOX, CommittedDelivery
 from streaming.engine import never
-from streaming.events import Report
+from streaming.events import Report, WindowEstimate
 from streaming.health import EngineHealth
 from streaming.options import EngineOptions
 from streaming.releases import dead_letter_lines
@@ -170,6 +172,7 @@ class RoundsEngine:
         elif isinstance(self._source, Begins):
             self._source.begin()
         self.stats.agents = self._saved_users = len(self._intake.names)
+        self.stats.spent = self._spent()
         self._see()
         self._delivery.resume()
         self.health.started()
@@ -259,10 +262,18 @@ class RoundsEngine:
         stats.refusals += refused
         stats.rounds += outcome.finished
         stats.over_budget += outcome.refused
-        stats.estimates += sum(len(e) for e in outcome.events if e.kind.topic == "window_estimate")
+        answers = [line for e in outcome.events if e.kind is WindowEstimate for line in e.lines]
+        stats.estimates += len(answers)
+        stats.answer = answers[-1] if answers else stats.answer
+        if len(outcome.rows):
+            stats.spent = self._spent()
         stats.rejected.update(rejects.reason)
         stats.commits += 1
         self._see()
+
+    def _spent(self) -> tuple[int, ...]:
+        """Count users by the rounds they have paid for."""
+        return tuple(np.bincount(self._store.ledger.spent(), minlength=1).tolist())
 
     def _see(self) -> None:
         stats, reached = self.stats, self._intake.watermark

@@ -19,9 +19,12 @@ class RoundsStats(EngineStats):
         Windows that still take samples; rounds that wait for the result of a stage.
     over_budget : int
         How often a user's data did not enter a round, because the budget does not pay for it.
+    answer : bytes or None
+        The newest window estimate, as its line: public.
     """
 
     rounds: int = 0
     open_windows: int = 0
     waiting: int = 0
     over_budget: int = 0
+    answer: bytes | None = None
