@@ -65,7 +65,9 @@ class WindowRound:
 
     @cached_property
     def _design(self) -> dict[str, Any]:
-        return {"estimator": self.estimator.describe(), "users": self.settings.design_users(self.users)}
+        # Rounded, so that hosts whose libraries differ in the last digit of a design still repeat the same noise.
+        described = rounded(plain(self.estimator.describe()))
+        return {"estimator": described, "users": self.settings.design_users(self.users)}
 
     @property
     def stages(self) -> range:
@@ -203,3 +205,18 @@ def user_words(users: Sequence[str]) -> Words:
 def plain(value: Any) -> Any:
     """Turn arrays into lists, so that what is written is what is read."""
     return json.loads(canonical(value))
+
+
+def rounded(value: Any) -> Any:
+    """Cut the floats of plain data to nine digits.
+
+    Examples
+    --------
+    >>> rounded({"window": [0.1 + 0.2, 7], "name": "clip"})
+    {'window': [0.3, 7], 'name': 'clip'}
+    """
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
