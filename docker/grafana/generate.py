@@ -14,9 +14,10 @@ import budget
 import convergence
 import flink
 import pipeline
+import rounds
 
 FOLDER = Path(__file__).parent / "dashboards"
-BOARDS = (convergence.BOARD, budget.BOARD, pipeline.BOARD, flink.BOARD)
+BOARDS = (convergence.BOARD, rounds.BOARD, budget.BOARD, pipeline.BOARD, flink.BOARD)
 
 
 def main() -> int:
