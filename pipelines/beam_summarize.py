@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import apache_beam as beam
@@ -59,19 +59,15 @@ def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: 
 
 
 class SumBatches(beam.DoFn):  # type: ignore[misc]
-    """Samples, one by one or in batches, to sums of users keyed by shard, stamped with the time of their round.
-
-    A session's shard is 0: only all users together know where it ends.
-    """
+    """Samples, one by one or in batches, to sums of users keyed by shard, stamped with the time of their round."""
 
     def __init__(self, settings: RoundsSettings, shards: int) -> None:
         self._settings = settings
         self._shards = shards
-        self._session = settings.windows.kind == "session"
 
     def setup(self) -> None:
         """Begin without users."""
-        self._words = _RememberedWords()
+        self._words = RememberedWords()
         self._samples = Metrics.counter(NAMESPACE, "samples")
 
     def start_bundle(self) -> None:
@@ -98,27 +94,32 @@ class SumBatches(beam.DoFn):  # type: ignore[misc]
 
     def _sum(self, samples: SampleColumns) -> Iterator[TimestampedValue]:
         self._samples.inc(len(samples))
-        windows = self._settings.windows
         user, names = _used(samples)
-        words = self._words.of(names)
-        text = pa.array(names, pa.large_string())
-        parts = summarize_windows(windows, user, samples.value, samples.time, self._settings.grid)
-        for window, sums in parts.items():
-            for shard, places in self._split(words[sums.user]):
-                mine = sums.take(places)
-                batch = UserBatch(
-                    window=window,
-                    names=text.take(pa.array(mine.user)),
-                    words=words[mine.user],
-                    sums=UserSums(**{**mine.columns(), "user": np.arange(len(mine))}),
-                )
-                yield carried(self._settings, (shard, batch), window)
+        grid = self._settings.grid
+        parts = summarize_windows(self._settings.windows, user, samples.value, samples.time, grid)
+        return keyed_by_shard(self._settings, parts, names, self._words.of(names), self._shards)
 
-    def _split(self, words: Words) -> Iterator[tuple[int, Ints]]:
-        if self._session:
-            yield 0, np.arange(len(words))
-            return
-        yield from by_shard(words, self._shards)
+
+def keyed_by_shard(
+    settings: RoundsSettings, parts: Mapping[Window, UserSums], names: list[str], words: Words, shards: int
+) -> Iterator[TimestampedValue]:
+    """Give sums per window to the shards of their users, stamped with the time of their round.
+
+    A session's shard is 0: only all users together know where it ends.
+    """
+    text = pa.array(names, pa.large_string())
+    for window, sums in parts.items():
+        hashes = words[sums.user]
+        whole = [(0, np.arange(len(sums)))] if settings.windows.kind == "session" else by_shard(hashes, shards)
+        for shard, places in whole:
+            mine = sums.take(places)
+            batch = UserBatch(
+                window=window,
+                names=text.take(pa.array(mine.user)),
+                words=hashes[places],
+                sums=UserSums(**{**mine.columns(), "user": np.arange(len(mine))}),
+            )
+            yield carried(settings, (shard, batch), window)
 
 
 class JoinBatches(beam.DoFn):  # type: ignore[misc]
@@ -135,7 +136,7 @@ class JoinBatches(beam.DoFn):  # type: ignore[misc]
     def process(self, element: tuple[int, Iterable[UserBatch]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
         """Join what is on time."""
         shard, batches = element[0], list(element[1])
-        if pane.timing == PaneInfoTiming.LATE or pane.index > 0:
+        if pane.timing in (PaneInfoTiming.EARLY, PaneInfoTiming.LATE) or pane.index > 0:
             self._late.inc(sum(int(batch.sums.count.sum()) for batch in batches))
             return
         for window, parts in _rounds(self._settings, batches):
@@ -188,7 +189,7 @@ def _used(samples: SampleColumns) -> tuple[Ints, list[str]]:
     return (np.cumsum(there) - 1)[samples.agent], [samples.names[place] for place in used.tolist()]
 
 
-class _RememberedWords:
+class RememberedWords:
     """Hashes of users, each made once as long as they are not too many."""
 
     def __init__(self) -> None:

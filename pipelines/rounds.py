@@ -17,151 +17,44 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSingleton
-from apache_beam.transforms.window import GlobalWindows
+from apache_beam.pvalue import AsIter
 
-import pipelines.beam_coders as _coders  # noqa: F401 - coders register themselves
 from operators.validation import require
-from pipelines.beam_ledger import EnforceBudget
-from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_stages import (
-    CountUsers,
-    DecodeStage,
-    DesignFor,
-    EncodeNextStage,
-    EncodeStage,
-    StampReports,
-    SumTallies,
-    TallyStage,
-    TellResults,
+from pipelines.beam_parts import (
+    SHARDS,
+    AggregateReports,
+    CountedUsers,
+    DecodeEstimate,
+    EncodeReports,
+    RunStages,
+    SummarizeUsers,
+    answer_stage,
+    number_of_stages,
+    side_input,
 )
-from pipelines.beam_summarize import JoinBatches, SumBatches
-from pipelines.beam_windows import CarryRounds, ForGood, JoinSessions
-from streaming.events import StageResult, WindowEstimate
+from pipelines.beam_records import ReportBatch
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_stages import EncodeNextStage, StampReports, TellResults
+from pipelines.beam_summarize import sample_batch
+from pipelines.beam_windows import CarryRounds
+from streaming.events import StageResult
 from streaming.rounds.settings import RoundsSettings
 
-POPULATIONS = tuple(10**power for power in range(8))
-"""Numbers of users for which an estimator is designed, to see how many stages a pipeline needs, where it is counted."""
-
-SHARDS = 8
+__all__ = [
+    "AggregateReports",
+    "AnswerReports",
+    "DecodeEstimate",
+    "EncodeReports",
+    "ReportBatch",
+    "ReportRounds",
+    "RoundsSettings",
+    "RunRounds",
+    "SecretPlace",
+    "SummarizeUsers",
+    "sample_batch",
+]
 
 _EMPTY: Sequence[StageResult] = ()
-
-
-class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
-    """Private to private: samples to each user's sums per window, in batches of users, once per window.
-
-    Input: samples `(user, value, event time in seconds)`, or batches of them made by `sample_batch`, in the global
-    window. Output: `(shard, UserBatch)` in the window that carries the round; late samples and users over their
-    budget do not enter and are counted (`late_samples`, `refused_users`).
-
-    Parameters
-    ----------
-    settings : RoundsSettings
-        Bounds, windows, allowed lateness, budget of a user.
-    shards : int
-        Into how many parts the users are split by hash: the most workers that can share a window's users.
-    """
-
-    def __init__(self, settings: RoundsSettings, *, shards: int = SHARDS) -> None:
-        super().__init__()
-        require(shards >= 1, "shards", "be at least 1", shards)
-        self._settings = settings
-        self._shards = shards
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Sum up, shuffle by shard, join, enforce the budget."""
-        window_fn = pcoll.windowing.windowfn
-        require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
-        settings, keyed = self._settings, tuple[int, UserBatch]
-        sums = pcoll | "Sum" >> beam.ParDo(SumBatches(settings, self._shards)).with_output_types(keyed)
-        session = settings.windows.kind == "session"
-        placed = sums | "Place" >> (JoinSessions(settings) if session else CarryRounds(settings, late_panes=True))
-        joined = (
-            placed
-            | "Shuffle" >> beam.GroupByKey()
-            | "Join" >> beam.ParDo(JoinBatches(settings, self._shards)).with_output_types(keyed)
-        )
-        if session:
-            joined = joined | "Carry" >> CarryRounds(settings)
-        if settings.horizon is None:
-            return joined
-        return (
-            joined
-            | "For good" >> ForGood()
-            | "Budget" >> beam.ParDo(EnforceBudget(settings)).with_output_types(keyed)
-            | "Carry paid" >> CarryRounds(settings)
-        )
-
-
-class EncodeReports(beam.PTransform):  # type: ignore[misc]
-    """Private to public: the reports of one stage, at most one per user and round.
-
-    **Privacy.** Reports are made of bits that are a function of (secret, round, stage, user, samples): a bundle that is
-    executed again makes the same reports.
-
-    Parameters
-    ----------
-    settings : RoundsSettings
-        What the parties agreed on.
-    secret : SecretPlace
-        Where workers find the secret.
-    stage : int
-        From 0.
-    findings : PCollection of StageFindings, optional
-        What the stage before found; before the first, from `count_users` unless `settings.users` is given.
-    """
-
-    def __init__(
-        self,
-        settings: RoundsSettings,
-        secret: SecretPlace,
-        *,
-        stage: int = 0,
-        findings: beam.PCollection | None = None,
-    ) -> None:
-        super().__init__()
-        self._encode = EncodeStage(settings, stage, secret)
-        self._findings = findings
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Encode a batch of users at a time."""
-        encode = beam.ParDo(self._encode, *_side(self._findings))
-        return pcoll | "Encode" >> encode.with_output_types(ReportBatch)
-
-
-class AggregateReports(beam.PTransform):  # type: ignore[misc]
-    """Public: the reports of one stage added up per round, as exact integers."""
-
-    def __init__(self, settings: RoundsSettings, *, stage: int = 0, findings: beam.PCollection | None = None) -> None:
-        super().__init__()
-        self._tally = TallyStage(settings, stage)
-        self._findings = findings if stage else None
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Tally each batch, add up the tallies."""
-        tally = beam.ParDo(self._tally, *_side(self._findings))
-        return pcoll | "Tally" >> tally.with_output_types(StageTally) | "Add" >> _added_up()
-
-
-class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
-    """Public: tallies of a stage to `StageFindings`, or to `WindowEstimate` after the last stage; both come out."""
-
-    def __init__(
-        self, settings: RoundsSettings, *, stage: int = 0, findings: beam.PCollection | None = None, last: bool = False
-    ) -> None:
-        super().__init__()
-        self._decode = DecodeStage(settings, stage, last=last)
-        self._findings = findings if stage else None
-
-    def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
-        """Return findings and estimates."""
-        both = pcoll | "Decode" >> beam.ParDo(self._decode, *_side(self._findings)).with_output_types(Any)
-        return (
-            both | "Findings" >> beam.Filter(_is_findings).with_output_types(StageFindings),
-            both | "Estimates" >> beam.Filter(_is_estimate).with_output_types(WindowEstimate),
-        )
 
 
 class RunRounds(beam.PTransform):  # type: ignore[misc]
@@ -212,20 +105,13 @@ epsilon 1), got None
             self._settings = RoundsSettings(estimator=estimator, **settings)
         self._secret = secret or SecretPlace()
         self._shards = shards
-        self._stages = _number_of_stages(self._settings, max_stages)
+        self._stages = number_of_stages(self._settings, max_stages)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Run the stages one after the other."""
         settings = self._settings
         users = pcoll | "Summarize" >> SummarizeUsers(settings, shards=self._shards)
-        findings = None if settings.users is not None else users | "Count users" >> _CountedUsers(settings)
-        estimates = []
-        for stage in range(self._stages):
-            encode = EncodeReports(settings, self._secret, stage=stage, findings=findings)
-            reports = users | f"Encode {stage}" >> encode
-            findings, found = _answer(reports, settings, stage, findings, last=stage == self._stages - 1)
-            estimates.append(found)
-        return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
+        return users | "Stages" >> RunStages(settings, self._secret, stages=self._stages)
 
 
 class ReportRounds(beam.PTransform):  # type: ignore[misc]
@@ -263,9 +149,9 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         """Sum up and encode."""
         settings = self._settings
         users = pcoll | "Summarize" >> SummarizeUsers(settings, shards=self._shards)
-        findings = None if settings.users is not None else users | "Count users" >> _CountedUsers(settings)
+        findings = None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
         results = _EMPTY if self._results is None else AsIter(self._results)
-        encode = beam.ParDo(EncodeNextStage(settings, self._secret), results, *_side(findings))
+        encode = beam.ParDo(EncodeNextStage(settings, self._secret), results, *side_input(findings))
         return users | "Encode" >> encode.with_output_types(ReportBatch)
 
 
@@ -286,7 +172,7 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
     def __init__(self, settings: RoundsSettings, *, max_stages: int | None = None) -> None:
         super().__init__()
         self._settings = settings
-        self._stages = _number_of_stages(settings, max_stages)
+        self._stages = number_of_stages(settings, max_stages)
 
     def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Tally and decode the stages one after the other."""
@@ -297,54 +183,8 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
         results, estimates = [], []
         for stage in range(self._stages):
             before = findings
-            findings, found = _answer(reports, settings, stage, before, last=stage == self._stages - 1)
-            tell = beam.ParDo(TellResults(settings), *_side(before)).with_output_types(StageResult)
+            findings, found = answer_stage(reports, settings, stage, before, last=stage == self._stages - 1)
+            tell = beam.ParDo(TellResults(settings), *side_input(before)).with_output_types(StageResult)
             results.append(findings | f"Tell {stage}" >> tell)
             estimates.append(found)
         return tuple(results) | "Results" >> beam.Flatten(), tuple(estimates) | "Estimates" >> beam.Flatten()
-
-
-class _CountedUsers(beam.PTransform):  # type: ignore[misc]
-    """Public: how many users each round is designed for; that they took part is public."""
-
-    def __init__(self, settings: RoundsSettings) -> None:
-        super().__init__()
-        self._settings = settings
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Count, then round down."""
-        counts = pcoll | "Count" >> beam.ParDo(CountUsers()).with_output_types(StageTally)
-        design = beam.ParDo(DesignFor(self._settings)).with_output_types(StageFindings)
-        return counts | "Add" >> _added_up() | "Design" >> design
-
-
-def _answer(
-    reports: beam.PCollection, settings: RoundsSettings, stage: int, findings: beam.PCollection | None, *, last: bool
-) -> tuple[beam.PCollection, beam.PCollection]:
-    tallies = reports | f"Aggregate {stage}" >> AggregateReports(settings, stage=stage, findings=findings)
-    both = tallies | f"Decode {stage}" >> DecodeEstimate(settings, stage=stage, findings=findings, last=last)
-    return both[0], both[1]
-
-
-def _added_up() -> beam.PTransform:
-    return beam.CombineGlobally(SumTallies()).without_defaults().with_output_types(StageTally)
-
-
-def _side(findings: beam.PCollection | None) -> tuple[AsSingleton, ...]:
-    """Give what a stage has found as a side input per round; None where it found nothing."""
-    return () if findings is None else (AsSingleton(findings, default_value=None),)
-
-
-def _number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
-    require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
-    if settings.users is not None:
-        return len(settings.estimator_for(settings.users).rounds)
-    return max_stages or max(len(settings.estimator_for(users).rounds) for users in POPULATIONS)
-
-
-def _is_findings(found: StageFindings | WindowEstimate) -> bool:
-    return isinstance(found, StageFindings)
-
-
-def _is_estimate(found: StageFindings | WindowEstimate) -> bool:
-    return isinstance(found, WindowEstimate)

@@ -1,0 +1,224 @@
+"""The parts of a round on Beam, each a transform that can be applied alone; see `pipelines.rounds`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton
+from apache_beam.transforms.window import GlobalWindows
+
+import pipelines.beam_coders as _coders  # noqa: F401 - coders register themselves
+from operators.validation import require
+from pipelines.beam_ledger import EnforceBudget
+from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_stages import CountUsers, DecodeStage, DesignFor, EncodeStage, SumTallies, TallyStage
+from pipelines.beam_summarize import JoinBatches, SumBatches
+from pipelines.beam_windows import CarryRounds, ForGood, JoinSessions
+from streaming.events import WindowEstimate
+from streaming.rounds.settings import RoundsSettings
+
+POPULATIONS = tuple(10**power for power in range(8))
+"""Numbers of users for which an estimator is designed, to see how many stages a pipeline needs, where it is counted."""
+
+SHARDS = 8
+
+
+class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
+    """Private to private: samples to each user's sums per window, in batches of users, once per window.
+
+    Input: samples `(user, value, event time in seconds)`, or batches of them made by `sample_batch`, in the global
+    window. Output: `(shard, UserBatch)` in the window that carries the round; late samples and users over their
+    budget do not enter and are counted (`late_samples`, `refused_users`).
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        Bounds, windows, allowed lateness, budget of a user.
+    shards : int
+        Into how many parts the users are split by hash: the most workers that can share a window's users.
+    """
+
+    def __init__(self, settings: RoundsSettings, *, shards: int = SHARDS) -> None:
+        super().__init__()
+        require(shards >= 1, "shards", "be at least 1", shards)
+        self._settings = settings
+        self._shards = shards
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Sum up, shuffle by shard, join, enforce the budget."""
+        window_fn = pcoll.windowing.windowfn
+        require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
+        settings, keyed = self._settings, tuple[int, UserBatch]
+        sums = pcoll | "Sum" >> beam.ParDo(SumBatches(settings, self._shards)).with_output_types(keyed)
+        return sums | "Join" >> JoinUsers(settings, shards=self._shards)
+
+
+class JoinUsers(beam.PTransform):  # type: ignore[misc]
+    """Private to private: `(shard, UserBatch)` with the time of its round to users' sums per window."""
+
+    def __init__(self, settings: RoundsSettings, *, shards: int = SHARDS) -> None:
+        super().__init__()
+        self._settings = settings
+        self._shards = shards
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Shuffle by shard, join, enforce the budget."""
+        settings, keyed = self._settings, tuple[int, UserBatch]
+        session = settings.windows.kind == "session"
+        placed = pcoll | "Place" >> (JoinSessions(settings) if session else CarryRounds(settings, late_panes=True))
+        joined = (
+            placed
+            | "Shuffle" >> beam.GroupByKey()
+            | "Join" >> beam.ParDo(JoinBatches(settings, self._shards)).with_output_types(keyed)
+        )
+        if session:
+            joined = joined | "Carry" >> CarryRounds(settings)
+        if settings.horizon is None:
+            return joined
+        return (
+            joined
+            | "For good" >> ForGood()
+            | "Budget" >> beam.ParDo(EnforceBudget(settings)).with_output_types(keyed)
+            | "Carry paid" >> CarryRounds(settings)
+        )
+
+
+class EncodeReports(beam.PTransform):  # type: ignore[misc]
+    """Private to public: the reports of one stage, at most one per user and round.
+
+    **Privacy.** Reports are made of bits that are a function of (secret, round, stage, user, samples): a bundle that is
+    executed again makes the same reports.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on.
+    secret : SecretPlace
+        Where workers find the secret.
+    stage : int
+        From 0.
+    findings : PCollection of StageFindings, optional
+        What the stage before found; before the first, from `count_users` unless `settings.users` is given.
+    """
+
+    def __init__(
+        self,
+        settings: RoundsSettings,
+        secret: SecretPlace,
+        *,
+        stage: int = 0,
+        findings: beam.PCollection | None = None,
+    ) -> None:
+        super().__init__()
+        self._encode = EncodeStage(settings, stage, secret)
+        self._findings = findings
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Encode a batch of users at a time."""
+        encode = beam.ParDo(self._encode, *side_input(self._findings))
+        return pcoll | "Encode" >> encode.with_output_types(ReportBatch)
+
+
+class AggregateReports(beam.PTransform):  # type: ignore[misc]
+    """Public: the reports of one stage added up per round, as exact integers."""
+
+    def __init__(self, settings: RoundsSettings, *, stage: int = 0, findings: beam.PCollection | None = None) -> None:
+        super().__init__()
+        self._tally = TallyStage(settings, stage)
+        self._findings = findings if stage else None
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Tally each batch, add up the tallies."""
+        tally = beam.ParDo(self._tally, *side_input(self._findings))
+        return pcoll | "Tally" >> tally.with_output_types(StageTally) | "Add" >> _added_up()
+
+
+class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
+    """Public: tallies of a stage to `StageFindings`, or to `WindowEstimate` after the last stage; both come out."""
+
+    def __init__(
+        self, settings: RoundsSettings, *, stage: int = 0, findings: beam.PCollection | None = None, last: bool = False
+    ) -> None:
+        super().__init__()
+        self._decode = DecodeStage(settings, stage, last=last)
+        self._findings = findings if stage else None
+
+    def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
+        """Return findings and estimates."""
+        both = pcoll | "Decode" >> beam.ParDo(self._decode, *side_input(self._findings)).with_output_types(Any)
+        return (
+            both | "Findings" >> beam.Filter(_is_findings).with_output_types(StageFindings),
+            both | "Estimates" >> beam.Filter(_is_estimate).with_output_types(WindowEstimate),
+        )
+
+
+class RunStages(beam.PTransform):  # type: ignore[misc]
+    """Private to public: users' sums per window, from `JoinUsers`, to one `WindowEstimate` per window."""
+
+    def __init__(self, settings: RoundsSettings, secret: SecretPlace, *, stages: int | None = None) -> None:
+        super().__init__()
+        self._settings = settings
+        self._secret = secret
+        self._stages = number_of_stages(settings, stages)
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Run the stages one after the other."""
+        settings = self._settings
+        findings = None if settings.users is not None else pcoll | "Count users" >> CountedUsers(settings)
+        estimates = []
+        for stage in range(self._stages):
+            encode = EncodeReports(settings, self._secret, stage=stage, findings=findings)
+            reports = pcoll | f"Encode {stage}" >> encode
+            findings, found = answer_stage(reports, settings, stage, findings, last=stage == self._stages - 1)
+            estimates.append(found)
+        return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
+
+
+class CountedUsers(beam.PTransform):  # type: ignore[misc]
+    """Public: how many users each round is designed for; that they took part is public."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Count, then round down."""
+        counts = pcoll | "Count" >> beam.ParDo(CountUsers()).with_output_types(StageTally)
+        design = beam.ParDo(DesignFor(self._settings)).with_output_types(StageFindings)
+        return counts | "Add" >> _added_up() | "Design" >> design
+
+
+def answer_stage(
+    reports: beam.PCollection, settings: RoundsSettings, stage: int, findings: beam.PCollection | None, *, last: bool
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """Public: reports of a stage to its findings and to estimates."""
+    tallies = reports | f"Aggregate {stage}" >> AggregateReports(settings, stage=stage, findings=findings)
+    both = tallies | f"Decode {stage}" >> DecodeEstimate(settings, stage=stage, findings=findings, last=last)
+    return both[0], both[1]
+
+
+def _added_up() -> beam.PTransform:
+    return beam.CombineGlobally(SumTallies()).without_defaults().with_output_types(StageTally)
+
+
+def side_input(findings: beam.PCollection | None) -> tuple[AsSingleton, ...]:
+    """Give what a stage has found as a side input per round; None where it found nothing."""
+    return () if findings is None else (AsSingleton(findings, default_value=None),)
+
+
+def number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
+    """Say how many stages a pipeline needs."""
+    require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
+    if settings.users is not None:
+        return len(settings.estimator_for(settings.users).rounds)
+    return max_stages or max(len(settings.estimator_for(users).rounds) for users in POPULATIONS)
+
+
+def _is_findings(found: StageFindings | WindowEstimate) -> bool:
+    return isinstance(found, StageFindings)
+
+
+def _is_estimate(found: StageFindings | WindowEstimate) -> bool:
+    return isinstance(found, WindowEstimate)
