@@ -90,7 +90,7 @@ def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> Rou
             opened = open_rounds_store(options.store, settings, environment=environment_of(options))
             things.callback(opened.store.close)
             # After the store, which may refuse: then no sink was touched.
-            sinks = open_sinks(options.sinks, _kafka_sinks(options, opened.store, stop))
+            sinks = open_sinks(options.sinks, _kafka_sinks(options, opened.store, stop, crash))
             things.callback(sinks.close)
             source = open_source(
                 options.source,
@@ -237,14 +237,17 @@ def _statistician_summary(stats: StatisticianStats) -> dict[str, Any]:
     }
 
 
-def _kafka_sinks(options: RoundsOptions, store: Store, stop: Callable[[], bool]) -> KafkaSinks | None:
+def _kafka_sinks(
+    options: RoundsOptions, store: Store, stop: Callable[[], bool], crash: CrashHook | None = None
+) -> KafkaSinks | None:
     from streaming.kafka.location import is_kafka
 
     if not any(map(is_kafka, options.sinks.values())):
         return None
+    from streaming.crash import no_crash
     from streaming.kafka.sink import KafkaSinks
 
-    return KafkaSinks(store.public_id(), stop=stop)
+    return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash)
 
 
 def _log_summary(told: dict[str, Any]) -> None:
