@@ -1,6 +1,7 @@
 """`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
 
-The group `reproduce` also has `dame`; see `pipelines.commands.reproduce_dame`.
+The group `reproduce` also has `dame` and `cummings`; see `pipelines.commands.reproduce_dame` and
+`pipelines.commands.cummings_figures`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.commands.colme_figures import FIGURES, REFERENCE_STEPS, STEPS, Curve, Figure, Panel
+from pipelines.commands.cummings_figures import cummings
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
 from pipelines.commands.reproduce_dame import dame
 
@@ -65,6 +67,7 @@ def colme(  # noqa: PLR0917 - the options of a command
         sys.stdout.write(as_text(result))
 
 
+app.command("cummings")(cummings)
 app.command("dame")(dame)
 
 
