@@ -1,4 +1,4 @@
-"""Kent, Berrett and Yu's univariate mean: a one-hot vote for the bin of the mean, then clipped means."""
+"""Kent, Berrett and Yu's univariate mean: a vote for the bin of the mean, then clipped means."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from operators.channels import best_channel, make_channel
 from operators.clip_round import ClipRound
 from operators.estimator_base import COMMON_OPTIONS, Settings
+from operators.kent_votes import PairVoteRound
 from operators.localization import FINEST, Bins, Window
 from operators.mechanism import Mechanism
-from operators.records import Floats, Ints
+from operators.records import Bools, Floats, Ints
 from operators.round_records import Summaries
 from operators.rounds import Round
 from operators.validation import require, require_positive
@@ -22,9 +24,13 @@ from operators.votes import make_votes
 if TYPE_CHECKING:
     from operators.sizes import SizeDistribution
 
-REACH = 2.0
-"""The window exceeds the elected bin by so many half-widths on both sides."""
-CONSTANTS = {"paper": math.sqrt(2.0), "tuned": 0.5}
+VOTES = ("one_hot", "three_hot")
+REACH = {"one_hot": 2.0, "three_hot": 5.0, "pair": 1.0}
+"""The window exceeds the elected bin, or pair of bins, by so many half-widths on both sides."""
+CONSTANTS = {"one_hot": math.sqrt(2.0), "three_hot": 2.0}
+"""C of the paper's theory; `tuned_constant` is what its experiments use."""
+K_OF_THE_PROOF = 8535.0
+"""The least K of the cap `T* = exp(users epsilon**2 / K)` for which (106) holds."""
 
 
 class Kent:
@@ -42,7 +48,8 @@ class Kent:
     sizes : SizeDistribution
         Law of a user's number of samples (public).
     mode : {"tuned", "paper"}
-        "paper": Laplace noise and C = sqrt(2), as in the theory. "tuned": the best channel and C = 0.5.
+        "paper": Laplace noise, the bin with the most votes, and C as in the theory. "tuned": the best channel, the two
+        bins side by side with the most votes, and C as in the paper's experiments (`tuned_constant`).
     level : float
         Nominal coverage of the interval.
     threshold : {"min", "median"} or int
@@ -51,19 +58,31 @@ class Kent:
         one would not ask these users, and pass the others' number and sizes; silence tells that a size is small.)
     constant : float, optional
         C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)` (default: by mode).
+    votes : {"one_hot", "three_hot"}, optional
+        "one_hot": a vote for the bin of the mean; each of two bits that can differ is randomized at epsilon / 2.
+        "three_hot": also for the two bins beside it, each bit at epsilon / 6 (or one part for every bin, if there are
+        fewer), and a window wider by 6 half-widths. Default: "one_hot", but "three_hot" in mode "paper" above epsilon
+        1, which is Algorithm 10 as printed; its error there is 3.5 to 4.5 times that of one-hot votes.
+    half_width : float, optional
+        Half the width of a bin, instead of the constant's.
+    variance : float, default 1
+        Public guess of the variance of one sample. It decides the tuned channel and the prediction, not the privacy.
+    cap : float, optional
+        K of the cap `T* = exp(users epsilon**2 / K)` on the T of the bins (Algorithm 3; Algorithm 11 above epsilon 1).
 
     Notes
     -----
     **Privacy.** User-level, local, epsilon; nothing is assumed of the data. A user takes part in one stage and sends
-    one report. Votes: changing everything a user has moves its one vote, two bits, each randomized at epsilon / 2. Bins
-    are half-open, so that a mean on an edge is one vote. Clipped means: see `ClipRound`. That a user took part is
-    public.
+    one report. Votes: changing everything a user has moves its one vote, two bits, each randomized at epsilon / 2 (six
+    bits at epsilon / 6 for three-hot votes). Bins are half-open, so that a mean on an edge is one vote. Clipped means:
+    see `ClipRound`. That a user took part is public.
 
     **The interval is honest only if users are alike**: where their means differ by more than about `1 / sqrt(T)`, they
     are clipped at windows that are too narrow for them, and this bias is not in the interval.
 
-    The cap `T* = exp(n epsilon**2 / K)` of Algorithm 3 is not used: with the K of its proof it is 1 in every
-    experiment, and the authors leave it out of theirs. Windows are cut at -1 and 1, as the noise is.
+    The cap T* of Algorithm 3 is not used unless `cap` is given: with the K of its proof it is about 1 in every
+    experiment, and the authors leave it out of theirs. Where their rule would have cut T, `describe` warns. Windows are
+    cut at -1 and 1, as the noise is.
 
     Raises
     ------
@@ -81,13 +100,13 @@ class Kent:
     References
     ----------
     A. Kent, T. Berrett, Y. Yu: Rate optimality and phase transition for user-level local differential privacy,
-    Algorithms 2 and 3, Section A.2.
+    Algorithms 2, 3, 10 and 11, Section A.2.
     """
 
     name = "kent"
     trust = "local"
     privacy_unit = "user"
-    options = COMMON_OPTIONS | {"threshold", "constant"}
+    options = COMMON_OPTIONS | {"threshold", "constant", "votes", "half_width", "variance", "cap"}
 
     def __init__(
         self,
@@ -99,27 +118,54 @@ class Kent:
         level: float = 0.95,
         threshold: str | int = "min",
         constant: float | None = None,
+        votes: str | None = None,
+        half_width: float | None = None,
+        variance: float = 1.0,
+        cap: float | None = None,
     ) -> None:
         self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         self.mode, self.epsilon = mode, epsilon
         self.sizes = self._settings.known_sizes
         self.threshold = threshold_size(threshold, self.sizes)
-        self.constant = CONSTANTS[mode] if constant is None else constant
-        require_positive(constant=self.constant)
-        # Where the logarithm is below 1 nothing can be localized; it must not become negative.
-        log = max(math.log(users * self.threshold * epsilon**2), 1.0)
-        self.bins = Bins(max(self.constant * math.sqrt(log / self.threshold), FINEST))
+        self.votes = default_votes(mode, epsilon) if votes is None else votes
+        require(self.votes in VOTES, "votes", f"be one of {', '.join(VOTES)}", votes)
+        default = tuned_constant(epsilon) if self._settings.tuned else CONSTANTS[self.votes]
+        self.constant = default if constant is None else constant
+        require_positive(constant=self.constant, variance=variance)
+        require(variance <= 1.0, "variance", "be at most 1, the largest on [-1, 1]", variance)
+        self.variance = variance
+        self.capped = self.threshold if cap is None else capped_size(self.threshold, users, epsilon, cap)
+        self.bins = Bins(max(self._half_width() if half_width is None else half_width, FINEST))
         self.gain = self.sizes.tail(self.threshold)
         """Share of the users with enough samples."""
-        votes = make_votes("sue", epsilon, self.bins.count)
-        self._vote = VoteRound(self._settings, self.bins, votes, self.ballot, reach=REACH)
+        self._vote = self._vote_round()
         clip = ClipRound(self._settings, self.own_mean, self.channel, gain=self.gain)
         self.rounds: tuple[Round, ...] = (self._vote, clip)
         self.shares = (0.5, 0.5)
 
+    def _half_width(self) -> float:
+        """Equations 30 and 101."""
+        signal = 1.0 if self.votes == "three_hot" and not self._settings.tuned else self.epsilon**2
+        # Where the logarithm is below 1 nothing can be localized; it must not become negative.
+        log = max(math.log(self._settings.users * self.capped * signal), 1.0)
+        return self.constant * math.sqrt(log / self.capped)
+
+    def _vote_round(self) -> VoteRound:
+        if self.votes == "three_hot":
+            noise = make_votes("binary", self.epsilon, self.bins.count)
+            return VoteRound(self._settings, self.bins, noise, self.neighbors, reach=REACH["three_hot"])
+        noise = make_votes("sue", self.epsilon, self.bins.count)
+        if self._settings.tuned:
+            return PairVoteRound(self._settings, self.bins, noise, self.ballot, reach=REACH["pair"])
+        return VoteRound(self._settings, self.bins, noise, self.ballot, reach=REACH["one_hot"])
+
     def ballot(self, summaries: Summaries) -> Ints:
         """Private: the bin of each user's mean; -1, the zero row, below the threshold."""
         return np.where(summaries.count >= self.threshold, self.bins.which(summaries.mean), -1)
+
+    def neighbors(self, summaries: Summaries) -> Bools:
+        """Private: the bin of each user's mean and those beside it; the zero row below the threshold."""
+        return self.bins.neighborhoods(summaries.mean) & (summaries.count >= self.threshold)[:, np.newaxis]
 
     def own_mean(self, summaries: Summaries, window: Window) -> Floats:
         """Private: each user's mean; the center of the window below the threshold."""
@@ -128,30 +174,69 @@ class Kent:
     def channel(self, window: Window) -> Mechanism:
         """Public: what randomizes a clipped mean, on the window scaled to [-1, 1]."""
         if self._settings.tuned:
-            return best_channel(self.epsilon, min(1.0 / self.threshold / window.half_width**2, 1.0))
+            return best_channel(self.epsilon, min(self.variance / self.threshold / window.half_width**2, 1.0))
         return make_channel("laplace", self.epsilon)
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
+        rule = capped_size(self.threshold, self._settings.users, self.epsilon, K_OF_THE_PROOF)
+        warnings = []
+        if self.capped == self.threshold > rule:
+            warnings.append(f"bins are made for T = {self.threshold}; the proof caps it at {rule}, which is unusable")
         return self._settings.describe() | {
             "effective_size": self.threshold,
             "constant": self.constant,
+            "votes": self.votes,
             "bins": self.bins.count,
             "half_width": self.bins.half_width,
             "gain": self.gain,
             "shares": list(self.shares),
+            "warnings": warnings,
             "predicted_stderr": self._predicted_stderr(),
         }
 
     def _predicted_stderr(self) -> float:
-        """Predict for data of variance 1 and mean 0: noise in the usual window, and windows elsewhere now and then."""
-        window = self.bins.window(self.bins.count // 2, REACH)
+        """Predict for mean 0 and the variance given: noise in the usual window, and windows elsewhere now and then."""
+        window = self._vote.usual_window()
         c0, c1 = self.channel(window).moments
         users = max(0.5 * self._settings.users, 1.0)
-        risk = (window.half_width**2 * c0 + c1 / self.threshold) / (users * self.gain**2)
-        fails = self._vote.chance_of_failure(users, self.gain, right=1, spared=3)
+        risk = (window.half_width**2 * c0 + c1 * self.variance / self.threshold) / (users * self.gain**2)
+        # Users' means spread around theta: some vote for another bin.
+        reach = self.bins.half_width * (3.0 if self.votes == "three_hot" else 1.0)
+        agree = 2.0 * float(ndtr(reach * math.sqrt(self.threshold / self.variance))) - 1.0
+        right = 3 if self.votes == "three_hot" else 1
+        fails = self._vote.chance_of_failure(users, self.gain * agree, right=right, spared=right + 2)
         # A bin elected by chance is anywhere on [-1, 1].
         return math.sqrt((1.0 - fails) * risk + fails / 3.0)
+
+
+def default_votes(mode: str, epsilon: float) -> str:
+    """Algorithm 10 as printed in mode "paper"; one-hot votes otherwise, which are better at every epsilon."""
+    return "three_hot" if mode == "paper" and epsilon > 1.0 else "one_hot"
+
+
+def tuned_constant(epsilon: float) -> float:
+    """Constant C of the paper's experiments: 0.5 up to epsilon 1 and 0.25 from 2 on, their product between.
+
+    Examples
+    --------
+    >>> [tuned_constant(epsilon) for epsilon in (0.5, 1.0, 1.6, 2.0, 4.0)]
+    [0.5, 0.5, 0.3125, 0.25, 0.25]
+    """
+    return min(max(0.5 / epsilon, 0.25), 0.5)
+
+
+def capped_size(size: int, users: int, epsilon: float, cap: float) -> int:
+    """Compute T* of Algorithms 3 and 11: an integer, at least 1.
+
+    Examples
+    --------
+    >>> capped_size(1000, 500, 1.0, K_OF_THE_PROOF), capped_size(1000, 500, 1.0, 100.0)
+    (1, 148)
+    """
+    require_positive(cap=cap)
+    exponent = users * min(epsilon, epsilon**2) / cap
+    return size if exponent >= math.log(size) else max(math.floor(math.exp(exponent)), 1)
 
 
 def threshold_size(threshold: str | int, sizes: SizeDistribution) -> int:

@@ -27,9 +27,10 @@ class Summaries:
         Hash of each user's id, from `operators.noise.owner_words`.
     count : int64 array (n,)
         Number of the user's samples, at least 1. Private, as their values are.
-    total : int64 array (n,)
-        Exact sum of the samples on the grid of `operators.fixed_point.FixedPoint`, each in `0..span`.
-    first : int64 array (n,)
+    total : int64 array (n,) or (n, d)
+        Exact sum of the samples on the grid of `operators.fixed_point.FixedPoint`, each in `0..span`. Estimators of
+        vectors take a row of d features for each sample, and sums of these.
+    first : int64 array (n,) or (n, d)
         The sample with the earliest event time, on the same grid.
     span : int
         Grid points of the declared bounds: `upper - lower` in steps.
@@ -46,8 +47,9 @@ class Summaries:
 
     @property
     def mean(self) -> Floats:
-        """Each user's raw mean, on [-1, 1]."""
-        return np.asarray(2.0 * (self.total / self.count) / self.span - 1.0, dtype=np.float64)
+        """Each user's raw mean, on [-1, 1], shape (n,) or (n, d)."""
+        count = self.count if self.total.ndim == 1 else self.count[:, np.newaxis]
+        return np.asarray(2.0 * (self.total / count) / self.span - 1.0, dtype=np.float64)
 
     @property
     def first_value(self) -> Floats:
@@ -88,12 +90,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
-    """Public: a population's private mean in one window, with its interval.
+    """Public: a population's private mean in one window, with its interval; or means of features, of components.
 
     Attributes
     ----------
     value, lower, upper : float array, shape () or (d,)
-        The mean over users and its interval. Estimators answer on [-1, 1]; `in_unit` turns it into the value's unit.
+        The mean over users and its interval, for each coordinate (each component, for a mixture; each coefficient, for
+        a density). Estimators answer on [-1, 1]; `in_unit` turns it into the value's unit.
     level : float
         Nominal coverage of the interval.
     stderr : float array, shape () or (d,)
@@ -110,6 +113,10 @@ class Estimate:
         The same answer before it was cut to the declared bounds: unbiased where `value` is not, for averaging.
     stages : tuple of dict
         What each stage found, in the estimator's terms: public, for `explain` and for pictures.
+    components : tuple of dict
+        Of a mixture: `weight` and `weight_stderr` of each component, in the order of `value`.
+    function : dict or None
+        Of a density: plain data that `operators.density_function.DensityFunction.of` reads.
     """
 
     value: Floats
@@ -125,9 +132,18 @@ class Estimate:
     mode: str
     unclipped: Floats
     stages: tuple[dict[str, Any], ...] = field(default=())
+    components: tuple[dict[str, Any], ...] = field(default=())
+    function: dict[str, Any] | None = None
 
-    def in_unit(self, lower: float, upper: float) -> Estimate:
-        """Turn an answer on [-1, 1] into one on [lower, upper]."""
+    def in_unit(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> Estimate:
+        """Turn an answer on [-1, 1] into one on [lower, upper]; coordinates may have bounds of their own.
+
+        A density keeps its coefficients, which have no unit, and moves to [lower, upper].
+        """
+        if self.function is not None:
+            ends = {"lower": float(np.asarray(lower)), "upper": float(np.asarray(upper))}
+            return replace(self, function=self.function | ends)
+        lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
         half = 0.5 * (upper - lower)
 
         def place(x: npt.ArrayLike) -> Floats:

@@ -76,6 +76,7 @@ ESTIMATORS: dict[str, str] = {
     "one_shot": "operators.one_shot:OneShot",
     "dame": "operators.dame:Dame",
     "kent": "operators.kent:Kent",
+    "kent.univariate": "operators.kent:Kent",
     "duchi": "operators.duchi:Duchi",
     "item": "operators.baselines:Item",
     "semi": "operators.baselines:Semi",
@@ -204,8 +205,14 @@ class ReportWords:
 
     def __init__(self, noise: NoiseSource, summaries: Summaries, stage: int) -> None:
         self._noise = noise
-        version = noise.version_of(summaries.count, summaries.total)
-        version ^= noise.version_of(np.full(len(summaries), -1), summaries.first)
+        if summaries.total.ndim == 1:
+            version = noise.version_of(summaries.count, summaries.total)
+            version ^= noise.version_of(np.full(len(summaries), -1), summaries.first)
+        else:
+            # Chained, column after column: exchanging two coordinates must meet other bits.
+            version = noise.version_of(summaries.count, np.full(len(summaries), summaries.total.shape[1]))
+            for column in (*summaries.total.T, *summaries.first.T):
+                version = noise.version_of(version.view(np.int64), column)
         self._ids = NoiseIds(summaries.user, np.full(len(summaries), stage, np.int64), version)
 
     def __call__(self, draw: int) -> Words:

@@ -77,6 +77,10 @@ class VoteRound:
             found["bin"] = elected
         return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
 
+    def usual_window(self) -> Window:
+        """Public: the window if the mean is 0."""
+        return self.bins.window(self.bins.count // 2, self._reach)
+
     def chance_of_failure(self, voters: float, share: float, *, right: int, spared: int) -> float:
         """Predict how often a bin is elected whose window misses the mean.
 
