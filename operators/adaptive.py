@@ -23,8 +23,8 @@ VOTE_LOG_STDERR = 0.12
 VOTE_SHARES = (0.01, 0.05)
 """...by at least and at most these shares of the users: where windows do not pay, voters are what is lost."""
 
-LEAST_LOG_STDERR = 0.25
-"""Adapting does not start if the most votes leave more error than this: it needs users times epsilon squared > 6000."""
+LEAST_LOG_STDERR = 0.2
+"""Adapting does not start if the most votes leave more error than this: users times epsilon squared must exceed about 5000."""
 
 LEAST_GAIN = 0.9
 """Predicted risk of users who are all alike, relative to one report each, from which on adapting does not pay."""
@@ -83,8 +83,8 @@ class Adaptive:
 
     Examples
     --------
-    >>> Adaptive(epsilon=1.0, users=20_000).shares
-    (0.2, 0.038, 0.25, 0.038, 0.474)
+    >>> [stage.name for stage in Adaptive(epsilon=1.0, users=20_000).rounds]
+    ['center', 'scale', 'narrow', 'scale again', 'last']
     >>> Adaptive(epsilon=1.0, users=1000).shares
     (1.0,)
     """

@@ -126,8 +126,11 @@ def fit_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> Scale:
 
 
 def nearest_scale(shares: Floats, edges: Floats) -> float:
-    """Scale of the half-normal law whose shares are nearest, in least squares."""
-    grid = np.geomspace(edges[0] / 4.0, edges[-1] * 3.0, 40 * (len(edges) + 3))
+    """Scale of the half-normal law whose shares are nearest, in least squares; at least the first edge.
+
+    Smaller ones cannot be told from each other, and a window is wider than they ask for because of its center's error.
+    """
+    grid = np.geomspace(edges[0], edges[-1] * 3.0, 40 * (len(edges) + 1))
     distance = np.sum((half_normal_shares(edges, grid) - shares) ** 2, axis=1)
     return round(math.exp(_lowest(np.log(grid), distance)), 6)
 
