@@ -24,7 +24,7 @@ VOTE_SHARES = (0.01, 0.05)
 """...by at least and at most these shares of the users: where windows do not pay, voters are what is lost."""
 
 LEAST_LOG_STDERR = 0.2
-"""Adapting does not start if the most votes leave more error than this: users times epsilon squared must exceed about 5000."""
+"""Adapting is not tried if the most votes leave more error than this: users * epsilon**2 below about 5000."""
 
 LEAST_GAIN = 0.9
 """Predicted risk of users who are all alike, relative to one report each, from which on adapting does not pay."""

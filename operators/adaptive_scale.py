@@ -114,7 +114,7 @@ def fit_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> Scale:
     Examples
     --------
     >>> edges = halving_edges(0.4, 0.02)
-    >>> fit_scale(half_normal_shares(edges, np.array([0.07]))[0], edges, 1e-4).value
+    >>> round(fit_scale(half_normal_shares(edges, np.array([0.07]))[0], edges, 1e-4).value, 4)
     0.07
     """
     value = nearest_scale(shares, edges)

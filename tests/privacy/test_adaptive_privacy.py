@@ -112,7 +112,7 @@ class AsChannel:
         return self._stage.encode(users_of(x), self._public, words)[:, 0]
 
 
-def report_loss(stage: ReportStage, public: Public, inputs: Floats = INPUTS[::4]) -> float:
+def report_loss(stage: ReportStage, public: Public, inputs: Floats = INPUTS[::10]) -> float:
     """Worst loss of a report between any two users, whichever way a place is rounded at random."""
     channel: Any = AsChannel(stage, public)
     return worst_loss(window_masses(channel, x, rounded_up=up) for x in inputs for up in (False, True))
