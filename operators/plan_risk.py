@@ -115,6 +115,11 @@ def laws_of(sizes: SizeDistribution, between_users: float, detail: tuple[int, in
     return laws
 
 
+def skewed_law(sizes: SizeDistribution, between_users: float) -> Law:
+    """Return the law of users' means that clipping biases most among those here: an exponential tail on one side."""
+    return _exponential(*group_sizes(sizes, *FINE), between_users)
+
+
 def _two_point(size: Floats, probability: Floats, theta: float, between_users: float, exact: int) -> Law:
     columns = []
     for m, share in zip(size, probability, strict=True):

@@ -150,7 +150,7 @@ class WindowRound:
         unit = design.window / (design.shrunk * design.gain)
         left = max((1.0 - design.gain) / design.gain * before, design.bias)
         moved = center + unit * mean
-        found |= {"window": design.window, "channel": self._channel.name, "mean": mean}
+        found |= {"window": design.window, "channel": self.design.channel, "mean": mean}
         result = _result(public, found, moved, math.hypot(unit * stderr, left))
         if design.threshold and abs(mean) > design.threshold:
             result["restart"] = []

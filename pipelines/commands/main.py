@@ -11,6 +11,7 @@ from pipelines.commands.budget import budget
 from pipelines.commands.demo import demo
 from pipelines.commands.hosting import RunFailed
 from pipelines.commands.options import BadOption
+from pipelines.commands.plan import plan
 from pipelines.commands.schema import schema
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.add_typer(explain.app, name="explain")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(ledger.app, name="ledger")
 app.command("demo")(demo)
+app.command("plan")(plan)
 app.command("budget")(budget)
 app.command("schema")(schema)
 
