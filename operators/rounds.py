@@ -77,6 +77,8 @@ ESTIMATORS: dict[str, str] = {
     "dame": "operators.dame:Dame",
     "kent": "operators.kent:Kent",
     "kent.univariate": "operators.kent:Kent",
+    "kent.linf": "operators.kent_linf:Linf",
+    "kent.l2": "operators.kent_l2:L2",
     "duchi": "operators.duchi:Duchi",
     "item": "operators.baselines:Item",
     "semi": "operators.baselines:Semi",
