@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.commands.agents_options import (
     INPUT,
+    OPERATION,
     OUTPUT,
     PLACES,
     PRIVACY,
@@ -103,6 +104,9 @@ class RoundsOptions:
     ] = None
 
     metrics: MetricsOption = None
+    dry_run: Annotated[
+        bool, _option("Check options, connections, topics and budget; read and write nothing.", OPERATION)
+    ] = False
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
 

@@ -38,6 +38,11 @@ RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
 def run_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were asked for, and say what was done."""
     _check_sides(options)
+    if options.dry_run:
+        from pipelines.commands.rounds_dry_run import dry_run
+
+        dry_run(options)
+        return
     if options.runner is not None:
         check_options(options)
         from pipelines.beam_runner import run_on_beam
@@ -176,6 +181,8 @@ def _check_sides(options: RoundsOptions) -> None:
             else ""
         )
         raise BadOption(f"runner must be one of {', '.join(RUNNERS)}, got {options.runner!r}{why}")
+    if options.dry_run and (options.runner is not None or options.from_reports is not None):
+        raise BadOption("dry_run must be of the engine that reads samples: without --runner and --from-reports")
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
     if options.reports_only is not None and options.from_reports is not None:

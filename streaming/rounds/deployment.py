@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from streaming.rounds.settings import RoundsSettings
-from streaming.secret import derived_key, load_secret
+from streaming.secret import derived_key, is_named, load_secret, secret_path
 from streaming.store import Store
 
 
@@ -43,6 +43,31 @@ def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapp
     secret = load_secret(path, environment=environment)
     store = Store.open(path, settings=rounds_identity(settings), secret=secret)
     return RoundsDeployment(store, secret, derived_key(secret, "sample ids"))
+
+
+def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store.
+
+    A store that another process uses is not refused here.
+
+    Raises
+    ------
+    StoreError
+        If the store is no store, damaged, or was made with other settings or another secret.
+    ValueError
+        If the secret is missing or too short.
+    """
+    exists = path.exists()
+    if exists or is_named(environment) or secret_path(path).exists():
+        secret = load_secret(path, environment=environment, create=False)
+    if not exists:
+        return False
+    store = Store.read(path)
+    try:
+        store.require_same(rounds_identity(settings), secret)
+    finally:
+        store.close()
+    return True
 
 
 def rounds_identity(settings: RoundsSettings) -> dict[str, Any]:

@@ -266,3 +266,18 @@ def test_a_changed_report_in_the_ledger_is_found(folder: Path) -> None:
     ran = meanstream("ledger", "verify", "--store", str(folder / "rounds.db"))
     assert ran.code == 1
     assert b"row 3" in ran.err
+
+
+def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None:
+    before = files(folder)
+    told = run(folder, "--dry-run", "--json").json
+    assert told["store"] == {"place": str(folder / "rounds.db"), "users": 0}
+    assert told["privacy"] == {"epsilon": 1.0, "window": "7d", "user_budget": None}
+    assert files(folder) == before
+    assert run(folder, user_budget=2).code == 0
+    before = files(folder)
+    text = run(folder, "--dry-run", user_budget=2).out.decode()
+    assert "goes on with 40 users: at most epsilon 2 spent, 40 cannot pay" in text
+    assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith("epsilon must be 1.0 as in the store")
+    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be of the engine")
+    assert {name: data for name, data in files(folder).items() if not name.endswith(("-shm", "-wal"))} == before
