@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from operators.plan import Plan
 from operators.plan_design import PlanDesign
 from operators.plan_risk import clip_moments, skewed_law
+from operators.planner_records import NOT_WORTH, Candidate, Forecast, sentence_of, warning_of
 from operators.rounds import build_estimator
 from operators.sizes import SizeDistribution
 from operators.validation import require, require_between, require_positive
@@ -28,75 +29,7 @@ ASSUMPTIONS = {
 
 _DECLARED = "users' own means spread by at most the declared between_users"
 
-NOT_WORTH = 0.9
-"""Mean squared error relative to one report each, from which on a search for a narrower window does not pay."""
-
 MOST_USERS = 10**9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """Public: what one estimator is predicted to do.
-
-    Attributes
-    ----------
-    name : str
-        Key of `operators.rounds.ESTIMATORS`.
-    kind : str
-        Stages of the plan, "" for others.
-    mse : float
-        Predicted mean squared error on [-1, 1]: of users who are alike, or differ as declared.
-    worst_mse : float
-        The same where users differ so much that no window helps.
-    half_width : float
-        Of the interval, from `mse`, in the value's unit.
-    users_needed : int or None
-        For the target; None without a target, or beyond 10**9 users.
-    assumes : str
-        Of the users.
-    """
-
-    name: str
-    kind: str
-    mse: float
-    worst_mse: float
-    half_width: float
-    users_needed: int | None
-    assumes: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """Public: what `forecast` found.
-
-    Attributes
-    ----------
-    candidates : tuple of Candidate
-        Least error first.
-    recommended : str
-        Name of one of them.
-    sentence : str
-        The recommendation, in the value's unit.
-    warning : str
-        How much users may differ before narrow windows give wrong intervals; "" where nothing is localized.
-    breaking_point : float or None
-        The standard deviation of users' means in that warning, in the value's unit.
-    """
-
-    users: int
-    epsilon: float
-    level: float
-    between_users: float | None
-    target_half_width: float | None
-    candidates: tuple[Candidate, ...]
-    recommended: str
-    sentence: str
-    warning: str
-    breaking_point: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return asdict(self)
 
 
 def forecast(
@@ -153,36 +86,15 @@ narrower window would beat it.')
     require_between(0.0, 1.0, level=level)
     half = 0.5 * (upper - lower)
     z = float(ndtri(0.5 * (1.0 + level))) * half
+    target = None
     if target_half_width is not None:
         require_positive(target_half_width=target_half_width)
+        target = target_half_width / z
     declared = None if between_users is None else between_users / half
-
-    def described(name: str, n: int) -> dict[str, Any]:
-        own = {"between_users": declared or 0.0} if name == "plan" else {}
-        return build_estimator(name, epsilon=epsilon, users=n, sizes=sizes, level=level, **own).describe()
-
-    candidates = []
-    for name, assumes in ASSUMPTIONS.items():
-        found = described(name, users)
-        needed = None
-        if target_half_width is not None:
-            needed = users_needed(_stderr_of(described, name), target_half_width / z, users)
-        kind = found["kind"] if name == "plan" else ""
-        stderr = _alike(found)
-        candidates.append(
-            Candidate(
-                name=name,
-                kind=kind,
-                mse=stderr**2,
-                worst_mse=max(found["predicted_stderr"], stderr) ** 2,
-                half_width=z * stderr,
-                users_needed=needed,
-                assumes=_DECLARED if name == "plan" and declared else assumes,
-            )
-        )
-    candidates.sort(key=lambda candidate: candidate.mse)
-    by_name = {candidate.name: candidate for candidate in candidates}
-    breaking = _breaking_point(epsilon, users, sizes, declared or 0.0, level)
+    ask = _Ask(epsilon, sizes, level, declared)
+    candidates = sorted((_candidate(ask, name, users, z, target) for name in ASSUMPTIONS), key=lambda one: one.mse)
+    by_name = {one.name: one for one in candidates}
+    breaking = _breaking_point(ask, users)
     best = _recommend(by_name, declared)
     return Forecast(
         users=users,
@@ -192,9 +104,42 @@ narrower window would beat it.')
         target_half_width=target_half_width,
         candidates=tuple(candidates),
         recommended=best,
-        sentence=_sentence(by_name, best, declared, z, target_half_width),
-        warning=_warning(breaking, half, declared, level),
+        sentence=sentence_of(by_name, best, declared, z, target_half_width),
+        warning=warning_of(breaking, half, declared, level),
         breaking_point=None if breaking is None else half * breaking,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """What the estimators are asked, but for the number of users."""
+
+    epsilon: float
+    sizes: SizeDistribution
+    level: float
+    declared: float | None
+
+    def described(self, name: str, users: int) -> dict[str, Any]:
+        """Build an estimator and let it describe itself."""
+        own = {"between_users": self.declared or 0.0} if name == "plan" else {}
+        estimator = build_estimator(name, epsilon=self.epsilon, users=users, sizes=self.sizes, level=self.level, **own)
+        return estimator.describe()
+
+
+def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
+    found = ask.described(name, users)
+    stderr = _alike(found)
+    needed = None
+    if target is not None:
+        needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
+    return Candidate(
+        name=name,
+        kind=found["kind"] if name == "plan" else "",
+        mse=stderr**2,
+        worst_mse=max(found["predicted_stderr"], stderr) ** 2,
+        half_width=z * stderr,
+        users_needed=needed,
+        assumes=_DECLARED if name == "plan" and ask.declared else ASSUMPTIONS[name],
     )
 
 
@@ -247,17 +192,6 @@ def _alike(described: dict[str, Any]) -> float:
     return float(described.get("predicted_stderr_if_alike") or described["predicted_stderr"])
 
 
-def _stderr_of(described: Callable[[str, int], dict[str, Any]], name: str) -> Callable[[int], float]:
-    known: dict[int, float] = {}
-
-    def stderr(n: int) -> float:
-        if n not in known:
-            known[n] = _alike(described(name, n))
-        return known[n]
-
-    return stderr
-
-
 def _recommend(by_name: dict[str, Candidate], declared: float | None) -> str:
     one_shot, best = by_name["one_shot"], by_name["adaptive" if declared is None else "plan"]
     if best.mse > NOT_WORTH * one_shot.mse or best.kind == "R":
@@ -265,52 +199,14 @@ def _recommend(by_name: dict[str, Candidate], declared: float | None) -> str:
     return best.name
 
 
-def _sentence(by_name: dict[str, Candidate], best: str, declared: float | None, z: float, target: float | None) -> str:
-    one_shot, found = by_name["one_shot"], by_name[best]
-    if best == "one_shot":
-        text = (
-            f"Do not localise: one unbiased report of each user gives {one_shot.half_width:.3g} either way, and no "
-            "search for a narrower window would beat it"
-        )
-        if declared is None and by_name["plan"].mse < NOT_WORTH * one_shot.mse:
-            text = (
-                f"Do not localise: one unbiased report of each user gives {one_shot.half_width:.3g} either way; only a "
-                f"declared between_users would pay (0: {by_name['plan'].half_width:.3g}), if it is true"
-            )
-    elif best == "adaptive":
-        worst = z * math.sqrt(found.worst_mse)
-        text = (
-            f"Take adaptive (plan without between_users): {found.half_width:.3g} either way where users are alike, "
-            f"{worst:.3g} where they differ much, against {one_shot.half_width:.3g} with one report each"
-        )
-    else:
-        text = (
-            f"Take plan ({found.kind}) as long as between_users is true: {found.half_width:.3g} either way, against "
-            f"{one_shot.half_width:.3g} with one report each"
-        )
-    if target is not None:
-        needed = "more than 10**9" if found.users_needed is None else f"{found.users_needed:,}"
-        text += f"; {target:g} either way needs {needed} users"
-    return text + "."
-
-
-def _warning(breaking: float | None, half: float, declared: float | None, level: float) -> str:
-    if breaking is None:
-        return ""
-    assumed = "that users are alike (between_users 0)" if not declared else f"between_users {declared * half:.3g}"
-    return (
-        f"With plan and {assumed}, users whose own means have a skewed spread of {breaking * half:.3g} make the "
-        f"{level:.0%} interval miss about half of the time: declare a bound that is true, or none."
-    )
-
-
-def _breaking_point(epsilon: float, users: int, sizes: SizeDistribution, declared: float, level: float) -> float | None:
+def _breaking_point(ask: _Ask, users: int) -> float | None:
     """Smallest spread of users' means (exponential tail) that biases the plan by a half-width of its interval."""
-    design = Plan(epsilon=epsilon, users=users, sizes=sizes, between_users=declared, level=level).design
-    assert design is not None  # noqa: S101 - between_users is given
-    margin = float(ndtri(0.5 * (1.0 + level))) * math.sqrt(design.risk)
+    declared = ask.declared or 0.0
+    plan = Plan(epsilon=ask.epsilon, users=users, sizes=ask.sizes, between_users=declared, level=ask.level)
+    assert plan.design is not None  # noqa: S101 - between_users is given
+    margin = float(ndtri(0.5 * (1.0 + ask.level))) * math.sqrt(plan.design.risk)
     for spread in np.geomspace(1e-5, 0.5, 48).tolist():
-        if spread > declared and abs(_bias(design, sizes, spread)) > margin:
+        if spread > declared and abs(_bias(plan.design, ask.sizes, spread)) > margin:
             return float(spread)
     return None
 

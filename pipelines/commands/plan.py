@@ -10,7 +10,7 @@ import typer
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing, takes
 
 if TYPE_CHECKING:
-    from operators.planner import Forecast
+    from operators.planner_records import Forecast
 
 
 @dataclass(frozen=True, kw_only=True)
