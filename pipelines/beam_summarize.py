@@ -22,8 +22,8 @@ from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums, summarize_windows
 from streaming.rounds.windows import Window, merge_sessions
 
-BATCH = 1 << 17
-"""Samples that come one by one are collected, so many at a time."""
+BATCH = 1 << 18
+"""Samples are collected, so many at a time, one by one or in batches; a user then has one sum for many samples."""
 
 MAX_REMEMBERED = 1 << 20
 """Users whose hash a worker remembers."""
@@ -73,31 +73,37 @@ class SumBatches(beam.DoFn):  # type: ignore[misc]
     def start_bundle(self) -> None:
         """Begin without samples."""
         self._rows: list[Any] = []
+        self._parts: list[SampleColumns] = []
+        self._waiting = 0
 
     def process(self, element: Any) -> Iterable[TimestampedValue] | None:
         """Take a sample, or a batch of them."""
         if isinstance(element, SampleColumns):
-            return self._sum(element)
+            self._parts.append(element)
+            self._waiting += len(element)
+            return self._sum() if self._waiting >= BATCH else None
         self._rows.append(element)
-        return self._sum(self._collected()) if len(self._rows) >= BATCH else None
+        return self._sum() if len(self._rows) >= BATCH else None
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Sum up the rest."""
+        for out in self._sum():
+            yield WindowedValue(out.value, out.timestamp, (GlobalWindow(),))
+
+    def _sum(self) -> Iterator[TimestampedValue]:
+        parts = self._parts
         if self._rows:
-            for out in self._sum(self._collected()):
-                yield WindowedValue(out.value, out.timestamp, (GlobalWindow(),))
-
-    def _collected(self) -> SampleColumns:
-        user, value, time = zip(*self._rows, strict=True)
-        self._rows = []
-        return sample_batch(user, value, time)
-
-    def _sum(self, samples: SampleColumns) -> Iterator[TimestampedValue]:
+            user, value, time = zip(*self._rows, strict=True)
+            parts = [*parts, sample_batch(user, value, time)]
+        self.start_bundle()
+        if not parts:
+            return
+        samples = _together(parts)
         self._samples.inc(len(samples))
-        user, names = _used(samples)
+        user_number, names = _used(samples)
         grid = self._settings.grid
-        parts = summarize_windows(self._settings.windows, user, samples.value, samples.time, grid)
-        return keyed_by_shard(self._settings, parts, names, self._words.of(names), self._shards)
+        sums = summarize_windows(self._settings.windows, user_number, samples.value, samples.time, grid)
+        yield from keyed_by_shard(self._settings, sums, names, self._words.of(names), self._shards)
 
 
 def keyed_by_shard(
@@ -177,6 +183,19 @@ def _rounds(settings: RoundsSettings, batches: list[UserBatch]) -> Iterator[tupl
 
 def _of(window: Window, batch: UserBatch) -> UserBatch:
     return UserBatch(window=window, names=batch.names, words=batch.words, sums=batch.sums)
+
+
+def _together(parts: list[SampleColumns]) -> SampleColumns:
+    """Join batches, of one directory of users or of several; a user of two directories has two numbers."""
+    starts: dict[int, int] = {}
+    names: list[str] = []
+    for part in parts:
+        if id(part.names) not in starts:
+            starts[id(part.names)] = len(names)
+            names = names + part.names if names else part.names
+    agent = np.concatenate([part.agent + starts[id(part.names)] for part in parts])
+    value = np.concatenate([part.value for part in parts])
+    return SampleColumns(names, agent, value, np.concatenate([part.time for part in parts]), None, agent)
 
 
 def _used(samples: SampleColumns) -> tuple[Ints, list[str]]:
