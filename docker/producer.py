@@ -43,6 +43,8 @@ def main() -> int:
             seed=options.seed,
         )
         open_topic(location)
+        if options.topic_only:
+            return 0
         producer = make_producer(location, linger_ms=20)
     except ValueError as error:
         sys.stderr.write(f"producer: {error}\n")
@@ -68,6 +70,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=positive, default=200.0, help="samples per second (200)")
     parser.add_argument("--samples", type=int, default=0, help="end after so many (0: never)")
     parser.add_argument("--seed", type=int, default=0, help="another seed is another stream (0)")
+    parser.add_argument("--topic-only", action="store_true", help="make the topic and end")
     return parser.parse_args()
 
 

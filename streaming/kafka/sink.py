@@ -8,7 +8,7 @@ import msgspec
 
 from streaming.crash import CrashHook, no_crash
 from streaming.encode import EventLines
-from streaming.events import Event, Population
+from streaming.events import Event, Population, WindowEstimate
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.outputs import open_topic
 from streaming.kafka.repeat import Headers, Records
@@ -20,7 +20,7 @@ KEYS: dict[type[Event], str] = {Population: "population"}
 
 
 class KafkaSink:
-    """Writes one record per event: the bytes of the JSON line, keyed by the agent.
+    """Writes one record per event: the bytes of the JSON line, keyed by the agent or, a window estimate, by its round.
 
     Headers: `schema_version`, `event` (the name that `meanstream schema` takes) and, of releases and refusals,
     `release_id`. The timestamp of a record is when it was written, not the event time, which is in the event: brokers
@@ -128,6 +128,8 @@ def records_of(topic: str, events: EventLines) -> Records:
         keys = [names.agent for names in named]
         if "release_id" in kind.model_fields:
             headers = [[*common, ("release_id", names.release_id)] for names in named]
+    elif kind is WindowEstimate:  # its topic may be compacted: the newest of each window is what counts
+        keys = [rounds.round_id for rounds in _ROUNDS.decode_lines(b"\n".join(events.lines))]
     return Records(topic=topic, kind=kind, values=events.lines, keys=keys, headers=headers)
 
 
@@ -136,4 +138,9 @@ class _Names(msgspec.Struct):
     release_id: str = ""
 
 
+class _Rounds(msgspec.Struct):
+    round_id: str
+
+
 _NAMES = msgspec.json.Decoder(_Names)
+_ROUNDS = msgspec.json.Decoder(_Rounds)

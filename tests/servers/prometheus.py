@@ -10,7 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -51,15 +51,19 @@ class Prometheus:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
 
-    def __enter__(self) -> Prometheus:
+    def arguments(self) -> list[str]:
+        """Its command."""
+        return [
+            "prometheus",
+            f"--config.file={self.folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address={self.url.removeprefix('http://')}",
+        ]
+
+    def __enter__(self) -> Self:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    "prometheus",
-                    f"--config.file={self.folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={self.folder / 'data'}",
-                    f"--web.listen-address={self.url.removeprefix('http://')}",
-                ],
+                self.arguments(),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,235 @@
+"""The containers of docker/compose.yaml as plain processes: same arguments and files, real servers, no image.
+
+Durations are shortened, addresses and folders are this machine's; docker/README.md says what else is different.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import math
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.servers import broker as kafka
+from tests.servers.broker import JARS, free_ports
+from tests.servers.conftest import need
+from tests.servers.programs import DOCKER, HERE, SERVICES, Program, command_of, healthy
+from tests.servers.prometheus import Prometheus
+from tests.servers.prometheus import missing as missing_prometheus
+
+BOARDS = {
+    path.stem: json.loads(path.read_text()) for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
+}
+RECORDED = Path(__file__).parents[1] / "docker" / "data"
+QUERY_SECONDS = 90.0
+ENGINES = {
+    "engine": {"--lateness=5s": "--lateness=1s", "--refresh=10s": "--refresh=2s"},
+    "rounds": {"--allowed-lateness=5s": "--allowed-lateness=1s", "--window=1m": "--window=3s"},
+}
+IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
+
+
+@dataclass
+class Stack:
+    """What runs, by the names of the services."""
+
+    folder: Path
+    kafka: str
+    programs: dict[str, Program]
+    metrics: dict[str, str]
+    prometheus: ComposedPrometheus
+
+
+class ComposedPrometheus(Prometheus):
+    """Runs with the arguments of its container on compose.yml, with other targets and in a hurry."""
+
+    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
+        super().__init__(folder, "unused")
+        config = yaml.safe_load((DOCKER / "prometheus" / "compose.yml").read_text())
+        config["global"] = dict.fromkeys(config["global"], "1s")
+        config["rule_files"] = [str(DOCKER / "prometheus" / path) for path in config["rule_files"]]
+        for job in config["scrape_configs"]:
+            for group in job["static_configs"]:
+                group["targets"] = [targets[target] for target in group["targets"]]
+        (folder / "compose.yml").write_text(yaml.safe_dump(config))
+
+    def arguments(self) -> list[str]:
+        changes = {
+            "/etc/prometheus": str(self.folder),
+            "path=/prometheus": f"path={self.folder / 'data'}",
+            ":9090": self.url.removeprefix("http://"),
+        }
+        return command_of("prometheus", ["prometheus"], changes)
+
+    def finite(self, expression: str) -> bool:
+        """Whether an expression has given a number at any time of the last minute."""
+        now = time.time()
+        asked = {"query": expression, "start": now - 60, "end": now, "step": 1}
+        found = self._get(f"query_range?{urllib.parse.urlencode(asked)}")["result"]
+        return any(math.isfinite(float(value)) for series in found for _, value in series["values"])
+
+
+def start_kafka(folder: Path) -> tuple[list[str], str]:
+    """The broker's container: its own set-up program writes the configuration; then the broker starts on it."""
+    port, host, controller = free_ports(3)
+    changes = {
+        "//:9092": f"//127.0.0.1:{port}",
+        "//kafka:9092": f"//127.0.0.1:{port}",
+        "//:29092": f"//127.0.0.1:{host}",
+        "//127.0.0.1:29092": f"//127.0.0.1:{host}",
+        "localhost:9093": f"localhost:{controller}",
+        "/var/lib/kafka/data": str(folder / "data"),
+    }
+    text = (DOCKER / "kafka" / "server.properties").read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    mounted, default, final = (folder / name for name in ("mounted", "default", "final"))
+    for path in (mounted, default, final):
+        path.mkdir(parents=True)
+    (mounted / "server.properties").write_text(text)
+    for name in ("server.properties", "log4j2.yaml", "tools-log4j2.yaml"):
+        (default / name).write_text("" if name.endswith("yaml") else "process.roles=broker\n")
+    java = ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", f"{JARS}/*"]
+    setup = ["kafka.docker.KafkaDockerWrapper", "setup", "--default-configs-dir", str(default)]
+    setup += ["--mounted-configs-dir", str(mounted), "--final-configs-dir", str(final)]
+    environment = {name: str(value) for name, value in SERVICES["kafka"]["environment"].items()}
+    subprocess.run([*java, *setup], check=True, env={"PATH": "/usr/bin:/bin", **environment}, cwd=folder)
+    heap = environment["KAFKA_HEAP_OPTS"].split()
+    return ["java", *heap, *java[1:2], *java[3:], "kafka.Kafka", str(final / "server.properties")], f"127.0.0.1:{port}"
+
+
+class _Recorded(http.server.SimpleHTTPRequestHandler):
+    """Answers /metrics as a process of Flink once did: recorded, because none is started here (docker/README.md)."""
+
+    extensions_map = {"": "text/plain; version=0.0.4"}  # noqa: RUF012 - as the base class has it
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
+    folder.mkdir()
+    shutil.copy(RECORDED / f"{name}.prom", folder / "metrics")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Recorded, directory=str(folder)))
+    things.callback(server.server_close)
+    things.callback(server.shutdown)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    return f"127.0.0.1:{server.server_address[1]}"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Kafka, topic, producer, both engines and Prometheus, in the order that compose.yaml says."""
+    need(kafka.missing() or missing_prometheus())
+    folder = tmp_path_factory.mktemp("compose")
+    with ExitStack() as things:
+        words, address = start_kafka(folder / "kafka")
+        programs = {"kafka": things.enter_context(Program(folder / "kafka", "kafka", words))}
+        programs["kafka"].until(lambda: healthy("kafka", {"/9092": f"/{address.split(':')[1]}"}))
+        topics = command_of("topics", [], {"kafka:9092": address})
+        subprocess.run(topics, check=True, capture_output=True, cwd=folder)
+
+        producer = command_of("producer", [], {"kafka:9092": address, "--rate=200": "--rate=2000"})
+        programs["producer"] = things.enter_context(Program(folder, "producer", producer))
+        metrics = {}
+        for name, faster in ENGINES.items():
+            metrics[name] = f"127.0.0.1:{free_ports(1)[0]}"
+            places = {"kafka:9092": address, "0.0.0.0:9464": metrics[name], "/var/lib/meanstream": str(folder / name)}
+            words = command_of(name, IMAGE_ENTRYPOINT, {**places, **faster})
+            programs[name] = things.enter_context(Program(folder / name, name, words))
+        targets = {f"{name}:9464": address for name, address in metrics.items()}
+        for name in ("jobmanager", "taskmanager"):
+            targets[f"flink-{name}:9249"] = serve_recorded(things, folder / name, f"flink_{name}")
+        prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets))
+        yield Stack(folder, address, programs, metrics, prometheus)
+
+
+def test_health_checks_tell_a_program_that_serves_from_one_that_does_not(stack: Stack) -> None:
+    probe = [HERE["python"], HERE["/opt/meanstream/probe.py"]]
+    for name, address in stack.metrics.items():
+        stack.programs[name].until(
+            lambda a=address: subprocess.run([*probe, f"http://{a}/readyz"], check=False).returncode == 0
+        )
+        assert subprocess.run([*probe, f"http://{address}/healthz"], check=False).returncode == 0
+        assert subprocess.run([*probe, f"http://{address}/nothing"], check=False).returncode == 1
+    nobody = free_ports(1)[0]
+    assert subprocess.run([*probe, f"http://127.0.0.1:{nobody}/healthz"], check=False).returncode == 1
+    port = stack.prometheus.url.rpartition(":")[2]
+    assert healthy("prometheus", {":9090": f":{port}"})
+    assert not healthy("prometheus", {":9090": f":{nobody}"})
+    assert not healthy("kafka", {"/9092": f"/{nobody}"})
+
+
+def queries() -> dict[str, list[str]]:
+    """Every query of every panel, with the variables that Grafana would fill in; and the queries of the variables."""
+    found: dict[str, list[str]] = {}
+    for board in BOARDS.values():
+        for panel in board["panels"]:
+            for target in panel.get("targets", []):
+                text = target["expr"].replace("$__rate_interval", "5s").replace("$instance", ".*")
+                assert "$" not in text
+                found.setdefault(text, []).append(f"{board['title']}, {panel['title']}")
+        (instance,) = [v for v in board["templating"]["list"] if v["name"] == "instance"]
+        match = re.fullmatch(r"label_values\((.+), instance\)", instance["query"]["query"])
+        assert match is not None
+        found.setdefault(match[1], []).append(f"{board['title']}, variable")
+    return found
+
+
+def test_every_panel_shows_data_of_the_running_programs(stack: Stack) -> None:
+    left = queries()
+    assert len(left) > 50
+    end = time.monotonic() + QUERY_SECONDS
+    while left and time.monotonic() < end:
+        left = {query: where for query, where in left.items() if not stack.prometheus.finite(query)}
+        time.sleep(1)
+    assert left == {}, "no data, ever"
+    assert not stack.prometheus.finite("meanstream_estimate_half_width_medain")
+    assert not stack.prometheus.finite("0 / 0 * up")
+
+
+def test_annotations_are_alerts_that_fire(stack: Stack) -> None:
+    """Of the shipped rules one about budgets fires as soon as they are low; nothing else must be wrong."""
+    board = BOARDS["pipeline"]
+    query = board["annotations"]["list"][0]["target"]["expr"].replace("$instance", ".*")
+    firing = {series["metric"]["alertname"] for series in stack.prometheus.query(query)}
+    assert firing <= {"MeanstreamBudgetNearlySpent", "MeanstreamAgentBudgetNearlySpent"}
+    assert [rule["name"] for rule in stack.prometheus.rules() if rule["health"] not in ("ok", "unknown")] == []
+
+
+def test_each_program_ends_on_sigterm_with_code_0_and_its_answers_are_on_the_topics(stack: Stack) -> None:
+    for name in ("producer", "engine", "rounds"):
+        assert stack.programs[name].stop() == 0, stack.programs[name].log[-2000:]
+    topics = {"samples": 1000, "releases": 100, "estimates": 100, "population": 1, "reports": 100, "means": 1}
+    assert {topic: count(stack.kafka, topic, least) >= least for topic, least in topics.items()} == dict.fromkeys(
+        topics, True
+    )
+    assert stack.programs["kafka"].stop() in (0, 143)
+
+
+def count(address: str, topic: str, enough: int) -> int:
+    """Count committed records, at least so many."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "test", "enable.auto.commit": False})
+    partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+    number, end = 0, time.monotonic() + 20
+    while number < enough and time.monotonic() < end:
+        number += sum(message.error() is None for message in consumer.consume(500, 0.5))
+    consumer.close()
+    return number
