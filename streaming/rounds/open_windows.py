@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -12,8 +13,8 @@ from streaming.rounds.summarize import UserSums, join, numbered
 from streaming.rounds.windows import Window, Windows
 from streaming.snapshot import Columns
 
-MAX_PIECES = 16
-"""Beyond so many, the pieces of a window are joined into one."""
+ALIKE = 8
+"""So many pieces of a window that are of about the same size are joined into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,20 @@ class OpenWindows:
         return [(window, part.tolist()) for window, part in zip(found, parts, strict=True)]
 
     def _compact(self) -> None:
+        """Join pieces of about the same size, so that a sum is written anew about once per power of `ALIKE`."""
         for window, numbers in self._grouped():
-            if len(numbers) > MAX_PIECES:
-                whole = join([self._pieces[n].sums for n in numbers])
-                self._drop(numbers)
-                self._put(Piece(window, whole))
+            if len(numbers) >= ALIKE:
+                self._join_alike(window, numbers)
+
+    def _join_alike(self, window: Window, numbers: list[int]) -> None:
+        while True:
+            levels: dict[int, list[int]] = {}
+            for number in numbers:
+                levels.setdefault(int(math.log(len(self._pieces[number].sums), ALIKE)), []).append(number)
+            alike = next((some for some in levels.values() if len(some) >= ALIKE), None)
+            if alike is None:
+                return
+            whole = join([self._pieces[number].sums for number in alike])
+            self._drop(alike)
+            numbers = [*(number for number in numbers if number not in alike), self._next]
+            self._put(Piece(window, whole))

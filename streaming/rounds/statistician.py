@@ -90,7 +90,8 @@ class Statistician:
     """Tallies the reports of a JSONL file and takes each round as far as its reports go; every run reads it again.
 
     A stage is tallied once, when its users' side has said that its reports are complete; what comes later is counted
-    as late. Results are committed before they are written, so that a crash changes none.
+    as late. Where there are several users' sides, let all of them write before it runs, and tell all of them `users`.
+    Results are committed before they are written, so that a crash changes none.
 
     Parameters
     ----------
