@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.server
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -131,11 +132,11 @@ def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
     return f"127.0.0.1:{server.server_address[1]}"
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
     """Kafka, topic, producer, both engines and Prometheus, in the order that compose.yaml says."""
     need(kafka.missing() or missing_prometheus())
-    folder = tmp_path_factory.mktemp("compose")
+    folder = tmp_path
     with ExitStack() as things:
         words, address = start_kafka(folder / "kafka")
         programs = {"kafka": things.enter_context(Program(folder / "kafka", "kafka", words))}
@@ -158,7 +159,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield Stack(folder, address, programs, metrics, prometheus)
 
 
-def test_health_checks_tell_a_program_that_serves_from_one_that_does_not(stack: Stack) -> None:
+def health_checks_tell_a_program_that_serves_from_one_that_does_not(stack: Stack) -> None:
     probe = [HERE["python"], HERE["/opt/meanstream/probe.py"]]
     for name, address in stack.metrics.items():
         stack.programs[name].until(
@@ -190,7 +191,7 @@ def queries() -> dict[str, list[str]]:
     return found
 
 
-def test_every_panel_shows_data_of_the_running_programs(stack: Stack) -> None:
+def every_panel_shows_data_of_the_running_programs(stack: Stack) -> None:
     left = queries()
     assert len(left) > 50
     end = time.monotonic() + QUERY_SECONDS
@@ -202,7 +203,7 @@ def test_every_panel_shows_data_of_the_running_programs(stack: Stack) -> None:
     assert not stack.prometheus.finite("0 / 0 * up")
 
 
-def test_annotations_are_alerts_that_fire(stack: Stack) -> None:
+def annotations_are_alerts_that_fire(stack: Stack) -> None:
     """Of the shipped rules one about budgets fires as soon as they are low; nothing else must be wrong."""
     board = BOARDS["pipeline"]
     query = board["annotations"]["list"][0]["target"]["expr"].replace("$instance", ".*")
@@ -211,7 +212,7 @@ def test_annotations_are_alerts_that_fire(stack: Stack) -> None:
     assert [rule["name"] for rule in stack.prometheus.rules() if rule["health"] not in ("ok", "unknown")] == []
 
 
-def test_each_program_ends_on_sigterm_with_code_0_and_its_answers_are_on_the_topics(stack: Stack) -> None:
+def each_program_ends_on_sigterm_with_code_0_and_its_answers_are_on_the_topics(stack: Stack) -> None:
     for name in ("producer", "engine", "rounds"):
         assert stack.programs[name].stop() == 0, stack.programs[name].log[-2000:]
     topics = {"samples": 1000, "releases": 100, "estimates": 100, "population": 1, "reports": 100, "means": 1}
@@ -233,3 +234,41 @@ def count(address: str, topic: str, enough: int) -> int:
         number += sum(message.error() is None for message in consumer.consume(500, 0.5))
     consumer.close()
     return number
+
+
+@pytest.mark.slow
+def test_the_programs_of_compose_work_together(stack: Stack) -> None:
+    """One test, since all of them are started for it."""
+    health_checks_tell_a_program_that_serves_from_one_that_does_not(stack)
+    every_panel_shows_data_of_the_running_programs(stack)
+    annotations_are_alerts_that_fire(stack)
+    each_program_ends_on_sigterm_with_code_0_and_its_answers_are_on_the_topics(stack)
+
+
+def test_a_pool_of_workers_runs_the_stages_of_a_pipeline(tmp_path: Path) -> None:
+    """The container beside Flink's task manager, here for Beam's own runner."""
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.transforms.environments import ExternalEnvironment
+
+    port = free_ports(1)[0]
+    words = command_of("beam-worker", [], {"50000": str(port)})
+    path = f"{Path(HERE['python']).parent}:/usr/bin:/bin"
+    with Program(tmp_path, "pool", words, PATH=path) as pool:
+        pool.until(lambda: healthy("beam-worker", {"50000": str(port)}))
+        runner = FnApiRunner(default_environment=ExternalEnvironment(f"127.0.0.1:{port}"))
+        with beam.Pipeline(runner=runner) as pipeline:
+            place = str(tmp_path / "sums")
+            numbers = pipeline | beam.Create([1, 2, 3, 4]) | beam.CombineGlobally(sum)
+            numbers | beam.Map(_with_process) | beam.io.WriteToText(place, shard_name_template="")
+        total, process = (tmp_path / "sums").read_text().split()
+        assert int(total) == 10
+        assert int(process) != os.getpid(), "the pool was not asked"
+        pool.stop()
+    assert not healthy("beam-worker", {"50000": str(port)})
+
+
+def _with_process(total: int) -> str:
+    import os
+
+    return f"{total} {os.getpid()}"
