@@ -26,8 +26,12 @@ VOTE_SHARES = (0.01, 0.05)
 LEAST_LOG_STDERR = 0.2
 """Adapting is not tried if the most votes leave more error than this: users * epsilon**2 below about 5000."""
 
-LEAST_GAIN = 0.9
-"""Predicted risk of users who are all alike, relative to one report each, from which on adapting does not pay."""
+MOST_RISK = 0.85
+"""Predicted risk, relative to one report of each user, above which adapting is not worth its assumption..."""
+
+USUAL_SPREAD = 0.5
+USUAL_MEANS = (0.0, 0.5)
+"""...for users who are alike, with samples of this standard deviation (1 is the largest) around these means."""
 
 STARTS = (0.1, 0.15, 0.2, 0.3)
 MIDDLES = (0.15, 0.25, 0.35)
@@ -154,9 +158,7 @@ class Adaptive:
         if sizes is None:
             return plan
         plan = replace(plan, size_factor=size_factor(sizes, plan.noise(0.6 * settings.users, NARROW_MOMENT)))
-        alike = self._alike()
-        pays = predicted_risk(plan, alike) <= LEAST_GAIN * one_shot_risk(plan, alike)
-        return plan if pays else alone
+        return plan if _relative_risk(plan, sizes) <= MOST_RISK else alone
 
     def _stages(self) -> tuple[Round, ...]:
         plan = self.plan
@@ -169,6 +171,14 @@ class Adaptive:
             VoteStage(plan, 3, "scale again", first=False),
             LastStage(plan, 4, "last"),
         )
+
+
+def _relative_risk(plan: AdaptivePlan, sizes: SizeDistribution) -> float:
+    """Risk for users who are alike, relative to one report of each: geometric mean over where they may lie."""
+    widest = Law.alike(sizes)
+    laws = [replace(widest, deviation=USUAL_SPREAD * widest.deviation, mean=mean) for mean in USUAL_MEANS]
+    ratios = [predicted_risk(plan, law) / one_shot_risk(plan, law) for law in laws]
+    return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
 
 
 @lru_cache(maxsize=64)
