@@ -29,6 +29,9 @@ REACH = {"one_hot": 2.0, "three_hot": 5.0, "pair": 1.0}
 """The window exceeds the elected bin, or pair of bins, by so many half-widths on both sides."""
 CONSTANTS = {"one_hot": math.sqrt(2.0), "three_hot": 2.0}
 """C of the paper's theory; `tuned_constant` is what its experiments use."""
+FACTORS = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0)
+VOTERS = (0.2, 0.35, 0.5, 0.65)
+"""What mode "tuned" chooses from: multiples of the constant, and shares of the users who vote."""
 K_OF_THE_PROOF = 8535.0
 """The least K of the cap `T* = exp(users epsilon**2 / K)` for which (106) holds."""
 
@@ -49,7 +52,8 @@ class Kent:
         Law of a user's number of samples (public).
     mode : {"tuned", "paper"}
         "paper": Laplace noise, the bin with the most votes, and C as in the theory. "tuned": the best channel, the two
-        bins side by side with the most votes, and C as in the paper's experiments (`tuned_constant`).
+        bins side by side with the most votes, and C as in the paper's experiments (`tuned_constant`) or larger where
+        votes could not tell so many bins apart; C and the share of voters have the least predicted error.
     level : float
         Nominal coverage of the interval.
     threshold : {"min", "median"} or int
@@ -66,7 +70,8 @@ class Kent:
     half_width : float, optional
         Half the width of a bin, instead of the constant's.
     variance : float, default 1
-        Public guess of the variance of one sample. It decides the tuned channel and the prediction, not the privacy.
+        Public bound on the variance of one sample. In mode "tuned", bins are narrower by its root. It decides windows,
+        the channel and the prediction, not the privacy.
     cap : float, optional
         K of the cap `T* = exp(users epsilon**2 / K)` on the T of the bins (Algorithm 3; Algorithm 11 above epsilon 1).
 
@@ -129,26 +134,44 @@ class Kent:
         self.threshold = threshold_size(threshold, self.sizes)
         self.votes = default_votes(mode, epsilon) if votes is None else votes
         require(self.votes in VOTES, "votes", f"be one of {', '.join(VOTES)}", votes)
-        default = tuned_constant(epsilon) if self._settings.tuned else CONSTANTS[self.votes]
-        self.constant = default if constant is None else constant
-        require_positive(constant=self.constant, variance=variance)
+        require_positive(variance=variance)
         require(variance <= 1.0, "variance", "be at most 1, the largest on [-1, 1]", variance)
         self.variance = variance
         self.capped = self.threshold if cap is None else capped_size(self.threshold, users, epsilon, cap)
-        self.bins = Bins(max(self._half_width() if half_width is None else half_width, FINEST))
         self.gain = self.sizes.tail(self.threshold)
         """Share of the users with enough samples."""
+        self._choose(constant, half_width)
         self._vote = self._vote_round()
         clip = ClipRound(self._settings, self.own_mean, self.channel, gain=self.gain)
         self.rounds: tuple[Round, ...] = (self._vote, clip)
-        self.shares = (0.5, 0.5)
+
+    def _choose(self, constant: float | None, half_width: float | None) -> None:
+        """Choose bins, and the share of voters: the paper's, or those with the least predicted error."""
+        tuned = self._settings.tuned
+        if constant is not None:
+            constants = [constant]
+        elif tuned and half_width is None:
+            constants = [tuned_constant(self.epsilon) * factor for factor in FACTORS]
+        else:
+            constants = [tuned_constant(self.epsilon) if tuned else CONSTANTS[self.votes]]
+        require_positive(constant=constants[0])
+        best = math.inf
+        for self.constant in constants:
+            self.bins = Bins(max(self._half_width() if half_width is None else half_width, FINEST))
+            self._vote = self._vote_round()
+            for voters in VOTERS if tuned else (0.5,):
+                self.shares = (voters, 1.0 - voters)
+                if (predicted := self._predicted_stderr()) < best:
+                    best, found = predicted, (self.constant, self.bins, self.shares)
+        self.constant, self.bins, self.shares = found
 
     def _half_width(self) -> float:
-        """Equations 30 and 101."""
-        signal = 1.0 if self.votes == "three_hot" and not self._settings.tuned else self.epsilon**2
+        """Equations 30 and 101; a variance below 1 narrows the bins of mode "tuned"."""
+        tuned = self._settings.tuned
+        signal = 1.0 if self.votes == "three_hot" and not tuned else self.epsilon**2
         # Where the logarithm is below 1 nothing can be localized; it must not become negative.
         log = max(math.log(self._settings.users * self.capped * signal), 1.0)
-        return self.constant * math.sqrt(log / self.capped)
+        return self.constant * math.sqrt(log / self.capped * (self.variance if tuned else 1.0))
 
     def _vote_round(self) -> VoteRound:
         if self.votes == "three_hot":
@@ -199,13 +222,13 @@ class Kent:
         """Predict for mean 0 and the variance given: noise in the usual window, and windows elsewhere now and then."""
         window = self._vote.usual_window()
         c0, c1 = self.channel(window).moments
-        users = max(0.5 * self._settings.users, 1.0)
+        voters, users = (max(share * self._settings.users, 1.0) for share in self.shares)
         risk = (window.half_width**2 * c0 + c1 * self.variance / self.threshold) / (users * self.gain**2)
         # Users' means spread around theta: some vote for another bin.
         reach = self.bins.half_width * (3.0 if self.votes == "three_hot" else 1.0)
         agree = 2.0 * float(ndtr(reach * math.sqrt(self.threshold / self.variance))) - 1.0
         right = 3 if self.votes == "three_hot" else 1
-        fails = self._vote.chance_of_failure(users, self.gain * agree, right=right, spared=right + 2)
+        fails = self._vote.chance_of_failure(voters, self.gain * agree, right=right, spared=right + 2)
         # A bin elected by chance is anywhere on [-1, 1].
         return math.sqrt((1.0 - fails) * risk + fails / 3.0)
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from operators.estimator_base import Settings
-from operators.kent import CONSTANTS, threshold_size, tuned_constant
+from operators.kent import CONSTANTS, threshold_size
 from operators.kent_folds import View
 from operators.kent_vectors import FOLD_OPTIONS, CoordinateMeans, stages_of, vector_estimate
 from operators.records import Floats
@@ -39,7 +39,7 @@ class L2(CoordinateMeans):
         Samples outside are cut back to the ball (`features`).
     constant : float, optional
         C of the half-width: in mode "paper" `C log(users T epsilon**2) / sqrt(D T)` (34), in mode "tuned"
-        `C sqrt(log(users T epsilon**2 / D) / (D T))`.
+        `C sqrt(log(users T epsilon**2 / D) / (D T))` (default: `sqrt(2)`, and chosen by predicted error).
     threshold, votes, half_width
         As in `operators.kent.Kent`; the half-width is that in the rotated and scaled coordinates.
 
@@ -94,23 +94,24 @@ class L2(CoordinateMeans):
         require(radius <= math.sqrt(dimension), "radius", f"be at most sqrt(dimension) = {dimension**0.5:.4g}", radius)
         self.dimension, self.radius = dimension, radius
         self.rotation = RandomRotation(dimension, b"rotation " + seed.encode())
-        self.constant = constant
         size = threshold_size(threshold, settings.known_sizes)
-        if half_width is None:
+        if half_width is None and not settings.tuned:
             half_width = self._half_width(settings, size, constant)
         # Rotated samples have squares that add up to at most 1.
-        options |= {"half_width": half_width, "variance": 1.0 / self.rotation.padded, "threshold": threshold}
+        options |= {
+            "half_width": half_width,
+            "constant": constant,
+            "variance": 1.0 / self.rotation.padded,
+            "threshold": threshold,
+        }
         super().__init__(settings, self.rotation.padded, seed=seed, **options)
 
     def _half_width(self, settings: Settings, size: int, constant: float | None) -> float:
-        d, signal = self.rotation.padded, settings.users * size * settings.epsilon**2
-        if settings.tuned:
-            constant = tuned_constant(settings.epsilon) if constant is None else constant
-            require_positive(constant=constant)
-            return constant * math.sqrt(max(math.log(signal / d), 1.0) / (d * size))
+        """Equation 34."""
         constant = CONSTANTS["one_hot"] if constant is None else constant
         require_positive(constant=constant)
-        return constant * max(math.log(signal), 1.0) / math.sqrt(d * size)
+        log = max(math.log(settings.users * size * settings.epsilon**2), 1.0)
+        return constant * log / math.sqrt(self.rotation.padded * size)
 
     def features(self, values: Floats) -> Floats:
         """Private: samples (m, d) on [-1, 1], cut back to the ball."""
