@@ -79,6 +79,8 @@ ESTIMATORS: dict[str, str] = {
     "kent.univariate": "operators.kent:Kent",
     "kent.linf": "operators.kent_linf:Linf",
     "kent.l2": "operators.kent_l2:L2",
+    "kent.sparse_select": "operators.kent_sparse:SparseSelect",
+    "kent.sparse_threshold": "operators.kent_sparse:SparseThreshold",
     "duchi": "operators.duchi:Duchi",
     "item": "operators.baselines:Item",
     "semi": "operators.baselines:Semi",
@@ -112,14 +114,25 @@ def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) ->
     ValueError
         If the name is unknown, or an option is out of range or not one of this estimator's.
     """
-    require(name in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", name)
-    module, _, attribute = ESTIMATORS[name].partition(":")
-    build = getattr(importlib.import_module(module), attribute)
+    build = estimator_class(name)
     known = build.options
     for option in options:
         if option not in known:
             raise ValueError(f"{name} takes no option {option!r}{closest(option, sorted(known))}")
     return cast(Estimator, build(epsilon=epsilon, users=users, **options))
+
+
+def estimator_class(name: str) -> Any:
+    """Import the class of an estimator of the registry; its `options` are the names that it takes.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    """
+    require(name in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", name)
+    module, _, attribute = ESTIMATORS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def run_rounds(estimator: Estimator, summaries: Summaries, stage: Ints, words: Sequence[RandomWords]) -> Estimate:

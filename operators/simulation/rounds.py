@@ -11,7 +11,7 @@ import numpy as np
 
 from operators.central import CentralEstimator, run_central
 from operators.records import Floats
-from operators.rounds import Estimator, assign_stages, build_estimator, run_rounds
+from operators.rounds import Estimator, assign_stages, build_estimator, estimator_class, run_rounds
 from operators.simulation.round_laws import BetweenLaw, parse_data
 from operators.simulation.round_population import RoundPopulation
 from operators.simulation.words import SeededWords
@@ -90,6 +90,8 @@ class RoundsConfig:
 
     def build(self) -> Estimator:
         """Build the estimator, which is told the number of users and the law of their sizes (the ideal one, more)."""
+        rule = "answer one mean (vectors have laws of their own: operators.simulation.vector_rounds)"
+        require("dimension" not in estimator_class(self.estimator).options, "estimator", rule, self.estimator)
         asked = self.population
         known: dict[str, Any] = {}
         if self.estimator == "cummings.ideal":  # the yardstick knows the law
@@ -199,6 +201,7 @@ def _one_run(config: RoundsConfig, estimator: Estimator, run: int) -> list[float
     else:
         asked = np.bincount(stage, minlength=len(estimator.shares))
         estimate = run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
+    require(estimate.value.ndim == 0, "estimator", "answer one mean", config.estimator)
     return [float(x) for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)]
 
 
