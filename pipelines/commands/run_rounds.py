@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.hosting import (
@@ -69,6 +70,7 @@ def check_options(options: RoundsOptions) -> RoundsSettings:
         options.engine_options()
         if options.source is None:
             raise BadOption("source must be given")
+        _check_places(options)
         check_store(options.store)
         check_sinks(options.sinks, json=options.json)
         if options.metrics is not None:
@@ -115,7 +117,7 @@ def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> Rou
                 store=opened.store,
                 sinks=sinks,
                 options=options.engine_options(),
-                results=None if options.reports_only is None else StageResultsFile(_stages_file(options)),
+                results=None if options.reports_only is None else StageResultsFile(Path(str(options.stages))),
                 on_turn=watch.on_turn,
                 health=watch.health,
                 crash=crash or no_crash,
@@ -196,16 +198,17 @@ def _check_sides(options: RoundsOptions) -> None:
         raise BadOption("source must not come with --from-reports: the statistician's side sees no sample")
 
 
-def _stages_file(options: RoundsOptions) -> Any:
-    from pathlib import Path
-
+def _check_places(options: RoundsOptions) -> None:
+    """Refuse places that cannot hold what would come."""
     from operators.validation import require
 
-    place = str(options.stages)
-    require(place.endswith(".jsonl"), "stages", "be a .jsonl file with --reports-only", place)
-    reports = str(options.reports_only)
-    require(not reports.endswith(".parquet"), "reports_only", "be a .jsonl file, a topic or '-'", reports)
-    return Path(place)
+    option = "reports" if options.reports_only is None else "reports_only"
+    reports = options.sinks.get("reports", "")
+    # Reports are followed by notes that a stage is complete: two types of event.
+    require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
+    if options.reports_only is not None:
+        stages = str(options.stages)
+        require(stages.endswith(".jsonl"), "stages", "be a .jsonl file with --reports-only", stages)
 
 
 def _statistician(options: RoundsOptions) -> dict[str, Any]:
