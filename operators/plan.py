@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from operators.adaptive import Adaptive
+from operators.channels import best_channel
 from operators.estimator_base import COMMON_OPTIONS, Settings
 from operators.plan_design import PlanDesign
 from operators.plan_rounds import PairVoteRound, WindowRound
@@ -16,6 +17,7 @@ from operators.plan_search import find_design, full_stage
 from operators.plan_tables import make_problem
 from operators.rounds import Round
 from operators.sizes import SizeDistribution
+from operators.unknown_sizes import unknown_sizes_rounds
 from operators.validation import require
 
 
@@ -32,8 +34,9 @@ class Plan:
         Privacy of one user's whole window of samples, its size included.
     users : int
         How many users take part (public).
-    sizes : SizeDistribution
-        Law of a user's number of samples (public).
+    sizes : SizeDistribution or "unknown"
+        Law of a user's number of samples (public). "unknown": a tenth of the users is asked for it first, and the
+        windows are chosen then; for `users * epsilon**2` of at least 10**4.
     mode : {"tuned"}
         The papers have no such plan.
     level : float
@@ -79,22 +82,28 @@ class Plan:
         *,
         epsilon: float,
         users: int,
-        sizes: SizeDistribution | None = None,
+        sizes: SizeDistribution | str | None = None,
         mode: str = "tuned",
         level: float = 0.95,
         between_users: float | None = None,
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        unknown = isinstance(sizes, str)
+        require(not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes)
+        known = None if isinstance(sizes, str) else sizes
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=known, mode=mode, level=level)
         require(settings.tuned, "mode", "be 'tuned' for plan (the papers have none)", mode)
         self.epsilon, self.mode = epsilon, mode
         self._settings = settings
         self.between_users = between_users
         self.design: PlanDesign | None = None
         if between_users is None:
-            self._adaptive = Adaptive(epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+            self._adaptive = Adaptive(epsilon=epsilon, users=users, sizes=known, mode=mode, level=level)
             self.rounds, self.shares = tuple(self._adaptive.rounds), tuple(self._adaptive.shares)
             return
         require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
+        if unknown:
+            self.rounds, self.shares = unknown_sizes_rounds(settings, between_users)
+            return
         self.design = design_for(epsilon, users, settings.known_sizes, between_users)
         self.rounds = self._stages(self.design)
         self.shares = tuple(stage.share for stage in self.design.stages)
@@ -113,14 +122,30 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """Public, plain data: kind, stages, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
-        if self.design is None:
+        if self.between_users is None:
             return self._adaptive.describe() | {"method": self.name, "kind": "adaptive", "between_users": None}
+        if self.design is None:
+            return self._settings.describe() | self._before_sizes_are_known()
         return self._settings.describe() | {
             "kind": self.design.kind,
             "between_users": self.between_users,
             "predicted_stderr": math.sqrt(self.design.risk),
             "failure": self.design.failure,
             "stages": [stage.describe() for stage in self.design.stages],
+        }
+
+    def _before_sizes_are_known(self) -> dict[str, Any]:
+        """Say what is known before the first stage: the error if windows turn out not to pay."""
+        channel = best_channel(self.epsilon, 1.0)
+        users = self._settings.users * (1.0 - self.shares[0])
+        return {
+            "kind": "sizes unknown",
+            "between_users": self.between_users,
+            "predicted_stderr": math.sqrt(sum(channel.moments) / users),
+            "predicted_stderr_holds": "at most: windows are chosen after a tenth of the users told their sizes",
+            "stages": [
+                {"stage": step.name, "share": share} for step, share in zip(self.rounds, self.shares, strict=True)
+            ],
         }
 
 

@@ -63,15 +63,16 @@ class PairVoteRound:
         """Public: votes for each bin."""
         return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
 
-    def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the middle of the best pair; the middle of [-1, 1] if nobody voted."""
+        before = public.get("found", [])
         if not tally.n:
-            return {"center": 0.0, "stderr": 1.0, "found": [{"stage": self.name, "reports": 0}]}
+            return {"center": 0.0, "stderr": 1.0, "found": [*before, {"stage": self.name, "reports": 0}]}
         counts = np.array(tally.sums)
         best = int(np.argmax(counts[1:] + counts[:-1]))
         center = self.bins.edges(best)[1]
         found = {"stage": self.name, "reports": tally.n, "center": center, "bins": self.bins.count}
-        return {"center": center, "stderr": self.design.error, "found": [found]}
+        return {"center": center, "stderr": self.design.error, "found": [*before, found]}
 
 
 class WindowRound:

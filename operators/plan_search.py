@@ -82,6 +82,16 @@ def find_design(epsilon: float, users: int, sizes: SizeDistribution, between_use
     return min([best, *exact], key=lambda design: design.risk * _STAGE_COST ** len(design.stages))
 
 
+def design_with_shares(
+    epsilon: float, users: int, sizes: SizeDistribution, between_users: float, shares: Floats
+) -> PlanDesign:
+    """Find the design of least risk among those with these shares: a first stage, and as many clip stages."""
+    problem = make_problem(epsilon, users, sizes, between_users)
+    tables = Tables(make_problem(epsilon, users, sizes, between_users, COARSE), problem)
+    found = [_exact(_Chain(tables, vote, len(shares) - 1), shares) for vote in _starts(tables)]
+    return min([one_stage(problem), *found], key=lambda design: design.risk)
+
+
 def too_few(shares: Floats, users: int) -> bool:
     """Tell whether a stage would have so few reports that the normal laws of the computed risk mislead."""
     return bool(shares.min() < max(_LEAST_SHARE, _LEAST_REPORTS / users))
