@@ -1,0 +1,291 @@
+"""Kent, Berrett and Yu's means of sparse vectors: by votes for coordinates, or by a threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from operators.channels import best_channel, make_channel
+from operators.estimator_base import Settings
+from operators.hash_vote_round import HashVoteRound
+from operators.kent import threshold_size
+from operators.kent_vectors import FOLD_OPTIONS, CoordinateMeans, stages_of, vector_estimate
+from operators.records import Bools, Floats
+from operators.round_records import Estimate, Public, Summaries
+from operators.validation import require, require_positive
+
+if TYPE_CHECKING:
+    from operators.sizes import SizeDistribution
+
+HALF = 0.5
+"""A coordinate that half of the voters mark is selected (40)."""
+ETA = {"paper": 30.0, "tuned": 1.0}
+"""The clip of the hashed votes is the root of this times the sparsity: for the proof, and in Section A.2."""
+
+
+class SparseSelect(CoordinateMeans):
+    """Mean of sparse vectors with coordinates on [-1, 1]: half of the users vote for the coordinates that are not 0.
+
+    Released to the statistician: from half of the users one number in which the coordinates that they mark are hashed;
+    from the others what `Linf` releases about the coordinates found. Answers the mean of each coordinate over users, 0
+    for those that were not selected.
+
+    Parameters
+    ----------
+    epsilon, users, sizes, mode, level, dimension, seed
+        As in `Linf`.
+    sparsity : int
+        Number s of coordinates that may differ from 0; rather too many than too few.
+    cut : float, optional
+        A user marks the coordinates where its mean is at least this far from 0. Default in mode "paper":
+        `sqrt(2 log(d users T epsilon**2) / T)` (37), in mode "tuned" `sqrt(2 log(d) / T)`: one wrong mark per user.
+    clip_constant : float, optional
+        The sum of a user's marks is clipped at the root of this times the sparsity (default 30 in mode "paper", else 1,
+        as in Section A.2).
+    threshold, constant, votes, half_width, variance
+        As in `operators.kent.Kent`, for the coordinates found.
+
+    Notes
+    -----
+    **Privacy.** User-level, local, epsilon. A user takes part in one stage; see `HashVoteRound` and `FoldRound`. Its
+    marks are private: the coordinates found are a result of other users.
+
+    Of more than s coordinates found, those with the largest scores are kept, not those with the smallest numbers.
+    Intervals of coordinates that were not found are `[-cut, cut]`: users would have marked larger means. This holds
+    with no stated level.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    References
+    ----------
+    A. Kent, T. Berrett, Y. Yu: Rate optimality and phase transition for user-level local differential privacy,
+    Algorithm 6.
+
+    Examples
+    --------
+    >>> from operators.sizes import SizeDistribution
+    >>> sizes = SizeDistribution.parse("point:100")
+    >>> mean = SparseSelect(epsilon=4.0, users=500, sizes=sizes, dimension=100, sparsity=4)
+    >>> round(mean.cut, 3), mean.clip, mean.shares[0]
+    (0.303, 2.0, 0.5)
+    """
+
+    name = "kent.sparse_select"
+    options = (FOLD_OPTIONS - {"participation", "between_users"}) | {
+        "dimension",
+        "sparsity",
+        "cut",
+        "clip_constant",
+        "variance",
+    }
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        dimension: int,
+        sparsity: int,
+        cut: float | None = None,
+        clip_constant: float | None = None,
+        seed: str = "",
+        threshold: str | int = "min",
+        **options: Any,
+    ) -> None:
+        own = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require_sparsity(sparsity, dimension)
+        self.dimension, self.sparsity = dimension, sparsity
+        self.threshold = threshold_size(threshold, own.known_sizes)
+        constant = ETA[mode] if clip_constant is None else clip_constant
+        self.cut = self._cut(own) if cut is None else cut
+        require_positive(clip_constant=constant, cut=self.cut)
+        self.clip = math.sqrt(constant * sparsity)
+        self.gain = own.known_sizes.tail(self.threshold)
+        # Half of the users measure: the inner procedure is told of these.
+        half = Settings(
+            method=self.name, epsilon=epsilon, users=max(users // 2, 1), sizes=sizes, mode=mode, level=level
+        )
+        super().__init__(half, sparsity, seed=seed, participation=1, threshold=threshold, **options)
+        self._settings = own
+        vote = HashVoteRound(
+            self.marks,
+            coordinates=dimension,
+            clip=self.clip,
+            channel=self._channel(own),
+            select=self.select,
+            seed=seed,
+        )
+        self.rounds = (vote, *self.rounds)
+        self.shares = (0.5, *(0.5 * share for share in self.shares))
+
+    def _cut(self, settings: Settings) -> float:
+        log = math.log(self.dimension)
+        if not settings.tuned:
+            log += math.log(settings.users * self.threshold * settings.epsilon**2)
+        return math.sqrt(2.0 * max(log, 1.0) / self.threshold)
+
+    def _channel(self, settings: Settings) -> Any:
+        if settings.tuned:
+            return best_channel(settings.epsilon, min(self.sparsity / self.clip**2, 1.0))
+        return make_channel("laplace", settings.epsilon)
+
+    def marks(self, summaries: Summaries) -> Bools:
+        """Private: coordinates where each user's mean is far from 0; none for users with too few samples."""
+        return (np.abs(summaries.mean) >= self.cut) & (summaries.count >= self.threshold)[:, np.newaxis]
+
+    def select(self, scores: Floats, stderr: Floats, users: int) -> Public:  # noqa: ARG002 - the rule is (40)
+        """Public: coordinates with the largest scores, at most `sparsity`; one is measured even if none is found."""
+        best = np.argsort(-scores, kind="stable")[: self.sparsity]
+        selected = np.sort(best[scores[best] >= HALF * self.gain]).tolist() if users else []
+        return {"selected": selected, "voters": users, "coordinates": selected or [int(best[0])]}
+
+    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
+        # Nothing is known of the others, unless users voted.
+        reach = self.cut if public["voters"] else 1.0
+        columns = {name: np.zeros(self.dimension) for name in ("value", "unclipped")}
+        columns |= {"stderr": np.full(self.dimension, reach), "lower": np.full(self.dimension, -reach)}
+        columns["upper"] = -columns["lower"]
+        if public["selected"]:
+            for name, column in columns.items():
+                column[public["selected"]] = [float(getattr(one, name)) for one in found]
+        for name in ("lower", "upper"):
+            columns[name] = np.clip(columns[name], -1.0, 1.0)
+        stages = [*public["stages"], *stages_of(found)]
+        return vector_estimate(self._settings, users=users, stages=stages, **columns)
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen; `predicted_stderr` is the root of the summed squared errors if all are found."""
+        return super().describe() | {
+            "dimension": self.dimension,
+            "sparsity": self.sparsity,
+            "cut": self.cut,
+            "clip": self.clip,
+        }
+
+
+class SparseThreshold(CoordinateMeans):
+    """Mean of sparse vectors with coordinates on [-1, 1]: all are estimated, the small ones are answered as 0.
+
+    Released to the statistician: what `Linf` releases. Answers the mean of each coordinate over users.
+
+    Parameters
+    ----------
+    epsilon, users, sizes, mode, level, dimension, participation, between_users, seed
+        As in `Linf`.
+    sparsity : int
+        At most so many coordinates are kept, the largest ones.
+    keep : float, optional
+        Coordinates closer to 0 than this become 0. Default in mode "paper": `3 width sqrt(d log(users T epsilon**2) /
+        (users epsilon**2))` with the half-width of the bins (42); in mode "tuned", `sqrt(2 log(d))` standard errors.
+    threshold, constant, votes, half_width, variance
+        As in `operators.kent.Kent`.
+
+    Notes
+    -----
+    **Privacy.** That of `Linf`; the threshold is post-processing. Intervals of coordinates that became 0 are those
+    before, extended to 0.
+
+    References
+    ----------
+    A. Kent, T. Berrett, Y. Yu: Rate optimality and phase transition for user-level local differential privacy,
+    Algorithm 7.
+
+    Examples
+    --------
+    >>> from operators.sizes import SizeDistribution
+    >>> sizes = SizeDistribution.parse("point:100")
+    >>> mean = SparseThreshold(epsilon=4.0, users=5000, sizes=sizes, dimension=20, sparsity=4)
+    >>> mean.coordinates, mean.keep
+    (20, None)
+    """
+
+    name = "kent.sparse_threshold"
+    options = FOLD_OPTIONS | {"dimension", "sparsity", "keep", "variance"}
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        dimension: int,
+        sparsity: int,
+        keep: float | None = None,
+        threshold: str | int = "min",
+        **options: Any,
+    ) -> None:
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require_sparsity(sparsity, dimension)
+        self.dimension, self.sparsity = dimension, sparsity
+        super().__init__(settings, dimension, threshold=threshold, **options)
+        self.keep = keep
+        if keep is None and not settings.tuned:
+            log = max(math.log(users * threshold_size(threshold, settings.known_sizes) * epsilon**2), 1.0)
+            self.keep = 3.0 * self.inner.describe()["half_width"] * math.sqrt(dimension * log / users) / epsilon
+
+    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
+        plain = super()._finish(found, public, users)
+        size = np.abs(plain.unclipped)
+        keep = self.keep if self.keep is not None else math.sqrt(2.0 * math.log(self.dimension)) * plain.stderr
+        kept = np.zeros(self.dimension, np.bool_)
+        kept[np.argsort(-size, kind="stable")[: self.sparsity]] = True
+        kept &= size > keep
+        return vector_estimate(
+            self._settings,
+            unclipped=np.where(kept, plain.unclipped, 0.0),
+            stderr=plain.stderr,
+            users=users,
+            value=np.where(kept, plain.value, 0.0),
+            lower=np.where(kept, plain.lower, np.minimum(plain.lower, 0.0)),
+            upper=np.where(kept, plain.upper, np.maximum(plain.upper, 0.0)),
+            stages=plain.stages,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen; `predicted_stderr` is that without the threshold, for `sparsity` coordinates."""
+        said = super().describe()
+        predicted = float(said["predicted_stderr"]) * math.sqrt(self.sparsity / self.dimension)
+        return said | {
+            "dimension": self.dimension,
+            "sparsity": self.sparsity,
+            "keep": self.keep,
+            "predicted_stderr": predicted,
+        }
+
+
+def recommended(*, epsilon: float, users: int, dimension: int, samples: int, constant: float = 1.0) -> str:
+    """Name the estimator of sparse means that the paper recommends: Section 4.1's rule.
+
+    Parameters
+    ----------
+    epsilon : float
+    users, dimension : int
+    samples : int
+        Number T of samples of each user.
+    constant : float, default 1
+        The paper leaves it open.
+
+    Examples
+    --------
+    >>> [recommended(epsilon=1.0, users=users, dimension=100, samples=100) for users in (500, 10_000)]
+    ['kent.sparse_select', 'kent.sparse_threshold']
+    """
+    signal = users * epsilon**2
+    needed = constant * dimension * max(math.log(dimension * signal * samples), 1.0)
+    return "kent.sparse_select" if signal < needed else "kent.sparse_threshold"
+
+
+def require_sparsity(sparsity: int, dimension: int) -> None:
+    """Refuse more coordinates than there are."""
+    require(1 <= sparsity <= dimension, "sparsity", f"lie between 1 and dimension, {dimension}", sparsity)
