@@ -9,7 +9,6 @@ import numpy as np
 from apache_beam.metrics import Metrics
 
 from operators.round_records import Estimate, Public, Tally
-from operators.validation import require
 from pipelines.beam_coders import StageTallyCoder
 from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
 from pipelines.beam_secret import SecretPlace
@@ -96,8 +95,9 @@ class StampReports(beam.DoFn):  # type: ignore[misc]
         self._settings = settings
 
     def process(self, element: ReportBatch) -> Iterator[beam.window.TimestampedValue]:
-        """Give the time."""
-        require(isinstance(element, ReportBatch), "reports", "be of type ReportBatch", type(element).__name__)
+        """Give the time; `TypeError` for anything but reports."""
+        if not isinstance(element, ReportBatch):
+            raise TypeError(f"statistician takes reports only, got {type(element).__name__}")
         yield carried(self._settings, element, element.window)
 
 

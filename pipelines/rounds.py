@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam import typehints
 from apache_beam.pvalue import AsIter
 
 from operators.validation import require
@@ -177,6 +178,8 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Tally and decode the stages one after the other."""
         settings = self._settings
+        if pcoll.element_type not in (ReportBatch, Any, typehints.Any):
+            raise TypeError(f"statistician takes reports only, got {pcoll.element_type}")
         stamped = pcoll | "Stamp" >> beam.ParDo(StampReports(settings)).with_output_types(ReportBatch)
         reports = stamped | "Carry" >> CarryRounds(settings)
         findings: beam.PCollection | None = None

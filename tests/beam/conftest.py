@@ -1,0 +1,15 @@
+"""A secret for every test of Beam, and an estimator of two stages."""
+
+from __future__ import annotations
+
+import pytest
+
+from operators.rounds import ESTIMATORS
+from tests.streaming.rounds_world import SECRET
+from tests.streaming.tiny_estimator import TINY
+
+
+@pytest.fixture(autouse=True)
+def _secret_and_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    monkeypatch.setitem(ESTIMATORS, "tiny", TINY)

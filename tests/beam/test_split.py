@@ -1,0 +1,162 @@
+"""The two sides as two pipelines: the users' emits reports only, the statistician's never meets a raw type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pipeline import PipelineVisitor
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+import pipelines.beam_coders as coders
+from operators.round_records import Summaries
+from pipelines import beam_stages
+from pipelines.beam_records import ReportBatch, UserBatch
+from pipelines.rounds import AnswerReports, ReportRounds, RunRounds
+from streaming.columns import SampleColumns
+from streaming.events import StageResult, WindowEstimate
+from streaming.rounds.summarize import UserSums
+from tests.beam.collecting import collector, lines, run, run_pipeline
+from tests.streaming.rounds_world import rounds_settings, samples
+
+PRIVATE = (UserBatch, SampleColumns, UserSums, Summaries)
+
+
+def report(settings: Any, results: list[StageResult]) -> list[ReportBatch]:
+    """Run the users' side."""
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        told = pipeline | "Results" >> beam.Create(results).with_output_types(StageResult)
+        given = pipeline | "Samples" >> beam.Create(samples(), reshuffle=False)
+        return given | ReportRounds(settings, results=told)
+
+    return run_pipeline(build)[0]
+
+
+def answer(settings: Any, reports: list[ReportBatch]) -> tuple[list[StageResult], list[WindowEstimate]]:
+    """Run the statistician's side, which is given reports as bytes."""
+    coder = coders.ReportBatchCoder()
+    wire = [coder.decode(coder.encode(batch)) for batch in reports]
+    note, results = collector()
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        given = pipeline | beam.Create(wire, reshuffle=False).with_output_types(ReportBatch)
+        found, estimates = given | AnswerReports(settings)
+        _ = found | "Note" >> note
+        return estimates
+
+    return results, run_pipeline(build)[0]
+
+
+@pytest.mark.parametrize("changes", [{}, {"users": 12, "window": "session:3h"}])
+def test_two_pipelines_that_talk_give_the_bytes_of_one(changes: dict[str, Any]) -> None:
+    settings = rounds_settings(**changes)
+    hosted, _ = run(samples(), RunRounds(settings))
+    first = report(settings, [])
+    results, none = answer(settings, first)
+    assert len(results) == len(hosted) > 1
+    assert none == []
+    second = report(settings, results)
+    assert {batch.stage for batch in second} == {1}
+    again, estimates = answer(settings, [*first, *second])
+    assert lines(estimates) == lines(hosted)
+    assert sorted(r.model_dump_json() for r in again) == sorted(r.model_dump_json() for r in results)
+
+
+def test_a_side_that_has_nothing_to_say_to_a_result_says_nothing() -> None:
+    settings = rounds_settings(estimator="one_shot")
+    reports = report(settings, [])
+    results, estimates = answer(settings, reports)
+    assert (len(results), len(estimates)) == (0, 4)
+
+
+class Types(PipelineVisitor):
+    """Every element type and coder of a pipeline, as text."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+
+    def visit_value(self, value: Any, producer_node: Any) -> None:
+        self.texts.add(repr(value.element_type))
+
+    def visit_transform(self, transform_node: Any) -> None:
+        hints = transform_node.transform.get_type_hints() if transform_node.transform else None
+        self.texts.add(repr(hints))
+
+
+def types_of(build: Callable[[beam.Pipeline], Any]) -> str:
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    _ = build(pipeline)
+    seen = Types()
+    pipeline.visit(seen)
+    proto = pipeline.to_runner_api()
+    payloads = [coder.spec.payload for coder in proto.components.coders.values()]
+    return "\n".join([*seen.texts, *(payload.decode("latin-1") for payload in payloads)])
+
+
+def raw_types(text: str) -> set[str]:
+    return {kind.__name__ for kind in PRIVATE if kind.__name__ in text}
+
+
+def test_no_raw_type_occurs_in_the_pipeline_of_the_statistician() -> None:
+    settings = rounds_settings()
+    given = beam.Create([], reshuffle=False).with_output_types(ReportBatch)
+    text = types_of(lambda pipeline: pipeline | given | AnswerReports(settings))
+    assert raw_types(text) == set()
+    assert "ReportBatch" in text
+    # The same search does find raw types where they are.
+    assert raw_types(types_of(lambda pipeline: pipeline | beam.Create(samples()) | RunRounds(settings))) == {
+        "UserBatch"
+    }
+
+
+def test_what_the_statistician_is_given_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, seen = rounds_settings(), set()
+    for kind in (
+        beam_stages.StampReports,
+        beam_stages.TallyStage,
+        beam_stages.DecodeStage,
+        beam_stages.TellResults,
+        beam_stages.EncodeNextStage,
+    ):
+        process = kind.process
+
+        def watched(self: Any, element: Any, *side: Any, _process: Any = process, **named: Any) -> Any:
+            # Beam calls with what the signature says; what is watched is the element and everything beside it.
+            seen.update(type(part).__name__ for part in (element, *side, *named.values()))
+            return _process(self, element, *side, **named)
+
+        watched.__name__ = "process"
+        monkeypatch.setattr(kind, "process", _like(process, watched))
+    reports = report(settings, [])
+    assert "tuple" in seen  # of the users' side: shard and users
+    seen.clear()
+    answer(settings, reports)
+    assert seen == {"ReportBatch", "StageTally", "StageFindings"}
+
+
+def _like(process: Any, watched: Any) -> Any:
+    import functools
+
+    return functools.wraps(process)(watched)
+
+
+@pytest.mark.parametrize("kind", ["samples", "users"])
+def test_private_elements_are_refused(kind: str) -> None:
+    settings = rounds_settings()
+    if kind == "users":
+        given = beam.Create([], reshuffle=False).with_output_types(tuple[int, UserBatch])
+    else:
+        given = beam.Create(samples(), reshuffle=False)
+    with pytest.raises(TypeError, match="statistician takes reports only"):
+        run_pipeline(lambda pipeline: (pipeline | given | AnswerReports(settings))[1])
+
+
+def test_an_untyped_private_element_is_refused_when_it_comes() -> None:
+    given = beam.Create([samples()[0]], reshuffle=False)
+    untyped = beam.Map(lambda sample: sample).with_output_types(Any)
+    with pytest.raises(Exception, match="statistician takes reports only, got tuple"):
+        run_pipeline(lambda pipeline: (pipeline | given | untyped | AnswerReports(rounds_settings()))[1])
