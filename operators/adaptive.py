@@ -33,9 +33,10 @@ USUAL_SPREAD = 0.5
 USUAL_MEANS = (0.0, 0.5)
 """...for users who are alike, with samples of this standard deviation (1 is the largest) around these means."""
 
-STARTS = (0.1, 0.15, 0.2, 0.3)
-MIDDLES = (0.15, 0.25, 0.35)
-TRIAL_SPREADS = (0.01, 0.04, 0.12)
+STARTS = (0.1, 0.2, 0.3)
+MIDDLES = (0.15, 0.3)
+TRIAL_SPREADS = (0.01, 0.05)
+"""Shares that are tried, and standard deviations of users' means that they are tried on."""
 
 APART = 0.3
 """Standard deviation of users' means on [-1, 1] for which no window helps: what is predicted before any vote."""
@@ -154,7 +155,7 @@ class Adaptive:
         alone = AdaptivePlan(settings, (1.0,), start_moment=moment)
         if vote_log_stderr(settings.epsilon, VOTE_SHARES[1] * settings.users) > LEAST_LOG_STDERR:
             return alone
-        plan = replace(alone, shares=_shares(settings.epsilon, settings.users))
+        plan = replace(alone, shares=_shares(settings.epsilon, _round_number(settings.users)))
         if sizes is None:
             return plan
         plan = replace(plan, size_factor=size_factor(sizes, plan.noise(0.6 * settings.users, NARROW_MOMENT)))
@@ -179,6 +180,11 @@ def _relative_risk(plan: AdaptivePlan, sizes: SizeDistribution) -> float:
     laws = [replace(widest, deviation=USUAL_SPREAD * widest.deviation, mean=mean) for mean in USUAL_MEANS]
     ratios = [predicted_risk(plan, law) / one_shot_risk(plan, law) for law in laws]
     return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
+
+
+def _round_number(users: int) -> int:
+    """Keep two digits: shares hardly depend on the rest, and windows of similar numbers of users need no new search."""
+    return int(float(f"{users:.1e}"))
 
 
 @lru_cache(maxsize=64)
