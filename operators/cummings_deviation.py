@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from operators.central import Rows, noisy_argmax
-from operators.cummings_grid import EVERYBODY, GRID, Bands, in_bands, interval_scores, unit_means
+from operators.cummings_grid import GRID, bands_of, in_bands, interval_scores, unit_means
 from operators.records import Floats
 from operators.round_records import Public, Summaries, Tally
 from operators.rounds import RandomWords
@@ -55,13 +55,12 @@ class GroupDeviation:
     epsilon: float
     groups: int
     literal: bool
-    bands: Bands = EVERYBODY
     name: str = "deviation"
     delta: float = 0.0
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """Group, mean and reciprocal size of each user who is large enough to tell anything."""
-        mine = summaries.take(in_bands(summaries, public, self.bands))
+        mine = summaries.take(in_bands(summaries, public, bands_of(self.name, public)))
         mine = mine.take(mine.count >= max(2, public.get("floor", 2)))
         group = (mine.user[:, 1] % np.uint64(self.groups)).astype(np.int64)
         mean = np.rint(MEAN_GRID * unit_means(mine)).astype(np.int64)

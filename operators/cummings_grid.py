@@ -6,6 +6,8 @@ The paper's data lie in [0, 1], where a variance is at most `p (1 - p)`; everyth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from operators.records import Bools, Floats, Ints
@@ -44,10 +46,41 @@ def unit_firsts(summaries: Summaries) -> Floats:
     return np.asarray(summaries.first / summaries.span, dtype=np.float64)
 
 
-Bands = tuple[tuple[float, float], ...]
+ENOUGH = 4
+"""Users with a quarter of the largest sizes tell the deviation as well as those."""
+
+Bands = Sequence[Sequence[float]]
 """Ranks by size, each from, inclusive, to, exclusive; 0 are the smallest sizes."""
 
 EVERYBODY: Bands = ((0.0, 1.0),)
+SMALLEST: Bands = ((0.0, 0.1),)
+LARGEST: Bands = ((0.95, 1.0),)
+UPPER: Bands = ((0.85, 0.9),)
+
+
+def layout(sizes: Sequence[float], *, literal: bool) -> dict[str, Bands]:
+    """Choose who makes the initial mean, the initial deviation and the weighted mean, by public size.
+
+    Parameters
+    ----------
+    sizes : sequence of float (bins,)
+        Number of users of each size.
+    literal : bool
+        Paper mode: the deviation is told by the twentieth with the most samples. Tuned mode: by users who are large
+        enough, without giving away the largest, unless only the largest will do.
+    """
+    counts = np.asarray(sizes, dtype=np.float64)
+    rank = np.cumsum(counts) / max(counts.sum(), 1.0)
+    upper, large = (int(SIZES[min(int(np.searchsorted(rank, at)), len(SIZES) - 1)]) for at in (0.85, 0.975))
+    deviation = UPPER if not literal and upper >= 2 and ENOUGH * upper >= large else LARGEST
+    low, high = deviation[0]
+    return {"mean": SMALLEST, "deviation": deviation, "weighted": ((SMALLEST[0][1], low), (high, 1.0))}
+
+
+def bands_of(role: str, public: Public) -> Bands:
+    """Return the ranks of a role as released with the sizes; everybody where sizes are private."""
+    chosen: Bands = public.get("bands", {}).get(role, EVERYBODY)
+    return chosen
 
 
 def in_bands(summaries: Summaries, public: Public, bands: Bands) -> Bools:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from operators.cummings_answer import Answer, check
-from operators.cummings_grid import EVERYBODY
 from operators.cummings_known_sizes import NoisyWeightedMean, predict_public
 from operators.cummings_mean import PublicSizes
-from operators.cummings_ratio import describe_releases
+from operators.cummings_ratio import describe_releases, spread_part
 from operators.round_records import Public
 from operators.sizes import SizeDistribution
 from operators.validation import require
@@ -70,19 +69,19 @@ class Ideal:
             "mean": {"value": value, "error": 0.0},
             "deviation": {"weights": deviation, "windows": deviation},
         }
+        spread = 0.0 if mode == "paper" else spread_part(epsilon, users)
         self.rounds = (
-            PublicSizes(),
+            PublicSizes(literal=None),
             NoisyWeightedMean(
                 epsilon=epsilon,
-                parts=(epsilon, 0.0) if mode == "paper" else (0.9 * epsilon, 0.1 * epsilon),
+                parts=(epsilon - spread, spread),
                 users=users,
                 answer=Answer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level),
-                bands=EVERYBODY,
                 known=self._known,
             ),
         )
 
     def describe(self) -> dict[str, Any]:
         """Parameters chosen, and the error predicted for values 0 and 1."""
-        predicted = predict_public(self.rounds[-1], self._known, self.users, self._sizes)
+        predicted = predict_public(self.rounds[-1], self._known, self.users, self._sizes, literal=None)
         return describe_releases(self.rounds) | {"predicted_stderr": predicted}

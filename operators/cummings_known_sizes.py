@@ -9,18 +9,13 @@ from typing import Any, ClassVar
 from operators.central import Rows, noised
 from operators.cummings_answer import Answer, alike, check, expected_sizes
 from operators.cummings_deviation import MAX_GROUPS, GroupDeviation
-from operators.cummings_grid import GRID, Bands, band_sizes, in_bands
+from operators.cummings_grid import EVERYBODY, GRID, SMALLEST, UPPER, band_sizes, bands_of, in_bands, layout
 from operators.cummings_mean import InitialMean, PublicSizes
-from operators.cummings_ratio import describe_releases, spread_of
+from operators.cummings_ratio import describe_releases, spread_of, spread_part
 from operators.cummings_weights import Weighting, split_tally, tally_weighted, weighting_of_public_sizes
 from operators.round_records import Estimate, Public, Summaries, Tally
 from operators.rounds import RandomWords
 from operators.sizes import SizeDistribution
-
-MEAN_BANDS: Bands = ((0.0, 0.1),)
-LARGEST_BANDS: Bands = ((0.95, 1.0),)
-UPPER_BANDS: Bands = ((0.85, 0.9),)
-"""Ranks of the users of the deviation in tuned mode: large enough to tell it, without giving away the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +28,6 @@ class NoisyWeightedMean:
         Privacy of all sums together.
     parts : (float, float)
         Epsilon of the weighted sum, and of the sum of squares; 0 for no sum of squares.
-    bands : tuple of (float, float)
-        Ranks by size of the users asked.
     known : dict
         Initial results that are known beforehand, for the ideal estimator.
 
@@ -47,7 +40,6 @@ class NoisyWeightedMean:
     parts: tuple[float, float]
     users: int
     answer: Answer
-    bands: Bands
     known: Public = field(default_factory=dict)
     cohort: int = 0
     payers: str = "weighted"
@@ -56,7 +48,7 @@ class NoisyWeightedMean:
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """Size, weighted offset and its square, of each user in the bands."""
-        return self._weighting(public).encode(summaries.take(in_bands(summaries, public, self.bands)))
+        return self._weighting(public).encode(summaries.take(in_bands(summaries, public, bands_of("weighted", public))))
 
     def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
         """Add them up, and count users by size."""
@@ -82,7 +74,7 @@ class NoisyWeightedMean:
         return self.answer.estimate(weighting.center + shift, sampling, noise, public | self.known, found)
 
     def _weighting(self, public: Public) -> Weighting:
-        return weighting_of_public_sizes(public | self.known, self.users, self.parts[0], self.bands)
+        return weighting_of_public_sizes(public | self.known, self.users, self.parts[0], bands_of("weighted", public))
 
 
 class KnownSizes:
@@ -98,7 +90,8 @@ class KnownSizes:
         For `predicted_stderr` only.
     mode : {"tuned", "paper"}, default "tuned"
         Paper: one sample of each user makes the initial mean; constants of the paper. Tuned: users' means do, sampling
-        is taken off the deviation, and a tenth of epsilon measures the spread for the interval.
+        is taken off the deviation, and a small part of epsilon measures the spread for
+        the interval, where there are users enough.
     level : float, default 0.95
         Nominal coverage.
 
@@ -134,37 +127,36 @@ class KnownSizes:
         self.epsilon, self.users, self.mode = epsilon, users, mode
         self._sizes = sizes
         literal = mode == "paper"
-        parts = (epsilon, 0.0) if literal else (0.9 * epsilon, 0.1 * epsilon)
-        bands = LARGEST_BANDS if literal else UPPER_BANDS
-        groups = min(MAX_GROUPS, max(1, round((bands[0][1] - bands[0][0]) * users / 4)))
+        spread = 0.0 if literal else spread_part(epsilon, users)
+        groups = min(MAX_GROUPS, max(1, round((UPPER[0][1] - UPPER[0][0]) * users / 4)))
         self.rounds = (
-            PublicSizes(),
-            InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=literal, bands=MEAN_BANDS),
-            GroupDeviation(cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=literal, bands=bands),
+            PublicSizes(literal=literal),
+            InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=literal),
+            GroupDeviation(cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=literal),
             NoisyWeightedMean(
                 epsilon=epsilon,
-                parts=parts,
+                parts=(epsilon - spread, spread),
                 users=users,
                 answer=Answer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level),
-                bands=((MEAN_BANDS[0][1], bands[0][0]), (bands[0][1], 1.0)),
             ),
         )
 
     def describe(self) -> dict[str, Any]:
         """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
-        initial = alike(0.1 * self.users, self.epsilon)
-        predicted = predict_public(self.rounds[-1], initial, self.users, self._sizes)
+        initial = alike(SMALLEST[0][1] * self.users, self.epsilon)
+        predicted = predict_public(self.rounds[-1], initial, self.users, self._sizes, literal=self.mode == "paper")
         return describe_releases(self.rounds) | {"predicted_stderr": predicted}
 
 
 def predict_public(
-    final: NoisyWeightedMean, initial: Public, users: int, sizes: SizeDistribution | None
+    final: NoisyWeightedMean, initial: Public, users: int, sizes: SizeDistribution | None, *, literal: bool | None
 ) -> float:  # fmt: skip
     """Predict the standard error on [-1, 1] of the weighted mean of public sizes."""
     present = expected_sizes(sizes, users)
     public = initial | {"sizes": present}
-    weighting = weighting_of_public_sizes(public, users, final.parts[0], final.bands)
-    counts = band_sizes(public, final.bands)
+    bands = EVERYBODY if literal is None else layout(present, literal=literal)["weighted"]
+    weighting = weighting_of_public_sizes(public, users, final.parts[0], bands)
+    counts = band_sizes(public, bands)
     weight = float(counts @ weighting.weight)
     if weight == 0.0:
         return 2.0

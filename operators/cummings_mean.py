@@ -9,12 +9,12 @@ import numpy as np
 
 from operators.central import Rows, noised, noisy_argmax
 from operators.cummings_grid import (
-    EVERYBODY,
     GRID,
     SIZES,
-    Bands,
+    bands_of,
     in_bands,
     interval_scores,
+    layout,
     size_bins,
     unit_firsts,
     unit_means,
@@ -27,8 +27,15 @@ from operators.rounds import RandomWords
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicSizes:
-    """How many users have each size: released as it is, for estimators that take sizes as public."""
+    """How many users have each size: released as it is, for estimators that take sizes as public.
 
+    Parameters
+    ----------
+    literal : bool or None
+        Mode of the `layout` that is released along; None for an estimator that asks everybody.
+    """
+
+    literal: bool | None
     name: str = "sizes"
     cohort: int = 0
     payers: str = "nobody"
@@ -46,7 +53,8 @@ class PublicSizes:
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Public:  # noqa: ARG002 - public: no noise
         """Publish the counts."""
         sizes = list(tally.sums) or [0] * len(SIZES)
-        return public | {"sizes": sizes, "users": {**public.get("users", {}), self.name: tally.n}}
+        bands = {} if self.literal is None else {"bands": layout(sizes, literal=self.literal)}
+        return public | bands | {"sizes": sizes, "users": {**public.get("users", {}), self.name: tally.n}}
 
 
 MISSED = 1e-3
@@ -134,13 +142,12 @@ class InitialMean:
     payers: str
     epsilon: float
     literal: bool
-    bands: Bands = EVERYBODY
     name: str = "mean"
     delta: float = 0.0
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """One integer in `0..GRID` per user."""
-        mine = summaries.take(in_bands(summaries, public, self.bands))
+        mine = summaries.take(in_bands(summaries, public, bands_of(self.name, public)))
         values = unit_firsts(mine) if self.literal else unit_means(mine)
         return np.rint(GRID * values).astype(np.int64)[:, None]
 

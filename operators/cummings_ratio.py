@@ -19,7 +19,11 @@ from operators.rounds import RandomWords
 from operators.sizes import SizeDistribution
 from operators.validation import require
 
-LEAST_SHARE = 5.0
+SPREAD_SHARE = 0.08
+SPREAD_PAYS = 4000.0
+"""Users times epsilon from which on the spread is measured: its noise is some 35 users' variance over its epsilon."""
+
+LEAST_SHARE = 4.0
 """Noise scales that the noised sum of weights must exceed for the ratio to be answered."""
 
 
@@ -109,7 +113,8 @@ class Ratio:
         For `predicted_stderr` only; nothing is assumed of it.
     mode : {"tuned", "paper"}, default "tuned"
         Paper: a third of epsilon each for the cap of sizes, the weighted sum and the sum of weights; constants of the
-        paper. Tuned: the cap comes from the users of the initial mean, and an eighth measures the spread.
+        paper. Tuned: the cap comes from the users of the initial mean, and a
+        small part of epsilon measures the spread, where there are users enough.
     level : float, default 0.95
         Nominal coverage.
     largest_size : int, default 2**20
@@ -157,7 +162,8 @@ class Ratio:
         answer = Answer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level)
         third = epsilon / 3.0
         literal = mode == "paper"
-        parts = (third, third, 0.0) if literal else (0.75 * epsilon, 0.125 * epsilon, 0.125 * epsilon)
+        spread = spread_part(epsilon, users)
+        parts = (third, third, 0.0) if literal else (0.75 * epsilon, 0.25 * epsilon - spread, spread)
         cohort, payers = 2, "weighted"
         before = initial_rounds(epsilon, users, literal=literal, each=third, largest=largest_size)
         final = NoisyRatio(
@@ -170,6 +176,11 @@ class Ratio:
         final = self.rounds[-1]
         predicted = predict(final.parts[0], self.epsilon, self.users, self._sizes)
         return describe_releases(self.rounds) | {"predicted_stderr": predicted}
+
+
+def spread_part(epsilon: float, users: int) -> float:
+    """Choose how much of epsilon measures the spread in tuned mode: nothing where noise would drown it."""
+    return SPREAD_SHARE * epsilon if users * epsilon >= SPREAD_PAYS else 0.0
 
 
 def initial_rounds(epsilon: float, users: int, *, literal: bool, each: float, largest: int) -> tuple[Any, ...]:

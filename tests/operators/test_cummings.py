@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from operators.central import run_central, spend
 from operators.cummings_deviation import GroupDeviation
-from operators.cummings_grid import GRID, SIZES, band_sizes, in_bands, interval_scores, size_bins
+from operators.cummings_grid import GRID, SIZES, band_sizes, in_bands, interval_scores, layout, size_bins
 from operators.cummings_mean import OrderStatistics, PublicSizes
 from operators.cummings_weights import weighting_of_private_sizes, weighting_of_public_sizes
 from operators.cummings_windows import initial_error, sampling_bound, size_bound, tight_initial_error
@@ -82,13 +82,26 @@ def test_the_tight_bound_is_tighter():
 def test_bands_by_public_size_are_disjoint_and_cover_everybody():
     given = summaries(5000, np.random.default_rng(3))
     sizes = np.bincount(size_bins(given.count), minlength=len(SIZES)).tolist()
-    bands = [((0.0, 0.1),), ((0.85, 0.9),), ((0.1, 0.85), (0.9, 1.0))]
+    bands = list(layout(sizes, literal=False).values())
     masks = [in_bands(given, {"sizes": sizes}, band) for band in bands]
     assert np.array_equal(sum(mask.astype(int) for mask in masks), np.ones(5000))
     assert given.count[masks[0]].max() <= np.quantile(given.count, 0.1)
     for band, mask in zip(bands, masks, strict=True):
         # Users of one size are told apart by hashes: binomial, five standard errors, false alarm below 1e-6 in all.
         assert abs(mask.sum() - band_sizes({"sizes": sizes}, band).sum()) < 5 * np.sqrt(5000 * 0.1)
+
+
+def test_the_largest_tell_the_deviation_only_where_they_must():
+    def chosen(**numbers):
+        sizes = [0] * len(SIZES)
+        for size, number in numbers.items():
+            sizes[int(size_bins(np.array([int(size[1:])]))[0])] = number
+        return [layout(sizes, literal=literal)["deviation"][0][0] for literal in (True, False)]
+
+    assert chosen(k50=100) == [0.95, 0.85]
+    assert chosen(k1=100) == [0.95, 0.95]
+    assert chosen(k10=800, k30=150, k100=50) == [0.95, 0.85]
+    assert chosen(k1=960, k200=40) == [0.95, 0.95]
 
 
 def test_bands_of_private_sizes_are_everybody():
@@ -250,7 +263,7 @@ def test_sums_are_the_same_in_any_number_of_parts(name, mode):
 
 def test_public_sizes_are_counted_as_they_are():
     given = summaries(400, np.random.default_rng(6))
-    step = PublicSizes()
+    step = PublicSizes(literal=True)
     found = step.release(step.tally(step.encode(given, {}), {}), {}, None)
     assert found["sizes"] == np.bincount(size_bins(given.count), minlength=len(SIZES)).tolist()
 

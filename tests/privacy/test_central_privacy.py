@@ -11,7 +11,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from operators.central import ReleaseWords, noised, noisy_argmax, run_central, spend
-from operators.cummings_grid import GRID, SIZES, size_bins
+from operators.cummings_grid import GRID, SIZES, layout, size_bins
 from operators.cummings_mean import InitialMean
 from operators.cummings_tested import SensitivityBound
 from operators.cummings_weights import Weighting
@@ -33,7 +33,8 @@ def public_of(name, given):
     mean = {"value": 0.3, "raw": 0.3, "error": 0.05, "sampling": 0.01, "noise": 0.001}
     found = {"mean": mean, "deviation": {"weights": 0.05, "windows": 0.1}, "users": {"mean": 10}}
     if name in PUBLIC:
-        return found | {"sizes": np.bincount(size_bins(given.count), minlength=len(SIZES)).tolist()}
+        sizes = np.bincount(size_bins(given.count), minlength=len(SIZES)).tolist()
+        return found | {"sizes": sizes} | ({} if name == "cummings.ideal" else {"bands": layout(sizes, literal=True)})
     return found | {"floor": 8, "cap": 64}
 
 
