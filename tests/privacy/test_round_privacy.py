@@ -155,9 +155,10 @@ def test_votes_of_dame(epsilon, size):
 
 @pytest.mark.parametrize("epsilon", [0.3, EPSILON, 2.0])
 @pytest.mark.parametrize("threshold", [1, 100, 1000])
-def test_votes_of_kent(epsilon, threshold):
+@pytest.mark.parametrize("mode", ["paper", "tuned"])
+def test_votes_of_kent(epsilon, threshold, mode):
     sizes = SizeDistribution.parse(f"two:{threshold},{4 * threshold},0.5")
-    estimator = Kent(**DAME | {"epsilon": epsilon, "sizes": sizes}, mode="paper", threshold=threshold)
+    estimator = Kent(**DAME | {"epsilon": epsilon, "sizes": sizes}, mode=mode, threshold=threshold)
     bins = estimator.bins
     loss = vote_loss(estimator.rounds[0], everybody(bins, threshold), bins.count)
     assert loss <= epsilon + TOLERANCE
