@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,11 @@ class Database:
     def fold(self) -> None:
         """Write what is in the write-ahead log into the file."""
         self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def copy_to(self, path: Path) -> None:
+        """Write what this connection sees into an empty file, page by page."""
+        with self._telling(), closing(sqlite3.connect(path)) as target:
+            self._connection.backup(target)
 
     def damage(self, what: str) -> DamagedStoreError:
         """Say that something is not what was written."""

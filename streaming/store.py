@@ -143,6 +143,10 @@ class Store(Tables):
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def copy_to(self, path: Path) -> None:
+        """Write the store as it is now into an empty file; see `streaming.backup.back_up`."""
+        self._database.copy_to(path)
+
     def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Compare with the settings and the secret that the store began with, if it has begun.
 

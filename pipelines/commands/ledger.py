@@ -1,4 +1,4 @@
-"""`meanstream ledger`: is everything that was charged still what was written."""
+"""`meanstream ledger`: is everything that was charged still what was written, and copies of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pipelines.commands.hosting import RunFailed
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
 
 if TYPE_CHECKING:
-    from streaming.audit import NotedLedger
+    from streaming.audit import LedgerReport, NotedLedger
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
 def ledger() -> None:
-    """Audit the ledger of releases."""
+    """Audit the ledger of releases, and keep copies of it."""
 
 
 @app.command("verify")
@@ -55,6 +55,38 @@ def verify(
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
+    _show(report, as_json=as_json)
+
+
+@app.command("backup")
+def backup(
+    *,
+    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running on it.")],
+    to: Annotated[Path, typer.Option(help="The copy, a new file; private, as the store is.")],
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a store with its ledger as one commit left it, verify the copy, and print its rows, agents and head.
+
+    The secret is not in it: keep that elsewhere. What restoring means is in docs/deployment.md.
+
+    \b
+    Example:
+      meanstream ledger backup --store state.db --to backups/2026-01-31.db
+    """  # noqa: D301 - click reads the escape
+    from streaming.backup import back_up
+    from streaming.store import DamagedStoreError, StoreError
+
+    try:
+        report = back_up(store, to)
+    except DamagedStoreError as error:
+        raise RunFailed(str(error)) from None
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    _show(report, as_json=as_json)
+
+
+def _show(report: LedgerReport, *, as_json: bool) -> None:
     found = {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
     if as_json:
         print_json(found)
