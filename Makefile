@@ -1,5 +1,6 @@
 # Two commands do all the set-up on a machine that has Python 3.11 or newer, pip and make:
 #   make demo    a year of flights becomes one private mean per aircraft
+#   make demo-rounds   one private mean over aircraft per week
 #   make test    every test
 PYTHON ?= python3
 VENV := .venv
@@ -14,11 +15,14 @@ KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 
-.PHONY: demo test lint lock bench soak servers clean
+.PHONY: demo demo-rounds test lint lock bench soak servers clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
 	$(BIN)/meanstream demo
+
+demo-rounds: $(DEMO_STAMP)
+	$(BIN)/meanstream demo rounds
 
 test: $(DEMO_STAMP)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -q

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.commands.agents_options import AgentsOptions
+from pipelines.commands.demo_rounds import demo_rounds
 from pipelines.commands.demo_score import MIN_COUNT, Score, score
 from pipelines.commands.flights import LOWER, UPPER, Truth, flights_file, hold_back, read_flights
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
@@ -39,7 +40,13 @@ class Answers:
     gain: Floats
 
 
+app = typer.Typer(rich_markup_mode=None)
+app.command("rounds")(demo_rounds)
+
+
+@app.callback(invoke_without_command=True)
 def demo(
+    context: typer.Context,
     *,
     epsilon: Annotated[float, typer.Option(help="Of one flight's delay, over the whole year.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Of one flight's delay, over the whole year.")] = 1e-6,
@@ -53,8 +60,14 @@ def demo(
 
     Every second flight of an aircraft is held back as truth. The noise is seeded, hence not private: a demo.
 
-    Example: meanstream demo
-    """
+    \b
+    Examples:
+      meanstream demo
+      meanstream demo rounds        # one private mean over all aircraft per week
+    """  # noqa: D301 - click reads the escape
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
     with refusing():
         AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta).settings()
     stream, truth = hold_back(read_flights(flights_file()))
@@ -86,6 +99,14 @@ def demo(
     from pipelines.commands.demo_table import print_report
 
     print_report(truth, final["learned_prior"], result)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Refuse options of this demo before the name of another one, where they would do nothing."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise BadOption(f"{name} must come after {context.invoked_subcommand!r}")
 
 
 def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: float, seed: int, quiet: bool) -> pa.Table:

@@ -6,9 +6,8 @@ import sys
 
 import typer
 
-from pipelines.commands import dlq, explain, ledger, reproduce, run, simulate, theory
+from pipelines.commands import demo, dlq, explain, ledger, reproduce, run, simulate, theory
 from pipelines.commands.budget import budget
-from pipelines.commands.demo import demo
 from pipelines.commands.hosting import RunFailed
 from pipelines.commands.options import BadOption
 from pipelines.commands.plan import plan
@@ -29,7 +28,7 @@ app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(explain.app, name="explain")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(ledger.app, name="ledger")
-app.command("demo")(demo)
+app.add_typer(demo.app, name="demo")
 app.command("plan")(plan)
 app.command("budget")(budget)
 app.command("schema")(schema)
