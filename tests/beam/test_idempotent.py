@@ -100,7 +100,7 @@ def test_the_secret_is_not_in_the_pipeline(tmp_path: Any, monkeypatch: pytest.Mo
     (tmp_path / "secret").write_text(SECRET)
     pickled: list[bytes] = []
     compress = cloudpickle_pickler.bz2.compress
-    monkeypatch.setattr(cloudpickle_pickler.bz2, "compress", lambda data: pickled.append(data) or compress(data))
+    monkeypatch.setattr(cloudpickle_pickler.bz2, "compress", lambda data, **k: pickled.append(data) or compress(data))
     place = SecretPlace(file=f"{tmp_path}/secret")
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = pipeline | beam.Create(samples()) | RunRounds(rounds_settings(), secret=place)
