@@ -113,6 +113,8 @@ class Dame:
         self._vote = None if self._settings.tuned and self.bins.count == 1 else self._vote_round()
         self.rounds: tuple[Round, ...] = (clip,) if self._vote is None else (self._vote, clip)
         self.shares = (1.0,) if self._vote is None else (0.5, 0.5)
+        for window in (Window(), self.bins.window(0, REACH)):
+            self.channel(window)  # refused here if no channel has such an epsilon
 
     def shrunk(self, summaries: Summaries, window: Window) -> Floats:
         """Private: each user's mean, shrunk towards the center the more the fewer samples it has."""

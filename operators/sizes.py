@@ -236,10 +236,13 @@ def _size(text: str, value: float) -> int:
 
 def _column_counts(file: str, column: str) -> Ints:
     """Count how often each value of a column of a CSV file with a header occurs; empty cells do not count."""
-    with Path(file).open(newline="", encoding="utf-8") as lines:
-        rows = csv.reader(lines)
-        header = next(rows, [])
-        require(column in header, "sizes", f"name a column of {file}", column)
-        place = header.index(column)
-        times = Counter(row[place] for row in rows if len(row) > place and row[place])
+    try:
+        with Path(file).open(newline="", encoding="utf-8") as lines:
+            rows = csv.reader(lines)
+            header = next(rows, [])
+            require(column in header, "sizes", f"name a column of {file}", column)
+            place = header.index(column)
+            times = Counter(row[place] for row in rows if len(row) > place and row[place])
+    except OSError as error:
+        raise ValueError(f"sizes must name a readable file, got {file!r} ({error.strerror})") from None
     return np.fromiter(times.values(), np.int64, len(times))
