@@ -61,7 +61,8 @@ class Dame:
 
     **The interval is honest only if users are alike**: samples of all users must come from one law, and sizes must not
     depend on it. Where users differ by more than about `1 / sqrt(m~)`, means are clipped at windows that are too narrow
-    for them, and this bias is not in the interval: use an estimator that takes `between_users`.
+    for them, and this bias is not in the interval: use an estimator that takes `between_users`. Nor is the chance that
+    the votes elect a wrong bin, which `describe` predicts as `failure_probability`.
 
     Raises
     ------
@@ -145,6 +146,7 @@ class Dame:
             "half_width": self.bins.half_width,
             "gain": self.gain,
             "shares": list(self.shares),
+            "failure_probability": self._chance_of_failure(),
             "predicted_stderr": self._predicted_stderr(),
         }
 
@@ -178,9 +180,13 @@ class Dame:
         variance = window.half_width**2 * c0 + c1 * self._spread()
         users = self._settings.users * self.shares[-1]
         risk = variance / (max(users, 1.0) * self.gain**2)
-        if self._vote is None:
-            return math.sqrt(risk)
-        share = self.sizes.tail(self.effective_size)
-        fails = self._vote.chance_of_failure(self._settings.users * self.shares[0], share, right=3, spared=7)
+        fails = self._chance_of_failure()
         # A bin elected by chance is anywhere on [-1, 1].
         return math.sqrt((1.0 - fails) * risk + fails / 3.0)
+
+    def _chance_of_failure(self) -> float:
+        """Predict how often the window misses the mean: three bins have all votes, and two beside them will do."""
+        if self._vote is None:
+            return 0.0
+        share = self.sizes.tail(self.effective_size)
+        return self._vote.chance_of_failure(self._settings.users * self.shares[0], share, right=3, spared=7)

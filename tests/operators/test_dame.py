@@ -135,6 +135,20 @@ def test_tuned_predicts_less_error_than_paper(sizes):
         assert tuned["predicted_stderr"] < paper["predicted_stderr"]
 
 
+def test_failures_of_the_vote_are_predicted():
+    """Spec: with the large size forced on a share of .222 the error is .171: half of the runs, at 1/3 each."""
+    sizes, forced = "two:100000,1000000,0.2222", {"effective_size": 1_000_000}
+    assert dame(sizes, **forced).describe()["failure_probability"] == pytest.approx(0.5, abs=0.15)
+    assert dame(sizes).describe()["failure_probability"] < 1e-6
+    assert dame("poisson:5", mode="tuned").describe()["failure_probability"] == 0.0
+    config = RoundsConfig(
+        estimator="dame", users=10_000, epsilon=22 / 35, sizes=sizes, mode="paper", options=forced, runs=40
+    )
+    result = simulate_rounds(config)
+    # Errors are uniform on [-1, 1] where it fails: 4 standard errors, and a third for what the prediction leaves out.
+    assert abs(result.mse - result.predicted_mse) < 4 * result.stderr + result.predicted_mse / 3
+
+
 def test_no_reports_and_one_report_give_a_wide_honest_answer():
     estimator = dame()
     vote, clip = estimator.rounds
