@@ -79,6 +79,6 @@ class RoundsIntake(Intake):
 
 
 def _in_micros(time: Floats) -> Ints:
-    """Whole microseconds; the earliest number for minus infinity."""
-    finite = np.isfinite(time)
+    """Whole microseconds; the earliest number for what is before all times, as where there was no sample."""
+    finite = np.abs(time) < 1e12
     return np.where(finite, in_micros(np.where(finite, time, 0.0)), np.iinfo(np.int64).min)
