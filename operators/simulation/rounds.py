@@ -18,6 +18,9 @@ from operators.simulation.words import SeededWords
 from operators.sizes import SizeDistribution
 from operators.validation import require
 
+SEVERAL = frozenset({"dimension", "components", "terms"})
+"""Options of estimators that answer several numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsConfig:
@@ -91,7 +94,7 @@ class RoundsConfig:
     def build(self) -> Estimator:
         """Build the estimator, which is told the number of users and the law of their sizes (the ideal one, more)."""
         rule = "answer one mean (vectors have laws of their own: operators.simulation.vector_rounds)"
-        require("dimension" not in estimator_class(self.estimator).options, "estimator", rule, self.estimator)
+        require(not SEVERAL & estimator_class(self.estimator).options, "estimator", rule, self.estimator)
         asked = self.population
         known: dict[str, Any] = {}
         if self.estimator == "cummings.ideal":  # the yardstick knows the law
