@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import binom
 
 from operators.channels import best_channel, make_channel
 from operators.estimator_base import Settings
 from operators.hash_vote_round import HashVoteRound
 from operators.kent import threshold_size
 from operators.kent_vectors import FOLD_OPTIONS, CoordinateMeans, stages_of, vector_estimate
+from operators.mechanism import Mechanism
 from operators.records import Bools, Floats
 from operators.round_records import Estimate, Public, Summaries
 from operators.validation import require, require_positive
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 
 HALF = 0.5
 """A coordinate that half of the voters mark is selected (40)."""
-ETA = {"paper": 30.0, "tuned": 1.0}
-"""The clip of the hashed votes is the root of this times the sparsity: for the proof, and in Section A.2."""
+ETA = 30.0
+ETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""The clip of the hashed votes is the root of this times the sparsity: for the proof, and what mode "tuned" tries."""
 
 
 class SparseSelect(CoordinateMeans):
@@ -43,8 +46,8 @@ class SparseSelect(CoordinateMeans):
         A user marks the coordinates where its mean is at least this far from 0. Default in mode "paper":
         `sqrt(2 log(d users T epsilon**2) / T)` (37), in mode "tuned" `sqrt(2 log(d) / T)`: one wrong mark per user.
     clip_constant : float, optional
-        The sum of a user's marks is clipped at the root of this times the sparsity (default 30 in mode "paper", else 1,
-        as in Section A.2).
+        The sum of a user's marks is clipped at the root of this times the sparsity: 30 in mode "paper", else what
+        tells marks best from the noise (about 1, as in Section A.2).
     threshold, constant, votes, half_width, variance
         As in `operators.kent.Kent`, for the coordinates found.
 
@@ -53,7 +56,10 @@ class SparseSelect(CoordinateMeans):
     **Privacy.** User-level, local, epsilon. A user takes part in one stage; see `HashVoteRound` and `FoldRound`. Its
     marks are private: the coordinates found are a result of other users.
 
-    Of more than s coordinates found, those with the largest scores are kept, not those with the smallest numbers.
+    Selected are coordinates that half of the voters mark; in mode "tuned", with scores of at least half of what s marks
+    of every user give, which the clip makes smaller than 1. Of more than s coordinates found, those with the largest
+    scores are kept, not those with the smallest numbers.
+
     Intervals of coordinates that were not found are `[-cut, cut]`: users would have marked larger means. This holds
     with no stated level.
 
@@ -72,8 +78,8 @@ class SparseSelect(CoordinateMeans):
     >>> from operators.sizes import SizeDistribution
     >>> sizes = SizeDistribution.parse("point:100")
     >>> mean = SparseSelect(epsilon=4.0, users=500, sizes=sizes, dimension=100, sparsity=4)
-    >>> round(mean.cut, 3), mean.clip, mean.shares[0]
-    (0.303, 2.0, 0.5)
+    >>> round(mean.cut, 3), round(mean.clip, 3), mean.shares[0]
+    (0.303, 4.0, 0.5)
     """
 
     name = "kent.sparse_select"
@@ -105,11 +111,13 @@ class SparseSelect(CoordinateMeans):
         require_sparsity(sparsity, dimension)
         self.dimension, self.sparsity = dimension, sparsity
         self.threshold = threshold_size(threshold, own.known_sizes)
-        constant = ETA[mode] if clip_constant is None else clip_constant
         self.cut = self._cut(own) if cut is None else cut
-        require_positive(clip_constant=constant, cut=self.cut)
-        self.clip = math.sqrt(constant * sparsity)
+        if clip_constant is None:
+            clip_constant = max(ETAS, key=lambda eta: self._clarity(own, eta)) if own.tuned else ETA
+        require_positive(clip_constant=clip_constant, cut=self.cut)
+        self.clip = math.sqrt(clip_constant * sparsity)
         self.gain = own.known_sizes.tail(self.threshold)
+        self.least_score = HALF * self.gain * (mark_score(sparsity, self.clip) if own.tuned else 1.0)
         # Half of the users measure: the inner procedure is told of these.
         half = Settings(
             method=self.name, epsilon=epsilon, users=max(users // 2, 1), sizes=sizes, mode=mode, level=level
@@ -120,7 +128,7 @@ class SparseSelect(CoordinateMeans):
             self.marks,
             coordinates=dimension,
             clip=self.clip,
-            channel=self._channel(own),
+            channel=self._channel(own, self.clip),
             select=self.select,
             seed=seed,
         )
@@ -133,10 +141,16 @@ class SparseSelect(CoordinateMeans):
             log += math.log(settings.users * self.threshold * settings.epsilon**2)
         return math.sqrt(2.0 * max(log, 1.0) / self.threshold)
 
-    def _channel(self, settings: Settings) -> Any:
+    def _channel(self, settings: Settings, clip: float) -> Mechanism:
         if settings.tuned:
-            return best_channel(settings.epsilon, min(self.sparsity / self.clip**2, 1.0))
+            return best_channel(settings.epsilon, min(self.sparsity / clip**2, 1.0))
         return make_channel("laplace", settings.epsilon)
+
+    def _clarity(self, settings: Settings, constant: float) -> float:
+        """Score of a mark in standard deviations of one report."""
+        clip = math.sqrt(constant * self.sparsity)
+        c0, c1 = self._channel(settings, clip).moments
+        return mark_score(self.sparsity, clip) / (clip * math.sqrt(c0 + c1 * min(self.sparsity / clip**2, 1.0)))
 
     def marks(self, summaries: Summaries) -> Bools:
         """Private: coordinates where each user's mean is far from 0; none for users with too few samples."""
@@ -145,7 +159,7 @@ class SparseSelect(CoordinateMeans):
     def select(self, scores: Floats, stderr: Floats, users: int) -> Public:  # noqa: ARG002 - the rule is (40)
         """Public: coordinates with the largest scores, at most `sparsity`; one is measured even if none is found."""
         best = np.argsort(-scores, kind="stable")[: self.sparsity]
-        selected = np.sort(best[scores[best] >= HALF * self.gain]).tolist() if users else []
+        selected = np.sort(best[scores[best] >= self.least_score]).tolist() if users else []
         return {"selected": selected, "voters": users, "coordinates": selected or [int(best[0])]}
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
@@ -262,6 +276,20 @@ class SparseThreshold(CoordinateMeans):
             "keep": self.keep,
             "predicted_stderr": predicted,
         }
+
+
+def mark_score(marks: int, clip: float) -> float:
+    """Compute the expected score of a coordinate that everybody marks along with others, so many in all.
+
+    Examples
+    --------
+    >>> [round(mark_score(4, clip), 3) for clip in (1.0, 2.0, 4.0)]
+    [0.375, 0.75, 1.0]
+    """
+    # Its own sign times the clipped sum of all signs.
+    others = np.arange(marks)
+    total = 1.0 + 2.0 * others - (marks - 1.0)
+    return float(np.clip(total, -clip, clip) @ binom.pmf(others, marks - 1, 0.5))
 
 
 def recommended(*, epsilon: float, users: int, dimension: int, samples: int, constant: float = 1.0) -> str:
