@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import chi2
 
 from operators.central import Rows, noisy_argmax
-from operators.cummings_grid import GRID, bands_of, in_bands, interval_scores, unit_means
+from operators.cummings_grid import GRID, SIZES, band_sizes, bands_of, in_bands, interval_scores, unit_means
 from operators.records import Floats
 from operators.round_records import Public, Summaries, Tally
 from operators.rounds import RandomWords
@@ -31,7 +31,8 @@ class GroupDeviation:
     Parameters
     ----------
     groups : int
-        Into how many groups the users are put, by a hash of their id; at most 256, whatever the number of users.
+        Into how many groups the users are put, by a hash of their id, at most: where sizes are public, into a quarter
+        of the users who can tell anything. At most 256, whatever the number of users.
     literal : bool
         Paper mode: the deviation of the users' observed means stands for that of their true ones, and is put into the
         middle of the band that the analysis asks for. Tuned mode: sampling is taken off, and only windows are widened.
@@ -62,13 +63,13 @@ class GroupDeviation:
         """Group, mean and reciprocal size of each user who is large enough to tell anything."""
         mine = summaries.take(in_bands(summaries, public, bands_of(self.name, public)))
         mine = mine.take(mine.count >= max(2, public.get("floor", 2)))
-        group = (mine.user[:, 1] % np.uint64(self.groups)).astype(np.int64)
+        group = (mine.user[:, 1] % np.uint64(self._groups(public))).astype(np.int64)
         mean = np.rint(MEAN_GRID * unit_means(mine)).astype(np.int64)
         return np.stack([group, mean, GRID // mine.count], axis=1)
 
-    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
+    def tally(self, rows: Rows, public: Public) -> Tally:
         """Per group: number of users, sums of means, of their squares, and of reciprocal sizes."""
-        sums = np.zeros((self.groups, 4), np.int64)
+        sums = np.zeros((self._groups(public), 4), np.int64)
         columns = np.stack([np.ones(len(rows), np.int64), rows[:, 1], rows[:, 1] ** 2, rows[:, 2]], axis=1)
         np.add.at(sums, rows[:, 0], columns)
         return Tally(len(rows), tuple(sums.ravel().tolist()))
@@ -88,10 +89,16 @@ class GroupDeviation:
             users[self.payers] = tally.n
         return public | {"deviation": {"weights": narrow, "windows": wide}, "users": users}
 
+    def _groups(self, public: Public) -> int:
+        if "sizes" not in public:
+            return self.groups
+        telling = band_sizes(public, bands_of(self.name, public))[SIZES >= 2].sum()
+        return min(self.groups, max(1, round(float(telling) / 4)))
+
     def _deviations(self, tally: Tally, mean: float) -> Floats:
         """Private: the deviation of each group of at least two users."""
         # Integers up to here: squares of 16 bits, as many as there are users, fit Python's integers and then a float.
-        table = np.array(tally.sums or (0,) * (4 * self.groups), dtype=object).reshape(-1, 4)
+        table = np.array(tally.sums or (0,) * 4, dtype=object).reshape(-1, 4)
         count, total, squares, inverse = table[np.array(table[:, 0] >= 2, np.bool_)].T
         scatter = np.asarray(count * squares - total * total, np.float64) / MEAN_GRID**2
         n = np.asarray(count, np.float64)

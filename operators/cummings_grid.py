@@ -46,8 +46,9 @@ def unit_firsts(summaries: Summaries) -> Floats:
     return np.asarray(summaries.first / summaries.span, dtype=np.float64)
 
 
-ENOUGH = 4
-"""Users with a quarter of the largest sizes tell the deviation as well as those."""
+DEVIATION_SHARE = 0.05
+ENOUGH = 100
+"""Users who tell the deviation well enough."""
 
 Bands = Sequence[Sequence[float]]
 """Ranks by size, each from, inclusive, to, exclusive; 0 are the smallest sizes."""
@@ -55,7 +56,6 @@ Bands = Sequence[Sequence[float]]
 EVERYBODY: Bands = ((0.0, 1.0),)
 SMALLEST: Bands = ((0.0, 0.1),)
 LARGEST: Bands = ((0.95, 1.0),)
-UPPER: Bands = ((0.85, 0.9),)
 
 
 def layout(sizes: Sequence[float], *, literal: bool) -> dict[str, Bands]:
@@ -66,13 +66,19 @@ def layout(sizes: Sequence[float], *, literal: bool) -> dict[str, Bands]:
     sizes : sequence of float (bins,)
         Number of users of each size.
     literal : bool
-        Paper mode: the deviation is told by the twentieth with the most samples. Tuned mode: by users who are large
-        enough, without giving away the largest, unless only the largest will do.
+        Paper mode: the deviation is told by the twentieth with the most samples. Tuned mode: by the smallest users that
+        are half as large as the one who holds the median *sample*, a twentieth of all and at most half of those, unless
+        that is fewer than a hundred; the larger ones are worth more in the weighted mean.
     """
     counts = np.asarray(sizes, dtype=np.float64)
-    rank = np.cumsum(counts) / max(counts.sum(), 1.0)
-    upper, large = (int(SIZES[min(int(np.searchsorted(rank, at)), len(SIZES) - 1)]) for at in (0.85, 0.975))
-    deviation = UPPER if not literal and upper >= 2 and ENOUGH * upper >= large else LARGEST
+    users, held = max(counts.sum(), 1.0), np.cumsum(counts * SIZES)
+    if literal or held[-1] == 0.0:
+        deviation = LARGEST
+    else:
+        typical = SIZES[int(np.searchsorted(held, 0.5 * held[-1]))]
+        start = max(float(counts[max(typical / 2.0, 2.0) > SIZES].sum() / users), SMALLEST[0][1])
+        rest = max(1.0 - start, 0.0)
+        deviation = ((start, start + min(DEVIATION_SHARE, rest, max(0.5 * rest, ENOUGH / users))),)
     low, high = deviation[0]
     return {"mean": SMALLEST, "deviation": deviation, "weighted": ((SMALLEST[0][1], low), (high, 1.0))}
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from operators.central import Rows, noised
 from operators.cummings_answer import Answer, alike, check, expected_sizes
 from operators.cummings_deviation import MAX_GROUPS, GroupDeviation
-from operators.cummings_grid import EVERYBODY, GRID, SMALLEST, UPPER, band_sizes, bands_of, in_bands, layout
+from operators.cummings_grid import DEVIATION_SHARE, EVERYBODY, GRID, SMALLEST, band_sizes, bands_of, in_bands, layout
 from operators.cummings_mean import InitialMean, PublicSizes
 from operators.cummings_ratio import describe_releases, spread_of, spread_part
 from operators.cummings_weights import Weighting, split_tally, tally_weighted, weighting_of_public_sizes
@@ -128,7 +128,7 @@ class KnownSizes:
         self._sizes = sizes
         literal = mode == "paper"
         spread = 0.0 if literal else spread_part(epsilon, users)
-        groups = min(MAX_GROUPS, max(1, round((UPPER[0][1] - UPPER[0][0]) * users / 4)))
+        groups = min(MAX_GROUPS, max(1, round(DEVIATION_SHARE * users / 4)))
         self.rounds = (
             PublicSizes(literal=literal),
             InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=literal),

@@ -91,17 +91,23 @@ def test_bands_by_public_size_are_disjoint_and_cover_everybody():
         assert abs(mask.sum() - band_sizes({"sizes": sizes}, band).sum()) < 5 * np.sqrt(5000 * 0.1)
 
 
-def test_the_largest_tell_the_deviation_only_where_they_must():
+def test_the_smallest_users_that_can_tell_the_deviation():
     def chosen(**numbers):
         sizes = [0] * len(SIZES)
         for size, number in numbers.items():
             sizes[int(size_bins(np.array([int(size[1:])]))[0])] = number
-        return [layout(sizes, literal=literal)["deviation"][0][0] for literal in (True, False)]
+        assert layout(sizes, literal=True)["deviation"] == ((0.95, 1.0),)
+        found = layout(sizes, literal=False)
+        below, above = found["weighted"]
+        assert [0.0, 0.1, below[0]] == [*found["mean"][0], 0.1]
+        assert (below[1], above[0], above[1]) == (*found["deviation"][0], 1.0)
+        return pytest.approx(found["deviation"][0])
 
-    assert chosen(k50=100) == [0.95, 0.85]
-    assert chosen(k1=100) == [0.95, 0.95]
-    assert chosen(k10=800, k30=150, k100=50) == [0.95, 0.85]
-    assert chosen(k1=960, k200=40) == [0.95, 0.95]
+    assert chosen(k50=10_000) == (0.1, 0.15)
+    assert chosen(k1=100) == (1.0, 1.0)
+    assert chosen(k10=8000, k30=1500, k100=500) == (0.8, 0.85)
+    assert chosen(k1=960, k200=40) == (0.96, 1.0)
+    assert chosen(k1=96_000, k200=4000) == (0.96, 0.98)
 
 
 def test_bands_of_private_sizes_are_everybody():
