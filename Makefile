@@ -12,6 +12,8 @@ JOBS ?= auto
 KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
+BEAM_VERSION := 2.77.0
+PRISM := $(MEANSTREAM_SERVERS)/prism/prism
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 
@@ -70,7 +72,12 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 
 # The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
 # them their tests are skipped.
-servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete
+servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v go),$(PRISM))
+
+# A runner of Beam, from its source; where there is no Go its tests are skipped.
+$(PRISM):
+	GOBIN=$(@D) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
+	    github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
 
 $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \

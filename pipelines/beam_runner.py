@@ -1,33 +1,30 @@
-"""`meanstream run rounds --runner`: the same answers as the engine's, from a runner of Beam that is named."""
+"""`meanstream run rounds --runner`: the same answers as the engine's, from a runner of Beam that is named.
+
+Nothing of Beam is loaded before the options are found to be good.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from typing import TYPE_CHECKING
 
 from operators.validation import require
-from pipelines.beam_parts import SHARDS, JoinUsers, RunStages
-from pipelines.beam_records import UserBatch
 from pipelines.beam_secret import SecretPlace
-from pipelines.beam_source import ReadSums, SourcePlace, WriteLines
-from pipelines.beam_summarize import NAMESPACE
-from pipelines.commands.options import print_json, refusing
-from streaming.options import EngineOptions
-from streaming.rounds.settings import RoundsSettings
+from pipelines.commands.options import BadOption, print_json, refusing
 from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
 
 if TYPE_CHECKING:
     from pipelines.commands.rounds_options import RoundsOptions
+    from streaming.mapping import ColumnMapping
+    from streaming.rounds.settings import RoundsSettings
 
 RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
 ELSEWHERE = ("reports", "stages", "dead_letters", "notices", "reports_only", "from_reports")
@@ -46,19 +43,24 @@ def run_on_beam(options: RoundsOptions, runner: str, runner_args: Sequence[str] 
         Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
     """
     with refusing():
-        pipeline_options = options_of(runner, runner_args)
-        settings, source, sink = _checked(options)
+        arguments = arguments_of(runner, runner_args)
+        settings, source, mapping, sink = _checked(options)
+        if importlib.util.find_spec("apache_beam") is None:
+            raise BadOption("runner needs apache-beam: pip install 'meanstream[beam]'")
         secret = _secret_place(options)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        from pipelines.beam_file import run_file
+        from pipelines.beam_source import SourcePlace
+
         path = Path(folder, "means.jsonl") if sink is None else sink
         counters = run_file(
             settings,
-            source,
+            SourcePlace(location=source, mapping=mapping, sort=options.sort),
             path,
             secret=secret,
             engine_options=options.engine_options(),
             runner=runner,
-            pipeline_options=pipeline_options,
+            arguments=arguments,
         )
         if sink is None and path.exists():
             sys.stdout.buffer.write(path.read_bytes())
@@ -69,62 +71,7 @@ def run_on_beam(options: RoundsOptions, runner: str, runner_args: Sequence[str] 
         sys.stderr.write(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counters.items()) + "\n")
 
 
-def run_file(
-    settings: RoundsSettings,
-    source: SourcePlace,
-    sink: Path,
-    *,
-    secret: SecretPlace,
-    engine_options: EngineOptions,
-    runner: str = "FnApiRunner",
-    pipeline_options: PipelineOptions | None = None,
-    shards: int = SHARDS,
-) -> dict[str, int]:
-    """Read a file, run its rounds, write one line per window; return the pipeline's counters.
-
-    Parameters
-    ----------
-    settings : RoundsSettings
-        What the parties agreed on.
-    source : SourcePlace
-        A file that the workers can read.
-    sink : Path
-        A file that the workers can write; it is replaced.
-    secret : SecretPlace
-        Where workers find the secret.
-    engine_options : EngineOptions
-        Batches and plausible times.
-    runner : str
-        One of `RUNNERS`.
-    pipeline_options : PipelineOptions, optional
-        From `options_of`.
-    shards : int
-        As for `SummarizeUsers`.
-    """
-    read = ReadSums(settings, engine_options, secret, shards)
-    pipeline = beam.Pipeline(runner=_runner(runner), options=pipeline_options or options_of(runner, ()))
-    _ = (
-        pipeline
-        | "Source" >> beam.Create([source], reshuffle=False)
-        | "Read" >> beam.ParDo(read).with_output_types(tuple[int, UserBatch])
-        | "Join users" >> JoinUsers(settings, shards=shards)
-        | "Rounds" >> RunStages(settings, secret)
-        | "One file" >> beam.Map(_one_key)
-        | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=beam.transforms.trigger.DefaultTrigger())
-        | "Gather" >> beam.GroupByKey()
-        | "Write" >> beam.ParDo(WriteLines(str(sink)))
-    )
-    result = pipeline.run()
-    result.wait_until_finish()
-    counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
-    totals: dict[str, int] = {}
-    for counter in counters:
-        name = counter.key.metric.name
-        totals[name] = totals.get(name, 0) + (counter.result or 0)
-    return dict(sorted(totals.items()))
-
-
-def options_of(runner: str, arguments: Sequence[str]) -> PipelineOptions:
+def arguments_of(runner: str, arguments: Sequence[str]) -> list[str]:
     """Check a runner's name and its options, and add where Prism is, if it is where `make servers` puts it.
 
     Raises
@@ -134,7 +81,7 @@ def options_of(runner: str, arguments: Sequence[str]) -> PipelineOptions:
 
     Examples
     --------
-    >>> options_of("DirectRunner", ())
+    >>> arguments_of("DirectRunner", ())
     Traceback (most recent call last):
     ValueError: runner must be one of FnApiRunner, PrismRunner, FlinkRunner, DataflowRunner, got 'DirectRunner' (it \
 may run a pipeline again on another runner without saying so)
@@ -152,9 +99,8 @@ may run a pipeline again on another runner without saying so)
         there = any(a.startswith("--flink_master") for a in given)
         require(there, "flink_master", "be given with FlinkRunner, as HOST:PORT", None)
     if runner == "DataflowRunner":
-        there = importlib.util.find_spec("google.cloud.dataflow_v1beta3") is not None if _has_google() else False
-        require(there, "runner", "be installed (apache-beam[gcp])", runner)
-    return PipelineOptions(given)
+        require(_has("google.cloud.dataflow_v1beta3"), "runner", "be installed (apache-beam[gcp])", runner)
+    return given
 
 
 def prism_binary() -> Path | None:
@@ -164,22 +110,24 @@ def prism_binary() -> Path | None:
     return Path(found) if found else None
 
 
-def _runner(name: str) -> Any:
-    return FnApiRunner() if name == "FnApiRunner" else name
-
-
-def _has_google() -> bool:
+def _has(module: str) -> bool:
     try:
-        return importlib.util.find_spec("google.cloud") is not None
+        return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 
 
-def _one_key(estimate: Any) -> tuple[None, Any]:
-    return None, estimate
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Beam tells on the root logger, as it is loaded, what it could do with more packages; keep it to errors."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
-def _checked(options: RoundsOptions) -> tuple[RoundsSettings, SourcePlace, Path | None]:
+def _checked(options: RoundsOptions) -> tuple[RoundsSettings, str, ColumnMapping, Path | None]:
     """Refuse what a pipeline over a file does not have."""
     from pipelines.commands.run_rounds import column_mapping
     from streaming.kafka.location import is_kafka
@@ -193,9 +141,8 @@ def _checked(options: RoundsOptions) -> tuple[RoundsSettings, SourcePlace, Path 
         rule = "be a .jsonl file in an existing folder, or '-', with --runner"
         require(sink.suffix == ".jsonl" and sink.parent.is_dir(), "sink", rule, options.sink)
         require(not sink.exists() or not sink.stat().st_size, "sink", "be a new file with --runner", options.sink)
-    place = str(Path(str(options.source)).resolve())
-    source = SourcePlace(location=place, mapping=column_mapping(options), sort=options.sort)
-    return options.settings(), source, None if sink is None else sink.resolve()
+    source = str(Path(str(options.source)).resolve())
+    return options.settings(), source, column_mapping(options), None if sink is None else sink.resolve()
 
 
 def _secret_place(options: RoundsOptions) -> SecretPlace:

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.beam_runner import options_of, prism_binary, run_file
+from pipelines.beam_file import run_file
+from pipelines.beam_runner import arguments_of, prism_binary
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_source import SourcePlace
 from pipelines.rounds import RunRounds, sample_batch
@@ -103,7 +104,7 @@ def test_prism_gives_the_same_bytes(tmp_path: Path) -> None:
         sink = tmp_path / f"{runner}.jsonl"
         run_file(
             settings, source, sink, secret=place, engine_options=EngineOptions(), runner=runner,
-            pipeline_options=options_of(runner, ()),
+            arguments=arguments_of(runner, ()),
         )  # fmt: skip
         written.append(sink.read_bytes())
     assert written[0] == written[1]

@@ -23,7 +23,7 @@ from pipelines.beam_records import (
     distinct_words,
     join_users,
 )
-from pipelines.beam_runner import options_of, prism_binary
+from pipelines.beam_runner import arguments_of, prism_binary
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_stages import SumTallies
 from pipelines.rounds import RunRounds, SummarizeUsers, sample_batch
@@ -168,11 +168,11 @@ def test_settings_are_given_once() -> None:
 
 def test_only_named_runners() -> None:
     with pytest.raises(ValueError, match=r"got 'DirectRunner' \(it may run a pipeline again on another runner"):
-        options_of("DirectRunner", ())
+        arguments_of("DirectRunner", ())
     with pytest.raises(ValueError, match="runner must be one of FnApiRunner, PrismRunner"):
-        options_of("SparkRunner", ())
+        arguments_of("SparkRunner", ())
     with pytest.raises(ValueError, match="flink_master must be given with FlinkRunner, as HOST:PORT"):
-        options_of("FlinkRunner", ())
+        arguments_of("FlinkRunner", ())
 
 
 def test_prism_is_found_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,11 +180,11 @@ def test_prism_is_found_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path))
     assert prism_binary() is None
     with pytest.raises(ValueError, match="prism_location must be the Prism binary"):
-        options_of("PrismRunner", ())
+        arguments_of("PrismRunner", ())
     (tmp_path / "prism").mkdir()
     binary = tmp_path / "prism" / "prism"
     binary.touch(mode=0o755)
-    assert options_of("PrismRunner", ()).get_all_options()["prism_location"] == str(binary)
+    assert arguments_of("PrismRunner", ()) == [f"--prism_location={binary}"]
 
 
 def test_the_secret_is_read_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,80 @@
+"""A file of samples to a file of answers, on a runner of Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.trigger import DefaultTrigger
+
+from pipelines.beam_parts import SHARDS, JoinUsers, RunStages
+from pipelines.beam_records import UserBatch
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_source import ReadSums, SourcePlace, WriteLines
+from pipelines.beam_summarize import NAMESPACE
+from streaming.options import EngineOptions
+from streaming.rounds.settings import RoundsSettings
+
+
+def run_file(
+    settings: RoundsSettings,
+    source: SourcePlace,
+    sink: Path,
+    *,
+    secret: SecretPlace,
+    engine_options: EngineOptions,
+    runner: str = "FnApiRunner",
+    arguments: Sequence[str] = (),
+    shards: int = SHARDS,
+) -> dict[str, int]:
+    """Read a file, run its rounds, write one line per window; return the pipeline's counters.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on.
+    source : SourcePlace
+        A file that the workers can read.
+    sink : Path
+        A file that the workers can write; it is replaced.
+    secret : SecretPlace
+        Where workers find the secret.
+    engine_options : EngineOptions
+        Batches and plausible times.
+    runner : str
+        One of `pipelines.beam_runner.RUNNERS`.
+    arguments : sequence of str
+        Options of the runner, from `pipelines.beam_runner.arguments_of`.
+    shards : int
+        As for `SummarizeUsers`.
+    """
+    read = ReadSums(settings, engine_options, secret, shards)
+    named = FnApiRunner() if runner == "FnApiRunner" else runner
+    pipeline = beam.Pipeline(runner=named, options=PipelineOptions(list(arguments)))
+    _ = (
+        pipeline
+        | "Source" >> beam.Create([source], reshuffle=False)
+        | "Read" >> beam.ParDo(read).with_output_types(tuple[int, UserBatch])
+        | "Join users" >> JoinUsers(settings, shards=shards)
+        | "Rounds" >> RunStages(settings, secret)
+        | "One file" >> beam.Map(_one_key)
+        | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=DefaultTrigger())
+        | "Gather" >> beam.GroupByKey()
+        | "Write" >> beam.ParDo(WriteLines(str(sink)))
+    )
+    result = pipeline.run()
+    result.wait_until_finish()
+    counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
+    totals: dict[str, int] = {}
+    for counter in counters:
+        name = counter.key.metric.name
+        totals[name] = totals.get(name, 0) + (counter.result or 0)
+    return dict(sorted(totals.items()))
+
+
+def _one_key(estimate: Any) -> tuple[None, Any]:
+    return None, estimate
