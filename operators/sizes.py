@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +15,7 @@ from operators.records import Floats, Ints
 from operators.validation import require
 
 MAX_SIZES = 10_000_000
-FORMS = (
-    "point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s[,max], zipf:s,max or FILE.csv:column"
-)
+FORMS = "point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s[,max], zipf:s,max"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +91,7 @@ class SizeDistribution:
         text : str
             `point:k`; `two:a,b,p`, where p is the probability of b; `uniform:a,b`, both included; `poisson:l` and
             `binomial:n,p`, given that the size is at least 1; `lognormal:mean,s[,max]`, rounded up and cut at max (by
-            default the 99.99 % quantile); `zipf:s,max`, where k has probability proportional to k**-s;
-            `FILE.csv:column`, how often each value of the column occurs.
+            default the 99.99 % quantile); `zipf:s,max`, where k has probability proportional to k**-s.
 
         Raises
         ------
@@ -105,13 +99,11 @@ class SizeDistribution:
             If the text is none of these, or a number is out of range.
         """
         form, separator, rest = text.rpartition(":")
-        if separator and form in _PARSERS:
-            numbers = _numbers(text, rest)
-            make, allowed = _PARSERS[form]
-            require(len(numbers) in allowed, "sizes", f"be one of {FORMS}", text)
-            return cls(*make(text, *numbers))
-        require(bool(separator) and form.endswith(".csv"), "sizes", f"be one of {FORMS}", text)
-        return cls.from_counts(_column_counts(form, rest))
+        require(bool(separator) and form in _PARSERS, "sizes", f"be one of {FORMS}", text)
+        numbers = _numbers(text, rest)
+        make, allowed = _PARSERS[form]
+        require(len(numbers) in allowed, "sizes", f"be one of {FORMS}", text)
+        return cls(*make(text, *numbers))
 
     @property
     def least(self) -> int:
@@ -232,17 +224,3 @@ def _numbers(text: str, rest: str) -> list[float]:
 def _size(text: str, value: float) -> int:
     require(value == int(value) and 1 <= value <= 2**53, "sizes", "have whole sizes from 1", text)
     return int(value)
-
-
-def _column_counts(file: str, column: str) -> Ints:
-    """Count how often each value of a column of a CSV file with a header occurs; empty cells do not count."""
-    try:
-        with Path(file).open(newline="", encoding="utf-8") as lines:
-            rows = csv.reader(lines)
-            header = next(rows, [])
-            require(column in header, "sizes", f"name a column of {file}", column)
-            place = header.index(column)
-            times = Counter(row[place] for row in rows if len(row) > place and row[place])
-    except OSError as error:
-        raise ValueError(f"sizes must name a readable file, got {file!r} ({error.strerror})") from None
-    return np.fromiter(times.values(), np.int64, len(times))

@@ -56,7 +56,7 @@ def plan(options: PlanOptions) -> None:
       meanstream plan --users 4043 --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
     """  # noqa: D301 - click reads the escape
     from operators.planner import forecast
-    from operators.sizes import SizeDistribution
+    from streaming.sizes_file import read_sizes
 
     for name in ("users", "epsilon", "sizes"):
         if getattr(options, name) is None:
@@ -65,10 +65,7 @@ def plan(options: PlanOptions) -> None:
     assert options.epsilon is not None  # noqa: S101
     assert options.sizes is not None  # noqa: S101
     with refusing():
-        try:
-            sizes = SizeDistribution.parse(options.sizes)
-        except OSError as error:
-            raise BadOption(f"sizes must name a readable file, got {options.sizes!r} ({error.strerror})") from None
+        sizes = read_sizes(options.sizes)
         found = forecast(
             users=options.users,
             epsilon=options.epsilon,

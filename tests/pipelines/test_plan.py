@@ -52,7 +52,7 @@ def test_options_from_a_file(tmp_path: Path) -> None:
     [
         (("--sizes", "point:0"), "sizes must"),
         (("--sizes", "normal:1,2"), "sizes must be one of"),
-        (("--sizes", "nofile.csv:user"), "sizes must name a readable file, got 'nofile.csv:user' (No such"),
+        (("--sizes", "nofile.csv:user"), "sizes must name a readable file, got 'nofile.csv' (No such"),
         ((), "sizes must be given"),
         (("--sizes", "point:2", "--lower", "1"), "lower must be below upper (1.0), got 1.0"),
         (("--sizes", "point:2", "--between-users", "3"), "between_users must lie in [0, 1]"),
