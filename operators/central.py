@@ -58,6 +58,8 @@ class CentralEstimator(Protocol):
 
     Attributes
     ----------
+    protects_sizes : bool
+        Whether a user's number of samples is protected as its values are; else only these are, and sizes are public.
     shares : sequence of float
         Share of the users in each *cohort*; `operators.rounds.assign_stages` splits the users by it. Several releases
         may ask one cohort.
@@ -70,6 +72,7 @@ class CentralEstimator(Protocol):
     epsilon: float
     delta: float
     trust: str
+    protects_sizes: bool
     rounds: Sequence[CentralRound]
     shares: Sequence[float]
 

@@ -43,6 +43,7 @@ class Ideal:
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "center", "between_users"})
     name = "cummings.ideal"
     trust = "central"
+    protects_sizes = False
     delta = 0.0
     shares: tuple[float, ...] = (1.0,)
 
@@ -84,4 +85,4 @@ class Ideal:
     def describe(self) -> dict[str, Any]:
         """Parameters chosen, and the error predicted for values 0 and 1."""
         predicted = predict_public(self.rounds[-1], self._known, self.users, self._sizes, literal=None)
-        return describe_releases(self.rounds) | {"predicted_stderr": predicted}
+        return describe_releases(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}

@@ -111,6 +111,7 @@ class KnownSizes:
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level"})
     name = "cummings.known_sizes"
     trust = "central"
+    protects_sizes = False
     delta = 0.0
     shares: tuple[float, ...] = (1.0,)
 
@@ -145,7 +146,7 @@ class KnownSizes:
         """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
         initial = alike(SMALLEST[0][1] * self.users, self.epsilon)
         predicted = predict_public(self.rounds[-1], initial, self.users, self._sizes, literal=self.mode == "paper")
-        return describe_releases(self.rounds) | {"predicted_stderr": predicted}
+        return describe_releases(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}
 
 
 def predict_public(

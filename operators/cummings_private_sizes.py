@@ -125,6 +125,7 @@ class PrivateSizes:
     options: ClassVar[frozenset[str]] = frozenset({"delta", "sizes", "mode", "level", "largest_size"})
     name = "cummings.private_sizes"
     trust = "central"
+    protects_sizes = True
 
     def __init__(
         self,
@@ -161,6 +162,6 @@ class PrivateSizes:
     def describe(self) -> dict[str, Any]:
         """Parameters chosen, and the error predicted for values 0 and 1 and users alike, if the test passes."""
         final = self.rounds[-1]
-        return describe_releases(self.rounds) | {
+        return describe_releases(self.rounds, self.protects_sizes) | {
             "predicted_stderr": predict(final.parts[2], self.epsilon, self.users, self._sizes)
         }

@@ -142,6 +142,7 @@ class Ratio:
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "largest_size"})
     name = "cummings.ratio"
     trust = "central"
+    protects_sizes = True
     delta = 0.0
 
     def __init__(
@@ -175,7 +176,7 @@ class Ratio:
         """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
         final = self.rounds[-1]
         predicted = predict(final.parts[0], self.epsilon, self.users, self._sizes)
-        return describe_releases(self.rounds) | {"predicted_stderr": predicted}
+        return describe_releases(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}
 
 
 def spread_part(epsilon: float, users: int) -> float:
@@ -226,12 +227,17 @@ def check_largest(largest: int) -> None:
     require(2 <= largest <= int(SIZES[-1]), "largest_size", f"lie between 2 and {SIZES[-1]}", largest)
 
 
-def describe_releases(rounds: tuple[Any, ...]) -> dict[str, Any]:
-    """Tell what each release costs whom, as plain data."""
+def describe_releases(rounds: tuple[Any, ...], protects_sizes: bool) -> dict[str, Any]:
+    """Tell what each release costs whom, and what of a user may be replaced, as plain data."""
     releases = [
         {"release": step.name, "payers": step.payers, "epsilon": step.epsilon, "delta": step.delta} for step in rounds
     ]
-    return {"releases": releases, "spend": {who: list(cost) for who, cost in spend(rounds).items()}}
+    replaced = "all of its samples, their number included" if protects_sizes else "its values, not their number"
+    return {
+        "replaced": replaced,
+        "releases": releases,
+        "spend": {who: list(cost) for who, cost in spend(rounds).items()},
+    }
 
 
 def predict(numerator: float, epsilon: float, users: int, sizes: SizeDistribution | None) -> float:

@@ -37,6 +37,8 @@ def draw_cummings(result: dict[str, Any], path: Path) -> None:
 
 
 def _draw_panel(ax: Any, panel: dict[str, Any], measure: str) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     for place, curve in enumerate(panel["curves"]):
         style = {"color": curve["color"], "lw": 1.4, "label": curve["label"]}
         ax.plot(panel["epsilon"], curve[measure], curve["line"], **style)
@@ -47,4 +49,10 @@ def _draw_panel(ax: Any, panel: dict[str, Any], measure: str) -> None:
             ax.plot([at, at], known, color=curve["color"], lw=5, alpha=0.4, solid_capstyle="butt")
     ax.plot([], [], color="0.35", lw=5, alpha=0.4, label="reference ranges")
     ax.set(xscale="log", yscale="log")
+    ax.set_xticks(panel["epsilon"], [f"{epsilon:g}" for epsilon in panel["epsilon"]])
+    ax.xaxis.set_minor_locator(NullLocator())
+    if measure == "ratio":
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
     ax.grid(visible=True, which="major", alpha=0.3)

@@ -208,6 +208,7 @@ def test_every_estimator_says_what_it_costs(name, mode):
     assert max(delta for _, delta in paid.values()) == estimator.delta
     described = estimator.describe()
     json.dumps(described)
+    assert described["replaced"].endswith("included" if name in NAMES[2:] else "not their number")
     assert described["spend"]["weighted"] == list(paid["weighted"])
     assert 0.001 < described["predicted_stderr"] < 0.02
     assert estimator.trust == "central"
