@@ -28,7 +28,7 @@ CENTER_ERRORS = 4.0
 """Standard errors of the center that a window reaches at least, on each side."""
 
 SATURATED = 0.6
-"""Mean of the reports, in half-widths, beyond which a window has missed the users."""
+"""Distance of the reports' mean from the center of their window, in half-widths, that tells it missed the users."""
 
 LEAST_REPORTS = 30
 """Reports below which their spread says too little about the standard error of their mean."""
@@ -81,13 +81,19 @@ def next_window(plan: AdaptivePlan, scale: Scale, public: Public, stage: int) ->
     if "mode" in public:  # A second vote never widens the window.
         half_width = min(half_width, public["window"][1])
     elif cut_window(center, half_width)[1] >= WIDEST or scale.log_stderr > WORST_LOG_STDERR:
-        return everything(min(1.0, center**2 + stderr**2 + scale.value**2))
-    return {"mode": "narrow", "window": [center, half_width], "moment": NARROW_MOMENT}
+        return everything(_rounded(center**2 + stderr**2 + scale.value**2))
+    return {"mode": "narrow", "window": [center, half_width], "moment": window_moment(center, half_width)}
 
 
 def everything(moment: float) -> Public:
     """Public: everybody left reports on [-1, 1]."""
     return {"mode": "wide", "window": list(EVERYTHING), "moment": moment}
+
+
+def window_moment(center: float, half_width: float) -> float:
+    """Public: expected mean square of reports in a window; where the bounds cut it, users do not lie at its middle."""
+    middle, half = cut_window(center, half_width)
+    return _rounded(((center - middle) ** 2 + NARROW_MOMENT * half_width**2) / half**2)
 
 
 def cut_window(center: float, half_width: float) -> tuple[float, float]:
@@ -96,6 +102,11 @@ def cut_window(center: float, half_width: float) -> tuple[float, float]:
     if high - low < 0.01 * half_width:  # The center lies beyond the bounds: nearly all the window would be cut.
         return EVERYTHING
     return 0.5 * (low + high), 0.5 * (high - low)
+
+
+def _rounded(moment: float) -> float:
+    """Two digits are more than a guess is worth, and channels are kept."""
+    return min(max(round(moment, 2), 0.01), 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -16,11 +16,11 @@ from scipy.stats import binom
 
 from operators.adaptive_plan import (
     EVERYTHING,
-    NARROW_MOMENT,
     TOP_EDGE,
     AdaptivePlan,
     cut_window,
     next_window,
+    window_moment,
 )
 from operators.adaptive_scale import (
     BIAS_SHARE,
@@ -136,14 +136,14 @@ def _after_vote(plan: AdaptivePlan, law: Law, start: _Part, scale: Scale) -> flo
     if found["mode"] == "wide":
         return _mse([unbiased, _part(plan, law, EVERYTHING, found["moment"], float(sum(count[2:])))])
     half_width = found["window"][1]
-    narrow = _part(plan, law, (public["center"], half_width), NARROW_MOMENT, count[2])
+    narrow = _part(plan, law, (public["center"], half_width), found["moment"], count[2])
     both = _merge([start, narrow])
     risk, spread = 0.0, math.sqrt(both.variance)
     for node, p in NODES:
         place = both.bias + node * spread
         for second, q in _scales(plan, law, place, vote_edges(half_width / 2.0, spread), count[3]):
             window = (law.mean + place, min(plan.window(second, spread, 3), half_width))
-            risk += p * q * _mse([unbiased, narrow, _part(plan, law, window, NARROW_MOMENT, count[4])])
+            risk += p * q * _mse([unbiased, narrow, _part(plan, law, window, window_moment(*window), count[4])])
     return risk
 
 

@@ -75,8 +75,11 @@ class ReportStage:
             return {**public, "n_users": public.get("n_users", 0)}
         part = self.part(tally, public)
         found = {**public, "n_users": public.get("n_users", 0) + tally.n}
-        if abs(part["position"]) > SATURATED and "mode" in public and public["mode"] != "wide":
-            return {**found, **everything(1.0)}
+        if public.get("mode", "wide") != "wide":
+            # Of the window before it is cut to the bounds: an end at a bound cuts nobody off.
+            center, half_width = public["window"]
+            if abs(part["mean"] - center) > SATURATED * half_width:
+                return {**found, **everything(1.0)}
         found["parts"] = [*public.get("parts", []), part]
         found["center"], found["center_stderr"] = combine(found["parts"])
         if found.get("mode", "wide") != "wide":

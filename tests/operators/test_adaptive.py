@@ -217,6 +217,18 @@ def test_a_window_that_missed_the_users_is_given_up() -> None:
     assert (found["mode"], found["window"], found.get("parts")) == ("wide", [0.0, 1.0], None)
 
 
+def test_users_at_the_end_of_a_cut_window_are_where_they_should_be() -> None:
+    """Half of a window around .8 lies beyond the bounds: its users are far from the middle of what is left."""
+    estimator = Adaptive(epsilon=1.0, users=20_000)
+    public: Public = {"mode": "narrow", "window": [0.8, 1.1], "moment": 0.5, "center": 0.8, "center_stderr": 0.03}
+    stage = estimator.rounds[2]
+    reports = stage.encode(users_of(np.full(4000, 0.8)), public, SeededWords(np.random.default_rng(1), 4000))
+    found = stage.decode(stage.tally(reports, public), public)
+    assert isinstance(found, dict)
+    assert found["mode"] == "narrow"
+    assert found["window"] == [found["center"], 1.1]
+
+
 # Answers
 
 
