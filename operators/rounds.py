@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
@@ -122,6 +123,9 @@ def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) ->
     for option in options:
         if option not in known:
             raise ValueError(f"{name} takes no option {option!r}{closest(option, sorted(known))}")
+    for option, parameter in inspect.signature(build).parameters.items():
+        missing = parameter.default is parameter.empty and option in known and option not in options
+        require(not missing, option, f"be given for {name}", None)
     return cast(Estimator, build(epsilon=epsilon, users=users, **options))
 
 

@@ -28,8 +28,12 @@ OWN_OPTIONS = (
     "reading",
     "summary",
     "second_moment",
+    "votes",
 )
 """Options that only some estimators take; they are handed on if given."""
+
+VECTORS = ("dimension", "sparsity", "components", "smoothness", "radius", "theta")
+"""Options of estimators that answer several numbers; see `pipelines.commands.simulate_vectors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +74,18 @@ class RoundsOptions:
     reading: Annotated[str | None, _option("duchi: one_bit | laplace.")] = None
     summary: Annotated[str | None, _option("duchi: sample | mean.")] = None
     second_moment: Annotated[float | None, _option("one_shot: expected mean square of users' means.")] = None
+    votes: Annotated[str | None, _option("kent: one_hot | three_hot.")] = None
+    samples_per_user: Annotated[int | None, _option("Every user has so many samples (instead of --sizes).")] = None
+    dimension: Annotated[int | None, _option("kent.linf, .l2, .sparse_*, .cover: number of coordinates.")] = None
+    sparsity: Annotated[int | None, _option("kent.sparse_*: number of coordinates that may differ from 0.")] = None
+    components: Annotated[int | None, _option("kent.mixture: number of components.")] = None
+    smoothness: Annotated[int | None, _option("kent.density: how often the density can be differentiated.")] = None
+    radius: Annotated[
+        float | None, _option("kent.l2: of the ball that holds the samples; kent.density, kent.cover: of theirs.")
+    ] = None
+    theta: Annotated[
+        str | None, _option("Numbers by commas: means of rademacher coordinates, or coefficients of a density.")
+    ] = None
     option: Annotated[
         list[str] | None, _option("NAME=VALUE: any further option of the estimator; may be repeated.")
     ] = None
@@ -86,23 +102,30 @@ class RoundsOptions:
             Naming the option, the rule and the value.
         """
         from operators.simulation.rounds import RoundsConfig
+        from operators.validation import require
 
-        named = {name: getattr(self, name) for name in OWN_OPTIONS}
-        given = {name: value for name, value in named.items() if value is not None}
+        for name in VECTORS:
+            require(getattr(self, name) is None, name, f"be left out for {self.estimator}", getattr(self, name))
         return RoundsConfig(
             estimator=self.estimator,
             users=self.users,
             epsilon=self.epsilon,
-            sizes=self.sizes,
+            sizes=self.sizes if self.samples_per_user is None else f"point:{self.samples_per_user}",
             data=self.data,
             between_users_law=self.between_users_law,
             order=self.order,
             least_size=self.least_size,
             mode=self.mode,
-            options=given | dict(named_value(text) for text in self.option or ()),
+            options=self.given(),
             runs=self.runs,
             seed=self.seed,
         )
+
+    def given(self) -> dict[str, Any]:
+        """Give the estimator's own options that were given."""
+        named = {name: getattr(self, name) for name in OWN_OPTIONS}
+        given = {name: value for name, value in named.items() if value is not None}
+        return given | dict(named_value(text) for text in self.option or ())
 
 
 def named_value(text: str) -> tuple[str, Any]:
@@ -125,7 +148,8 @@ def rounds(options: RoundsOptions) -> None:
     """Simulate windows of a population whose mean is estimated; print error, bias and coverage over the runs.
 
     Answers are on [-1, 1]. `mse` and `bias` are those of the estimate before it is cut to [-1, 1]. Seeded noise: for
-    simulation only.
+    simulation only. Vectors, densities and mixtures (kent.*) take data of laws of their own: rademacher (--theta),
+    corner:p, sphere, sparse:s,p, trigonometric (--theta), mixture:w=mean;..., shifted_uniform, shifted_rademacher.
 
     \b
     Examples:
@@ -133,7 +157,15 @@ def rounds(options: RoundsOptions) -> None:
         --data rademacher:0 --runs 400 --mode paper --json
       meanstream simulate rounds --estimator kent --threshold median --sizes uniform:1,199 --users 20000
       meanstream simulate rounds --estimator plan --sizes poisson:5 --between-users-law normal:0.05
+      meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --samples-per-user 400
+      meanstream simulate rounds --estimator kent.mixture --components 2 --data "mixture:0.3=-0.5;0.7=0.5" \\
+        --users 3000 --samples-per-user 1000 --epsilon 4
     """  # noqa: D301 - click reads the escape
+    from pipelines.commands import simulate_vectors
+
+    if simulate_vectors.is_of_vectors(options):
+        simulate_vectors.simulate(options, options.given())
+        return
     with refusing():
         config = options.configuration()
         estimator = config.build()
