@@ -188,7 +188,7 @@ class LastStage(ReportStage):
     """The last reports, and the answer from all of them."""
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
-        """Public: the mean over users, from the reports of all stages, weighted by their predicted precision."""
+        """Public: the mean over users, from the reports of all stages, weighted by their precision."""
         found = self.found(tally, public)
         settings = self._plan.settings
         parts, scales = found.get("parts", []), found.get("scales", [])
@@ -197,7 +197,7 @@ class LastStage(ReportStage):
             return settings.no_answer(n_users=found["n_users"], stages=stages)
         mean, stderr = found["center"], found["center_stderr"]
         if found.get("mode", "wide") != "wide":
-            stderr = math.hypot(stderr, tail_bias(parts[-1]["half_width"], scales[-1]["value"]))
+            stderr = math.hypot(stderr, tail_bias(found["window"][1], scales[-1]["value"]))
         if sum(part["n"] for part in parts) < LEAST_REPORTS:
             return settings.no_answer(unclipped=mean, stderr=stderr, n_users=found["n_users"], stages=stages)
         return settings.answer(mean, stderr, n_users=found["n_users"], stages=stages)
