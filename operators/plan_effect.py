@@ -13,6 +13,9 @@ from scipy.special import ndtr
 from operators.plan_risk import Law, clip_moments
 from operators.records import Floats
 
+LASTING_COST = 1.0
+"""By how much more than variance squared bias counts that does not average out over rounds."""
+
 
 @lru_cache(maxsize=1)
 def error_nodes() -> tuple[Floats, Floats]:
@@ -49,6 +52,8 @@ class WindowEffect:
         Variance of the estimate from one report.
     bias_squared : float array (L, C)
         Squared bias, averaged over the error of the center.
+    lasting : float array (L, C)
+        Part of `bias_squared` that is the same in every round: of the mean bias, which skewed laws have.
     gain : float array (C,)
         kappa, by which the mean report is divided: halfway between no clipping and the steepest clipping.
     second_moment : float array (C,)
@@ -61,10 +66,19 @@ class WindowEffect:
 
     variance: Floats
     bias_squared: Floats
+    lasting: Floats
     gain: Floats
     second_moment: Floats
     near: Floats
     far: Floats
+
+    def cost(self, reports: float) -> Floats:
+        """Compute what windows are chosen by: the risk, bias that lasts counted `1 + LASTING_COST` times."""
+        return np.asarray((self.variance / reports + self.bias_squared + LASTING_COST * self.lasting).max(axis=0))
+
+    def risk(self, reports: float, choice: int) -> float:
+        """Predicted mean squared error with one of the windows."""
+        return float((self.variance / reports + self.bias_squared)[:, choice].max())
 
 
 def window_effect(
@@ -110,6 +124,7 @@ def window_effect(
     return WindowEffect(
         variance=unit * (sent - (mean**2 @ weight) / window**2),
         bias_squared=off**2 @ weight,
+        lasting=(off @ weight) ** 2,
         gain=gain,
         second_moment=second.max(axis=0),
         near=size[..., :-1].max(axis=0),

@@ -164,8 +164,7 @@ class _Chain:
             following = reports[1:]
         else:
             choice, _, failure = self.first_window(self.vote.row, reports)
-            effect = self.vote.row.effect
-            variance = float((effect.variance / reports[1] + effect.bias_squared)[:, choice].max())
+            variance = self.vote.row.effect.risk(float(reports[1]), choice)
             following = reports[2:]
         for count in following:
             variance = self.tables.clip(variance, float(count))
@@ -186,8 +185,8 @@ class _Chain:
         every = far * (restart + unnoticed * _LOST) + alarm * restart
         best = every.argmin(axis=0)
         failure = every[best, np.arange(len(best))]
-        variance = (effect.variance / reports[1] + effect.bias_squared).max(axis=0)
-        choice = int(np.argmin(np.where(failure <= max(self.tolerable, failure.min()), variance, np.inf)))
+        cost = effect.cost(float(reports[1]))
+        choice = int(np.argmin(np.where(failure <= max(self.tolerable, failure.min()), cost, np.inf)))
         return choice, float(threshold[best[choice], choice]), float(failure[choice])
 
 
@@ -230,7 +229,9 @@ def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
         ]
     for share in shares[len(stages) :]:
         row = tables.exact_row(stages[-1].error ** 2)
-        stages.append(clip_stage(problem, row, row.risk(float(share) * problem.users)[1], float(share)))
+        stages.append(
+            clip_stage(problem, row, int(np.argmin(row.effect.cost(float(share) * problem.users))), float(share))
+        )
     return PlanDesign(stages=tuple(stages), risk=stages[-1].error ** 2 + failure, failure=failure)
 
 
@@ -249,7 +250,6 @@ def clip_stage(problem: Problem, row: Row, choice: int, share: float) -> StageDe
     """Make the clip stage of one candidate of a row."""
     effect, cap = row.effect, float(row.caps[choice])
     name, guess, _ = problem.channel_for(float(effect.second_moment[choice]))
-    risk = (effect.variance / (share * problem.users) + effect.bias_squared)[:, choice].max()
     return StageDesign(
         kind="clip",
         share=share,
@@ -259,6 +259,6 @@ def clip_stage(problem: Problem, row: Row, choice: int, share: float) -> StageDe
         shrunk=problem.sizes.mean_sqrt(cap) / math.sqrt(cap),
         window=float(row.windows[choice]),
         gain=float(effect.gain[choice]),
-        error=math.sqrt(float(risk)),
+        error=math.sqrt(effect.risk(share * problem.users, choice)),
         bias=math.sqrt(float(effect.bias_squared[:, choice].max())),
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from operators.channels import CHANNELS, make_channel
-from operators.plan_effect import WindowEffect, error_nodes, uniform_nodes, window_effect
+from operators.plan_effect import LASTING_COST, WindowEffect, error_nodes, uniform_nodes, window_effect
 from operators.plan_risk import FINE, MEANS, Law, laws_of
 from operators.records import Floats
 from operators.sizes import SizeDistribution
@@ -76,12 +76,6 @@ class Row:
     windows: Floats
     effect: WindowEffect
 
-    def risk(self, reports: float) -> tuple[float, int]:
-        """Least risk over the candidates, and which has it."""
-        every = (self.effect.variance / reports + self.effect.bias_squared).max(axis=0)
-        best = int(np.argmin(every))
-        return float(every[best]), best
-
 
 def caps_of(sizes: SizeDistribution, count: int = _CAPS) -> list[float]:
     """Candidates for the size from which on users are not shrunk."""
@@ -116,7 +110,7 @@ def make_row(
                 far_error=far_error,
             )
         )
-    columns = ("variance", "bias_squared", "gain", "second_moment", "far")
+    columns = ("variance", "bias_squared", "lasting", "gain", "second_moment", "far")
     joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in columns}
     effect = WindowEffect(**joined, near=np.concatenate([part.near for part in parts]))
     return Row(np.repeat(np.asarray(caps, dtype=np.float64), len(factors)), np.concatenate(windows), effect)
@@ -133,8 +127,10 @@ class Tables:
         count = 2 + math.ceil(_STEPS_PER_DECADE * math.log10(largest / least))
         self._log = np.linspace(math.log(least), math.log(largest), count)
         rows = [self.row(math.exp(v)) for v in self._log]
+        scale = [1.0 / math.exp(v) for v in self._log]
         self._variance = np.stack([row.effect.variance for row in rows])
-        self._bias = np.stack([row.effect.bias_squared / math.exp(v) for row, v in zip(rows, self._log, strict=True)])
+        self._bias = np.stack([s * row.effect.bias_squared for s, row in zip(scale, rows, strict=True)])
+        self._lasting = np.stack([s * row.effect.lasting for s, row in zip(scale, rows, strict=True)])
 
     def row(self, variance: float) -> Row:
         """Compute the row of a center with a normal error of this variance, in little detail."""
@@ -157,9 +153,12 @@ class Tables:
         place = np.interp(math.log(variance), self._log, np.arange(len(self._log)))
         i = min(int(place), len(self._log) - 2)
         f = place - i
-        spread = (1 - f) * self._variance[i] + f * self._variance[i + 1]
-        bias = (1 - f) * self._bias[i] + f * self._bias[i + 1]
-        return float((spread / reports + variance * bias).max(axis=0).min())
+        spread, bias, lasting = (
+            (1 - f) * table[i] + f * table[i + 1] for table in (self._variance, self._bias, self._lasting)
+        )
+        risk = spread / reports + variance * bias
+        best = int(np.argmin((risk + LASTING_COST * variance * lasting).max(axis=0)))
+        return float(risk[:, best].max())
 
     @property
     def floor(self) -> float:
