@@ -19,6 +19,10 @@ sample variance               σ_a², V_a^(t)            variance of one sample 
 significance                  θ_t                      of a same-mean test
 class                         C_a^(t)                  agents taken to have the same mean as a
 level                         1 - θ                    nominal coverage of an interval
+cohort, payers                (Cummings: Sec. 4.2)     users whom a central release asks; who pay for it together
+mean, deviation               p̂^initial, σ̂_p           initial estimates of a curator, by releases of their own
+cap                           k̂_T, T*                  size from which on a user weighs no more
+window, error                 [â_i, b̂_i], α            what a user's mean is clipped to; bound on the error of p̂^initial
 ============================  =======================  ==========================================================
 
 Modules are imported by name (``from operators.agents import Agents``): importing this package alone imports nothing
