@@ -133,7 +133,6 @@ def _votes(tables: Tables) -> list[Vote]:
         for spread in _SPREADS:
             needed = (half_width / spread) ** 2 - between_users**2
             least = math.ceil(1 / needed - 1e-9) if needed > 0 else sizes.greatest + 1
-            # All sizes between two of the support mean the same voters.
             inside = sizes.tail(least) * (2 * float(ndtr(spread)) - 1)
             if inside > 0 and Bins(half_width).count >= 5:
                 votes.append(Vote(half_width, least, inside, row, weight))
