@@ -1,6 +1,5 @@
 # Two commands do all the set-up on a machine that has Python 3.11 or newer, pip and make:
-#   make demo    a year of flights becomes one private mean per aircraft
-#   make demo-rounds   one private mean over aircraft per week
+#   make demo    a year of flights becomes one private mean per aircraft (make demo-rounds: one per week, over aircraft)
 #   make test    every test
 PYTHON ?= python3
 VENV := .venv
