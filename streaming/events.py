@@ -199,6 +199,22 @@ class Report(PublicEvent):
     schema_version: Literal[1] = 1
 
 
+class Charge(PublicEvent):
+    """Public: a user's data entered a round with a trusted curator, and the user's budget was charged for it.
+
+    **Privacy.** It says that the user took part, which is public; what was released of everybody together is made of
+    noised sums.
+    """
+
+    topic: ClassVar[str] = "charge"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    user: Name = Field(description="Who was charged.")
+    epsilon: Epsilon
+    delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
+    released: str = Field(description="SHA-256 of the line of the window estimate that was paid for.")
+    schema_version: Literal[1] = 1
+
+
 class StageReports(PublicEvent):
     """Public: all reports that a users' side makes in one stage of a round are out; the stage can be tallied."""
 
@@ -228,7 +244,9 @@ class StageResult(PublicEvent):
 class WindowEstimate(PublicEvent):
     """Public: the population's private mean in one window, every user counted once, with its interval.
 
-    **Privacy.** Computed from reports alone. `epsilon` protects everything that a user sent within this window.
+    **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
+    and `delta` protect everything that a user sent within this window (its number of samples, too, unless the method
+    takes them as public: `meanstream explain rounds` says so).
     """
 
     topic: ClassVar[str] = "window_estimate"
@@ -242,7 +260,7 @@ class WindowEstimate(PublicEvent):
     unclipped: FiniteFloat = Field(
         description="The same answer before it was cut to the declared bounds: for averaging over windows."
     )
-    users: Annotated[int, Field(ge=0)] = Field(description="Number of users whose reports were counted.")
+    users: Annotated[int, Field(ge=0)] = Field(description="Number of users whose reports, or samples, were counted.")
     epsilon: Epsilon
     delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
     trust: Literal["local", "central"] = Field(description="Who adds the noise: each user, or a trusted curator.")
@@ -278,6 +296,7 @@ EVENTS: dict[str, type[Event]] = {
         BudgetEvent,
         Refusal,
         Report,
+        Charge,
         StageReports,
         StageResult,
         WindowEstimate,

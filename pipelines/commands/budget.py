@@ -68,16 +68,17 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
         summary = {} if user is not None else {"summary": asdict(found.summary)}
         print_json({"users": [asdict(row) for row in rows], **summary})
         return
-    sys.stdout.write(f"{'user':<24} {'reports':>7} {'epsilon':>9} {'remaining':>9}\n")
+    whole = found.summary
+    paid = "reports" if whole.trust == "local" else "charges"
+    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
     for row in rows:
         left = "-" if row.remaining is None else f"{row.remaining:g}"
         sys.stdout.write(f"{row.user:<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
     if user is None:
-        whole = found.summary
         limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
         sys.stdout.write(
-            f"{whole.users:,} users: {whole.reports:,} reports, at most epsilon {whole.spent_max:g} spent "
-            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another report\n"
+            f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
+            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
         )
 
 

@@ -6,6 +6,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
+from pipelines.commands.explain_central import central_facts, release_lines
 from pipelines.commands.options import print_json, refusing
 from pipelines.commands.rounds_options import RoundsOptions
 
@@ -44,10 +45,16 @@ def explain_rounds(options: RoundsOptions) -> None:
 def rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     """Say what is protected, by which mechanisms, at which total, who sees what; as plain data."""
     users = settings.users or USERS
-    estimator = settings.estimator_for(users)
+    facts = _facts(settings, settings.estimator_for(users), users)
+    return facts | central_facts(settings, users) if settings.central else facts
+
+
+def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
     return {
         "mode": settings.mode,
         "privacy_unit": "user",
+        "trust": "local",
+        "protects": "all that one user sends within a window",
         "neighboring": "two windows that differ in everything that one user sent within them, its number of samples "
         "included",
         "public": _public(settings),
@@ -55,7 +62,7 @@ def rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
         "total": _total(settings),
         "window": {"window": settings.window, "kind": settings.windows.kind, "overlap": settings.windows.overlap},
         "estimator": _estimator(settings, estimator, users),
-        "mechanisms": _mechanisms(settings, estimator, users),
+        "mechanisms": [] if settings.central else _mechanisms(settings, estimator, users),
         "post_processing": "tallies, what each stage found, the estimate and its interval: computed from reports alone",
         "who_sees_what": {
             "a user": "its own samples; what the stages before its own found",
@@ -191,6 +198,8 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
         return str(described["assumption"])
     if settings.estimator in UNCLIPPED:
         return "nothing: every user reports on the declared bounds"
+    if settings.central:
+        return "that a user's number of samples says nothing about its mean: larger users weigh more"
     return "as in its paper: all users draw from one law"
 
 
@@ -235,9 +244,9 @@ def as_text(facts: dict[str, Any]) -> str:
     budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     lines = [
         f"mode            {facts['mode']}",
-        f"protected       all that one user sends within a window. Neighboring: {facts['neighboring']}",
+        f"protected       {facts['protects']}. Neighboring: {facts['neighboring']}",
         f"public          {facts['public']}",
-        f"total           epsilon {total['epsilon']:g}, delta 0: {total['over']}",
+        f"total           epsilon {total['epsilon']:g}, delta {total['delta']:g}: {total['over']}",
         f"                a sample is in {total['windows_per_sample']} window(s)",
         f"                user budget {budget}: {total['over_time']}",
         f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
@@ -257,6 +266,8 @@ def as_text(facts: dict[str, Any]) -> str:
 
 
 def _stage_lines(stage: dict[str, Any]) -> list[str]:
+    if "release" in stage:
+        return release_lines(stage)
     lines = [
         f"stage {stage['stage']}         {stage['name']}: {stage['share_of_users']:.0%} of the users, one report each"
         f" at epsilon {stage['epsilon']:g}",

@@ -61,7 +61,8 @@ class RoundsOptions:
     ] = None
 
     estimator: Annotated[
-        str, _option("plan | one_shot | dame | kent | duchi | item | semi | split | ...", ESTIMATION)
+        str,
+        _option("plan | one_shot | dame | kent | duchi | ... | cummings.ratio (a trusted curator) | ...", ESTIMATION),
     ] = "plan"
     option: Annotated[
         list[str] | None, _option("NAME=VALUE of the estimator's own, again for more.", ESTIMATION, "--option")
@@ -83,7 +84,9 @@ class RoundsOptions:
         "meanstream-rounds.db"
     )
     sink: Annotated[str, _option(f"An estimate per window (public): {PLACES}", OUTPUT)] = "-"
-    reports: Annotated[str | None, _option("Users' reports (public).", OUTPUT)] = None
+    reports: Annotated[str | None, _option("Users' reports; or whom a trusted curator charged (public).", OUTPUT)] = (
+        None
+    )
     stages: Annotated[str | None, _option("What each stage found (public).", OUTPUT)] = None
     dead_letters: Annotated[str | None, _option("Rejected records, redacted (public).", OUTPUT)] = None
     notices: Annotated[str | None, _option("Users whose budget is spent (public).", OUTPUT)] = None
@@ -120,6 +123,7 @@ class RoundsOptions:
         """
         from operators.release_times import parse_duration
         from operators.validation import require
+        from streaming.rounds.curator import NO_SIDES
         from streaming.rounds.settings import RoundsSettings
 
         for name in ("lower", "upper", "epsilon", "window"):
@@ -144,8 +148,10 @@ class RoundsOptions:
             level=self.level,
             mode=self.mode,
         )
-        trust = settings.estimator_for(settings.users or 1).trust
-        require(trust == "local", "estimator", "be one of local privacy here", self.estimator)
+        settings.estimator_for(settings.users or 1)
+        for side in ("reports_only", "from_reports"):
+            rule = f"be of local privacy with --{side.replace('_', '-')}: {NO_SIDES}"
+            require(getattr(self, side) is None or not settings.central, "estimator", rule, self.estimator)
         return settings
 
     def engine_options(self) -> EngineOptions:
@@ -191,7 +197,15 @@ def _own_options(typed: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         require(bool(name and equals), "option", "be NAME=VALUE", text)
         try:
-            found[name.replace("-", "_")] = yaml.safe_load(value)
+            found[name.replace("-", "_")] = _number(yaml.safe_load(value))
         except yaml.YAMLError:
             require(False, "option", "be NAME=VALUE", text)
     return found
+
+
+def _number(value: Any) -> Any:
+    """Read 1e-8, which YAML takes as text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

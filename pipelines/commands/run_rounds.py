@@ -51,7 +51,7 @@ def run_rounds(options: RoundsOptions) -> None:
         run_on_beam(options, options.runner, options.runner_arg or [])
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
-        told = _statistician(options) if options.from_reports is not None else engine_summary(run_engine(options))
+        told = _statistician(options) if options.from_reports is not None else _run_here(options)
         if options.log_format == "json":
             _log_summary(told)
     if options.json:
@@ -157,7 +157,13 @@ def environment_of(options: RoundsOptions) -> Mapping[str, str]:
     return {**others, SECRET_FILE_VARIABLE: str(options.secret_file)}
 
 
-def engine_summary(stats: RoundsStats) -> dict[str, Any]:
+def _run_here(options: RoundsOptions) -> dict[str, Any]:
+    """Run the engine, and say what it did."""
+    stats = run_engine(options)
+    return engine_summary(stats, central=options.settings().central)
+
+
+def engine_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, Any]:
     """Say what a run did, for the operator."""
     return {
         "events": stats.events,
@@ -165,7 +171,7 @@ def engine_summary(stats: RoundsStats) -> dict[str, Any]:
         "rejected": dict(sorted(stats.rejected.items())),
         "clipped": stats.clipped,
         "users": stats.agents,
-        "reports": stats.releases,
+        "charges" if central else "reports": stats.releases,
         "over_budget": stats.over_budget,
         "estimates": stats.estimates,
         "rounds": stats.rounds,
@@ -274,9 +280,10 @@ def _line(told: dict[str, Any]) -> str:
     waiting = f", {told['waiting']:,} rounds wait for the other side" if told["waiting"] else ""
     if "events" not in told:
         return f"{told['reports']:,} reports, rejected: {rejected}; {told['estimates']:,} estimates{waiting}"
+    paid = f"{told['charges']:,} charges" if "charges" in told else f"{told['reports']:,} reports"
     refused = f", {told['over_budget']:,} times a user over budget" if told["over_budget"] else ""
     return (
         f"{told['events']:,} events, {told['accepted']:,} accepted ({told['clipped']:,} clipped), "
         f"rejected: {rejected}; "
-        f"{told['users']:,} users, {told['reports']:,} reports{refused}, {told['estimates']:,} estimates{waiting}"
+        f"{told['users']:,} users, {paid}{refused}, {told['estimates']:,} estimates{waiting}"
     )

@@ -9,17 +9,23 @@ from pathlib import Path
 import numpy as np
 
 from streaming.budget import charged_until
+from streaming.rounds.settings import RoundsSettings
 from streaming.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class UserBudget:
-    """Public: the reports that a user has made, and their total epsilon; `remaining` is None without a budget."""
+    """Public: the rounds that a user has paid for, and their total epsilon; `remaining` is None without a budget.
+
+    `reports` counts the user's reports, or the answers of a trusted curator that it was charged for; only these can
+    have a `delta`, in total.
+    """
 
     user: str
     reports: int
     spent: float
     remaining: float | None
+    delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,10 @@ class RoundsBudgetSummary:
         Greatest total epsilon of a user.
     at_budget : int
         Users whose budget does not pay for another report.
+    trust : str
+        "local" or "central".
+    delta : float
+        Of one report or charge.
     """
 
     users: int
@@ -48,6 +58,8 @@ class RoundsBudgetSummary:
     epsilon: float
     user_budget: float | None
     at_budget: int
+    trust: str = "local"
+    delta: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +107,13 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
         reports = charged_until(opened, len(names), math.inf if as_of is None else as_of)
     finally:
         opened.close()
+    agreed = RoundsSettings(**{name: value for name, value in settings.items() if name != "side"})
+    delta = agreed.delta
     epsilon, budget = float(settings["epsilon"]), settings["user_budget"]
     spent = reports * epsilon
     left = None if budget is None else np.maximum(budget - spent, 0.0)
     rows = [
-        UserBudget(name, n, s, None if left is None else float(left[i]))
+        UserBudget(name, n, s, None if left is None else float(left[i]), n * delta)
         for i, (name, n, s) in enumerate(zip(names, reports.tolist(), spent.tolist(), strict=True))
     ]
     spent_out = 0 if left is None else int(np.count_nonzero(left < epsilon * (1 - 1e-9)))
@@ -112,5 +126,7 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
             epsilon=epsilon,
             user_budget=None if budget is None else float(budget),
             at_budget=spent_out,
+            trust="central" if agreed.central else "local",
+            delta=delta,
         ),
     )

@@ -10,15 +10,17 @@ from functools import partial
 
 import numpy as np
 
+from operators.validation import require
 from streaming.clock import Clock, SystemClock
 from streaming.columns import Batch, Position, Rejects
 from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import ROUNDS_OUTBOX, CommittedDelivery
 from streaming.engine import never
-from streaming.events import Report, WindowEstimate
+from streaming.events import Charge, Report, WindowEstimate
 from streaming.health import EngineHealth
 from streaming.options import EngineOptions
 from streaming.releases import dead_letter_lines
+from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.intake import RoundsIntake
 from streaming.rounds.open_windows import OpenWindows
 from streaming.rounds.run import Directory, Outcome, RoundRunner
@@ -40,8 +42,9 @@ class RoundsEngine:
 
     One turn: read a batch, admit it, run the rounds of the windows that the watermark has passed, commit everything in
     one transaction, deliver what was committed. Every report is a row of the ledger, charged to its user by that
-    transaction before it is written anywhere. After a crash the engine continues from the last commit; what was
-    written since is cut back and written again, byte for byte.
+    transaction before it is written anywhere; with a trusted curator, who takes part is charged before the answer is.
+    After a crash the engine continues from the last commit; what was written since is cut back and written again, byte
+    for byte.
 
     Parameters
     ----------
@@ -54,7 +57,8 @@ class RoundsEngine:
     store : Store
         Opened for writing. The engine does not close it.
     sinks : Sinks
-        Where events go: `reports`, `stages`, `means`, `dead_letters`, `notices`, all public.
+        Where events go: `reports` (with a trusted curator, charges), `stages`, `means`, `dead_letters`, `notices`, all
+        public.
     options : EngineOptions
         Batches, plausible times, how long to wait; those of agents do nothing here.
     results : StageResultsFile, optional
@@ -84,6 +88,7 @@ class RoundsEngine:
         on_turn: Callable[[RoundsStats], None] | None = None,
         health: EngineHealth | None = None,
     ) -> None:
+        require(results is None or not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
         self.stats = RoundsStats()
         self.health = health or EngineHealth()
         self._source = source
@@ -107,7 +112,7 @@ class RoundsEngine:
             health=self.health,
             crash=crash,
             meanwhile=partial(let_rest, source),
-            charged=Report,
+            charged=Charge if settings.central else Report,
             charged_role="reports",
             outbox=ROUNDS_OUTBOX,
         )

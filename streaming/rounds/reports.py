@@ -25,6 +25,10 @@ from streaming.rounds.settings import RoundsSettings, canonical, round_id, round
 from streaming.rounds.windows import MICROS, Window
 from streaming.times import moment
 
+MAX_DESCRIBED = 64
+_described: dict[tuple[bytes, int], dict[str, Any]] = {}
+"""What estimators say of themselves, by protocol and number of users."""
+
 
 @dataclass(frozen=True)
 class WindowRound:
@@ -59,15 +63,24 @@ class WindowRound:
     @cached_property
     def estimator(self) -> Estimator:
         """The estimator, designed for the number of users."""
-        estimator = self.settings.estimator_for(self.users)
-        require(estimator.trust == "local", "estimator", "be one of local privacy here", estimator.name)
-        return estimator
+        return self.settings.estimator_for(self.users)
+
+    @cached_property
+    def _local(self) -> Estimator:
+        """The same, where users protect themselves; `streaming.rounds.curator` has the steps of a trusted curator."""
+        require(self.estimator.trust == "local", "estimator", "be one of local privacy here", self.estimator.name)
+        return self.estimator
 
     @cached_property
     def _design(self) -> dict[str, Any]:
-        # Rounded, so that hosts whose libraries differ in the last digit of a design still repeat the same noise.
-        described = rounded(plain(self.estimator.describe()))
-        return {"estimator": described, "users": self.settings.design_users(self.users)}
+        users = self.settings.design_users(self.users)
+        key = (canonical(self.settings.protocol()), users)
+        if key not in _described:  # a description can take as long as a round, and a host asks for many
+            if len(_described) >= MAX_DESCRIBED:
+                _described.clear()
+            # Rounded, so that hosts whose libraries differ in the last digit of a design still repeat the same noise.
+            _described[key] = {"estimator": rounded(plain(self.estimator.describe())), "users": users}
+        return _described[key]
 
     @property
     def stages(self) -> range:
@@ -101,9 +114,9 @@ class WindowRound:
         summaries : Summaries
             Private: some or all of the users of this stage (`stage_of`), in any order.
         """
+        step = self._local.rounds[stage]
         if not len(summaries):
             return np.zeros((0, 0), np.int64)
-        step = self.estimator.rounds[stage]
         words = ReportWords(self.stage_noise(secret, stage, public), summaries, stage)
         return np.asarray(step.encode(summaries, public, words), np.int64)
 
@@ -118,13 +131,17 @@ class WindowRound:
         """Public: add up reports; return with it how many were refused, because no user can have made them."""
         if not len(reports):
             return Tally(), 0
-        step = self.estimator.rounds[stage]
+        step = self._local.rounds[stage]
         good = step.valid(reports, public)
         return step.tally(reports[good], public), int(np.count_nonzero(~good))
 
     def decode(self, stage: int, public: Public, tally: Tally) -> Public | Estimate:
         """Public: what the next stage needs, or the estimate on [-1, 1]."""
-        found = self.estimator.rounds[stage].decode(tally, public)
+        found = self._local.rounds[stage].decode(tally, public)
+        return self.checked(stage, found)
+
+    def checked(self, stage: int, found: Public | Estimate) -> Public | Estimate:
+        """Give what a stage found, as plain data; the last one finds the estimate, and no other."""
         if isinstance(found, Estimate) != (stage == self.stages[-1]):
             raise TypeError(f"{self.estimator.name}: the last stage must give the estimate, and no other")
         return found if isinstance(found, Estimate) else plain(found)
@@ -158,7 +175,7 @@ class WindowRound:
         estimate : Estimate
             On [-1, 1].
         users : int
-            How many users' reports were counted, over all stages.
+            How many users' reports were counted, over all stages; or how many users' samples, by a curator.
         """
         there = estimate.in_unit(self.settings.lower, self.settings.upper)
         start, end = self._ends()

@@ -13,6 +13,7 @@ from operators.round_records import Estimate, Public, Tally
 from streaming.encode import EventLines
 from streaming.ledger import LedgerRows
 from streaming.release_ids import release_ids
+from streaming.rounds.curator import charge_lines, noise_once, sum_up
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums
@@ -26,7 +27,7 @@ class Outcome:
     Attributes
     ----------
     rows : LedgerRows
-        Reports, each charged to its user.
+        Reports, each charged to its user; charges for an answer, by a trusted curator.
     events : list of EventLines
         Public events beside the reports.
     refused : int
@@ -79,7 +80,7 @@ class RoundRunner:
     -----
     **Privacy.** A user makes one report per round, in the stage that a public hash of its name says, and none if its
     budget does not pay for it: then its data does not enter. Reports are ledger rows; whoever calls this commits them
-    before anything is written.
+    before anything is written. With a trusted curator the ledger rows are the charges of everybody who takes part.
     """
 
     def __init__(self, settings: RoundsSettings, secret: bytes, directory: Directory) -> None:
@@ -127,6 +128,9 @@ class RoundRunner:
 
     def run(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
         """Run all stages at once, where both sides are here."""
+        if self._settings.central:
+            self._curate(this, sums, outcome)
+            return
         public: Public = {}
         for stage in this.stages:
             tally = self.report(this, stage, public, sums, outcome)
@@ -136,6 +140,23 @@ class RoundRunner:
             else:
                 public = found
                 outcome.events.append(this.stage_line(stage, tally, public))
+        outcome.finished += 1
+
+    def _curate(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
+        """Run all releases of a trusted curator; everybody who takes part is charged for the answer."""
+        summaries = sums.summaries(self.directory.words(sums.user), self._settings.grid)
+        public: Public = {}
+        for release in this.stages:
+            tally = sum_up(this, release, public, summaries)
+            found = noise_once(this, self._secret, release, public, tally)
+            if isinstance(found, Estimate):
+                answer = this.estimate_line(found, len(sums))
+            else:
+                public = found
+                outcome.events.append(this.stage_line(release, tally, public))
+        lines = charge_lines(this, self.directory.of(sums.user), answer)
+        self._charge(outcome.rows, sums.user, this.versions(self._secret, 0, {}, summaries), this.window, lines.lines)
+        outcome.events.append(answer)
         outcome.finished += 1
 
     def _charge(self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from operators.fixed_point import FixedPoint
 from operators.noise import KeyedNoise
-from operators.rounds import ESTIMATORS, Estimator, build_estimator
+from operators.rounds import ESTIMATORS, Estimator, build_estimator, estimator_class
 from operators.validation import require, require_between, require_bounds, require_positive
 from streaming.rounds.windows import Window, Windows
 
@@ -42,7 +42,7 @@ class RoundsSettings:
     options : dict
         Options of the estimator by name, plain data.
     sizes : str, optional
-        The public law of the number of samples of a user, as `SizeDistribution.parse` reads it.
+        The public law of the number of samples of a user, as `streaming.sizes_file.read_sizes` reads it.
     users : int, optional
         How many users take part in a window. Not given: they are counted in each window, and the estimator is
         designed for that number rounded down to two digits.
@@ -129,6 +129,16 @@ epsilon 1), got None
             return None
         return math.floor(self.user_budget / self.epsilon * (1 + 1e-12))
 
+    @property
+    def central(self) -> bool:
+        """Whether a trusted curator sees the samples and adds the noise, and not each user."""
+        return bool(estimator_class(self.estimator).trust == "central")
+
+    @property
+    def delta(self) -> float:
+        """Of all that one user gives within a window; 0 but for some estimators of a trusted curator."""
+        return float(getattr(self.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
+
     def protocol(self) -> dict[str, Any]:
         """Give what the users' and the statistician's side must agree on, as plain data."""
         return {name: value for name, value in asdict(self).items() if name not in HOST_ONLY}
@@ -210,9 +220,9 @@ def _designed(protocol: bytes, users: int) -> Estimator:
     s = json.loads(protocol)
     options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
     if s["sizes"] is not None:
-        from operators.sizes import SizeDistribution
+        from streaming.sizes_file import read_sizes
 
-        options["sizes"] = SizeDistribution.parse(s["sizes"])
+        options["sizes"] = read_sizes(s["sizes"])
     if s["between_users"] is not None:
         options["between_users"] = s["between_users"] / ((s["upper"] - s["lower"]) / 2)
     return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)

@@ -24,6 +24,7 @@ from streaming.encode import EventLines
 from streaming.engine import never
 from streaming.events import Report, StageReports
 from streaming.health import EngineHealth
+from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.windows import MICROS, Window
@@ -286,5 +287,6 @@ PUBLIC_SECRET = b"the statistician has no secret"
 
 def statistician_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give the settings of a statistician's store."""
+    require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
     require(settings.user_budget is None, "user_budget", "be given on the users' side only", settings.user_budget)
     return {"side": "statistician", **settings.protocol()}

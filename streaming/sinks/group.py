@@ -27,7 +27,7 @@ class Sinks:
     notices : Sink, optional
         Public: agents at their horizon, refused releases; users whose budget does not pay for a round.
     reports : Sink, optional
-        Public: users' reports in rounds.
+        Public: users' reports in rounds; or whom a trusted curator charged.
     stages : Sink, optional
         Public: what the stages of rounds found.
     means : Sink, optional

@@ -45,7 +45,16 @@ def searched(folder: Path, ran: Ran, digits: list[str]) -> dict[str, list[str]]:
     return {name: found(text, digits) for name, text in {**data, "out": ran.out, "err": ran.err}.items()}
 
 
-@pytest.mark.parametrize("changes", [{"json": True}, {"sort": False, "log_format": "json"}, {"estimator": "duchi"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"json": True},
+        {"sort": False, "log_format": "json"},
+        {"estimator": "duchi"},
+        {"estimator": "cummings.ratio"},
+        {"estimator": "cummings.known_sizes"},
+    ],
+)
 def test_no_byte_holds_a_value(changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     digits = write_stream(tmp_path / "flights.csv")

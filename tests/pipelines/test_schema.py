@@ -50,7 +50,10 @@ def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
     more = {"sizes": "point:1000", "option": "effective_size=1000", "user_budget": 1, "store": folder / "rounds.db"}
     assert run_rounds(folder, window="1d", estimator="dame", **place, **more).code == 0
     lines = {role: path.read_bytes().splitlines() for role, path in place.items()}
+    charges = {"reports": folder / "charges.jsonl", "sink": folder / "curated.jsonl", "store": folder / "curator.db"}
+    assert run_rounds(folder, estimator="cummings.ratio", **charges).code == 0
     return {
+        "charge": charges["reports"].read_bytes().splitlines(),
         "report": [line for line in lines["reports"] if b'"payload"' in line],
         "stage_reports": [line for line in lines["reports"] if b'"payload"' not in line],
         "stage_result": lines["stages"],
