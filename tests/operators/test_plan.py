@@ -84,6 +84,18 @@ def test_nothing_declared_means_adaptive() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["point:100000000", "lognormal:20,3", "two:1,1000000,0.01", "binomial:3,0.5"])
+@pytest.mark.parametrize(("users", "epsilon"), [(1, 1.0), (95, 12.0), (3000, 0.01), (3000, 12.0)])
+def test_extreme_parameters_give_a_finite_design_and_an_answer(text: str, users: int, epsilon: float) -> None:
+    sizes = SizeDistribution.parse(text)
+    for between_users in (0.0, 1.0):
+        made = plan(users, sizes, epsilon, between_users=between_users)
+        assert 0 < made.design.risk < math.inf
+        assert min(made.shares) > 0
+        answer = run(made, two_point_users(sizes, users, 0.2, np.random.default_rng(1)))
+        assert -1 <= float(answer.lower) <= float(answer.value) <= float(answer.upper) <= 1
+
+
 def test_a_vote_finds_the_pair_also_where_the_mean_is_an_edge() -> None:
     step = plan().rounds[0]
     assert isinstance(step, PairVoteRound)
