@@ -101,7 +101,8 @@ def test_what_is_provisioned_is_there() -> None:
     provider = yaml.safe_load((GRAFANA / "provisioning" / "dashboards" / "meanstream.yml").read_text())
     (source,) = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "prometheus.yml").read_text())["datasources"]
     assert mounts[provider["providers"][0]["options"]["path"]] == "./grafana/dashboards"
-    assert mounts["/etc/grafana/provisioning"] == "./grafana/provisioning"
+    for folder in (GRAFANA / "provisioning").iterdir():
+        assert mounts[f"/etc/grafana/provisioning/{folder.name}"] == f"./grafana/provisioning/{folder.name}"
     home = Path(compose["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert mounts[str(home.parent)] == "./grafana/dashboards"
     assert home.stem in BOARDS
