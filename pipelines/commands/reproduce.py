@@ -1,7 +1,7 @@
 """`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
 
-The group `reproduce` also has `dame` and `cummings`; see `pipelines.commands.reproduce_dame` and
-`pipelines.commands.cummings_figures`.
+The group `reproduce` also has `dame`, `kent` and `cummings`; see `pipelines.commands.reproduce_dame`,
+`pipelines.commands.reproduce_kent` and `pipelines.commands.cummings_figures`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pipelines.commands.colme_figures import FIGURES, REFERENCE_STEPS, STEPS, Cu
 from pipelines.commands.cummings_figures import cummings
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
 from pipelines.commands.reproduce_dame import dame
+from pipelines.commands.reproduce_kent import kent
 
 if TYPE_CHECKING:
     from operators.simulation.config import SimulationConfig
@@ -69,6 +70,7 @@ def colme(  # noqa: PLR0917 - the options of a command
 
 app.command("cummings")(cummings)
 app.command("dame")(dame)
+app.command("kent")(kent)
 
 
 def measure(number: int, figure: Figure, runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
