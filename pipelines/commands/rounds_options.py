@@ -71,7 +71,8 @@ class RoundsOptions:
     sizes: Annotated[
         str | None,
         _option(
-            "Law of a user's number of samples: point:K, poisson:L, uniform:A,B, ..., FILE.csv:COLUMN.", ESTIMATION
+            "Law of a user's number of samples: point:K, poisson:L, ..., FILE.csv:COLUMN; or unknown.",
+            ESTIMATION,
         ),
     ] = None
     users: Annotated[int | None, _option("Users per window; else counted in each window.", ESTIMATION)] = None

@@ -21,6 +21,7 @@ from streaming.rounds.windows import Window, Windows
 HOST_ONLY = ("user_budget", "allowed_lateness")
 """Settings that concern the host of the users' side alone; both sides must agree on the others."""
 
+UNKNOWN_SIZES = "unknown"
 DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
@@ -42,7 +43,8 @@ class RoundsSettings:
     options : dict
         Options of the estimator by name, plain data.
     sizes : str, optional
-        The public law of the number of samples of a user, as `streaming.sizes_file.read_sizes` reads it.
+        The public law of the number of samples of a user, as `streaming.sizes_file.read_sizes` reads it;
+        or "unknown": the plan then asks a tenth of the users for it first.
     users : int, optional
         How many users take part in a window. Not given: they are counted in each window, and the estimator is
         designed for that number rounded down to two digits.
@@ -96,6 +98,9 @@ epsilon 1), got None
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         require(self.estimator in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", self.estimator)
         require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
+        if self.sizes == UNKNOWN_SIZES:
+            for name in ("users", "between_users"):
+                require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
         rule = "be at least 0 and finite"
         require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
@@ -222,7 +227,9 @@ def _designed(protocol: bytes, users: int) -> Estimator:
     if s["sizes"] is not None:
         from streaming.sizes_file import read_sizes
 
-        options["sizes"] = read_sizes(s["sizes"])
+        unknown = s["sizes"] == UNKNOWN_SIZES
+        require(not unknown or s["estimator"] == "plan", "sizes", "be known unless the estimator is 'plan'", s["sizes"])
+        options["sizes"] = UNKNOWN_SIZES if unknown else read_sizes(s["sizes"])
     if s["between_users"] is not None:
         options["between_users"] = s["between_users"] / ((s["upper"] - s["lower"]) / 2)
     return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)

@@ -176,6 +176,16 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
         ({"level": 1.5}, "level must lie strictly between 0 and 1, got 1.5"),
         ({"user": "tailnumber"}, "agent column must be in the source, got 'tailnumber'; did you mean 'tailnum'?"),
         ({"estimator": "split"}, "sizes must be given for split"),
+        ({"sizes": "unknown", "between_users": 0}, "users must be declared with unknown sizes, got None"),
+        ({"sizes": "unknown", "users": 20000}, "between_users must be declared with unknown sizes, got None"),
+        (
+            {"sizes": "unknown", "users": 200, "between_users": 0},
+            "sizes must be given where users * epsilon**2 is below 10000",
+        ),
+        (
+            {"sizes": "unknown", "users": 20000, "between_users": 0, "estimator": "dame"},
+            "sizes must be known unless the estimator is 'plan', got 'unknown'",
+        ),
         ({"option": "literal"}, "option must be NAME=VALUE, got 'literal'"),
         ({"option": "litteral=true", "estimator": "duchi"}, "duchi takes no option 'litteral'"),
         ({"allowed_lateness": "soon"}, "allowed_lateness must be a duration"),
