@@ -13,10 +13,11 @@ export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
 BEAM_VERSION := 2.77.0
 PRISM := $(MEANSTREAM_SERVERS)/prism/prism
+FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 
-.PHONY: demo demo-rounds test lint lock bench soak servers clean
+.PHONY: demo demo-rounds test lint lock bench soak servers flink clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -77,6 +78,12 @@ servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v g
 $(PRISM):
 	GOBIN=$(@D) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
 	    github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
+
+# Flink from PyPI and Beam's job server from Maven (400 MB, some minutes): for one test, which is skipped without them.
+flink: $(FLINK)/beam-flink-job-server.jar
+
+$(FLINK)/beam-flink-job-server.jar: | tests/servers/flink_pom.xml
+	FLINK=$(@D) PYTHON=$(BIN)/python tests/servers/flink.sh install
 
 $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \
