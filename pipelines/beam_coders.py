@@ -23,6 +23,7 @@ from streaming.rounds.windows import Window
 VERSION = 1
 _HEAD = struct.Struct("<BBqqqqq")
 _SUMS = ("count", "total", "first_time", "first")
+_WIDE = ("total", "first")
 
 
 class DamagedBytesError(ValueError):
@@ -30,21 +31,21 @@ class DamagedBytesError(ValueError):
 
 
 class UserBatchCoder(coders.Coder):  # type: ignore[misc]
-    """Private: sums of users."""
+    """Private: sums of users; of vectors, or of several functions of a value, a row per user."""
 
     def encode(self, value: UserBatch) -> bytes:
         """Columns one after the other."""
         columns = value.sums.columns()
         arrays = [value.words, *(columns[name] for name in _SUMS)]
-        return _packed(b"u", value.window, (len(value), 0, 0), arrays, value.names)
+        return _packed(b"u", value.window, (len(value), _width(value.sums.total), 0), arrays, value.names)
 
     def decode(self, encoded: bytes) -> UserBatch:
         """Read columns."""
-        window, (n, _, _), data, at = _opened(encoded, b"u")
+        window, (n, width, _), data, at = _opened(encoded, b"u")
         words, at = _array(data, at, np.uint64, (n, 2))
         columns = {"user": np.arange(n)}
         for name in _SUMS:
-            columns[name], at = _array(data, at, np.int64, (n,))
+            columns[name], at = _array(data, at, np.int64, _shape(n, width if name in _WIDE else 0))
         return UserBatch(window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns))
 
     def is_deterministic(self) -> bool:
@@ -169,14 +170,14 @@ class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
         used, agent = np.unique(value.agent, return_inverse=True)
         names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
         arrays = [np.array([len(used)]), agent.astype(np.int64), value.value, value.time]
-        return _packed(b"s", Window(0, 0), (len(value), 0, 0), arrays, names)
+        return _packed(b"s", Window(0, 0), (len(value), _width(value.value), 0), arrays, names)
 
     def decode(self, encoded: bytes) -> SampleColumns:
         """Read columns."""
-        _, (n, _, _), data, at = _opened(encoded, b"s")
+        _, (n, width, _), data, at = _opened(encoded, b"s")
         n_names, at = _array(data, at, np.int64, (1,))
         agent, at = _array(data, at, np.int64, (n,))
-        value, at = _array(data, at, np.float64, (n,))
+        value, at = _array(data, at, np.float64, _shape(n, width))
         time, at = _array(data, at, np.float64, (n,))
         names = _names(data, at, int(n_names[0])).to_pylist()
         return SampleColumns(names, agent, value, time, None, np.zeros(n, np.int64))
@@ -200,6 +201,15 @@ CODERS: dict[type, type[coders.Coder]] = {
 
 for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
+
+
+def _width(array: npt.NDArray[Any]) -> int:
+    """Columns of an array; 0 for one without."""
+    return 0 if array.ndim == 1 else array.shape[1]
+
+
+def _shape(n: int, width: int) -> tuple[int, ...]:
+    return (n, width) if width else (n,)
 
 
 def _packed(

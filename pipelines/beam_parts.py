@@ -211,9 +211,12 @@ def side_input(findings: beam.PCollection | None) -> tuple[AsSingleton, ...]:
 def number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
     """Say how many stages a pipeline needs."""
     require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
-    if settings.users is not None:
-        return len(settings.estimator_for(settings.users).rounds)
-    return max_stages or max(len(settings.estimator_for(users).rounds) for users in POPULATIONS)
+    populations = POPULATIONS if settings.users is None else (settings.users,)
+    designed = [settings.estimator_for(users) for users in populations]
+    local = designed[0].trust == "local"
+    require(local, "estimator", "be one of local privacy on Beam", settings.estimator)
+    needed = max(len(estimator.rounds) for estimator in designed)
+    return needed if settings.users is not None else max_stages or needed
 
 
 def _is_findings(found: StageFindings | WindowEstimate) -> bool:

@@ -41,7 +41,7 @@ def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: 
     ----------
     user : sequence of str (n,)
         Who.
-    value : float array (n,)
+    value : float array (n,), or (n, coordinates) for estimators of vectors
         Finite, in the unit of the declared bounds.
     time : float array (n,)
         Event time, seconds since the epoch.

@@ -159,8 +159,8 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
 class AnswerReports(beam.PTransform):  # type: ignore[misc]
     """The statistician's side alone: reports to results of stages and estimates; it needs neither samples nor a secret.
 
-    Input: `ReportBatch` of all stages so far. Output: a pair of `StageResult`, for users whose stage comes next, and
-    `WindowEstimate`.
+    Input: `ReportBatch` of all stages so far, bounded: a report that comes behind the release of its round is dropped
+    by the runner. Output: a pair of `StageResult`, for users whose stage comes next, and `WindowEstimate`.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from apache_beam.coders import typecoders
 import pipelines.beam_coders as coders
 from operators.noise import owner_words
 from operators.round_records import Tally
+from operators.rounds import ESTIMATORS, estimator_class
 from pipelines.beam_ledger import SpendLedger
 from pipelines.beam_records import (
     ReportBatch,
@@ -47,6 +49,13 @@ def users(names: list[str] = NAMES, seed: int = 1) -> UserBatch:
     return UserBatch(window=WINDOW, names=pa.array(names, pa.large_string()), words=words, sums=sums)
 
 
+def vectors() -> UserBatch:
+    """Users with a row of sums each."""
+    one = users()
+    rows = {name: np.random.default_rng(3).integers(0, 2**40, (len(one), 3)) for name in ("total", "first")}
+    return replace(one, sums=replace(one.sums, **rows))
+
+
 def plain(value: Any) -> Any:
     """Columns as lists, to compare."""
     if isinstance(value, UserBatch):
@@ -67,6 +76,7 @@ def reports(n: int = 3, width: int = 2) -> ReportBatch:
     [
         users(),
         users([]),
+        vectors(),
         users().take(np.array([1, 3])),
         reports(),
         reports(0, 0),
@@ -88,7 +98,7 @@ def test_bytes_are_compact_versioned_and_hold_everything(value: Any) -> None:
     other = encoded.replace(b"[1", b"[2", 1) if encoded[:1] == b"[" else bytes([2]) + encoded[1:]
     with pytest.raises(ValueError, match="must be of version 1"):
         coder.decode(other)
-    if isinstance(value, UserBatch):
+    if isinstance(value, UserBatch) and value.sums.total.ndim == 1:
         assert len(encoded) == 42 + 52 * len(value) + len("".join(value.names.to_pylist()).encode())
 
 
@@ -105,6 +115,14 @@ def test_samples_as_bytes() -> None:
     some = coder.decode(coder.encode(batch.take(np.array([1, 2]))))
     assert [some.names[place] for place in some.agent.tolist()] == ["a", "b"]
     assert (some.value.tolist(), some.time.tolist()) == ([-2.5, 1e300], [1e9, 2.0])
+    vectors = sample_batch(["b", "a"], [(1.0, 2.0), (3.0, 4.0)], [0.0, 1.0])
+    assert coder.decode(coder.encode(vectors)).value.tolist() == [[3.0, 4.0], [1.0, 2.0]][::-1]
+
+
+def test_estimators_with_a_trusted_curator_are_refused() -> None:
+    central = [name for name in ESTIMATORS if estimator_class(name).trust == "central"]
+    with pytest.raises(ValueError, match="estimator must be one of local privacy"):
+        RunRounds(central[0], lower=0, upper=1, epsilon=1.0, window="7d", users=1000)
 
 
 def test_users_are_joined_in_any_order() -> None:
