@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from streaming.secret import SECRET_FILE_VARIABLE
 from tests.servers.broker import KAFKA_VERSION
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ def test_hadolint_finds_nothing_in_the_dockerfiles_and_something_in_spoiled_ones
 
 def test_the_compose_file_is_as_its_specification_says(tmp_path: Path) -> None:
     check = ("check-jsonschema", "--builtin-schema", "vendor.compose-spec")
-    ran = lint(*check, DOCKER / "compose.yaml")
+    ran = lint(*check, *sorted(DOCKER.glob("compose*.yaml")))
     assert ran.returncode == 0, ran.stdout
     spoiled = tmp_path / "compose.yaml"
     text = (DOCKER / "compose.yaml").read_text()
@@ -181,6 +182,15 @@ def test_a_service_is_confined_and_watched(name: str) -> None:
             assert place in COMPOSE["volumes"]
     if "build" in service:
         assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+
+
+def test_a_key_from_a_file_is_for_the_engines_and_where_they_look_for_it() -> None:
+    overlay = yaml.safe_load((DOCKER / "compose.secret.yaml").read_text())
+    assert set(overlay["services"]) == {"engine", "rounds"}
+    for name, service in overlay["services"].items():
+        assert service["environment"] == {SECRET_FILE_VARIABLE: f"/run/secrets/{service['secrets'][0]}"}
+        assert service["secrets"] == list(overlay["secrets"])
+        assert not any(word.startswith("--secret-file") for word in SERVICES[name]["command"]), "which would win"
 
 
 def test_every_volume_is_used() -> None:
