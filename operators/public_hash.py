@@ -73,7 +73,7 @@ def signs_of(seed: Ints, count: int) -> npt.NDArray[np.int8]:
     """
     blocks = np.arange(1, -(-count // 64) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = mix(mix(seed.astype(np.uint64)[:, np.newaxis] + np.uint64(1)) + blocks)
-    raw = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(len(seed), -1)
+    raw = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(len(seed), 8 * len(blocks))
     bits = np.unpackbits(raw, axis=1, bitorder="little")[:, :count]
     return np.asarray(1 - 2 * bits.astype(np.int8), dtype=np.int8)
 
