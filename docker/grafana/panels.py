@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-Json = dict[str, Any]
+from surroundings import SOURCE, Json, alerts, datasource, instance, link
+
 Kind = Literal["timeseries", "stat", "bargauge", "heatmap", "table"]
 
 SCHEMA_VERSION = 41
 COLUMNS = 24
-SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 
 
@@ -104,9 +104,9 @@ class Board:
             "refresh": "10s",
             "time": {"from": "now-1h", "to": "now"},
             "timezone": "utc",
-            "links": [_link()],
-            "annotations": {"list": [_alerts(self.job)]},
-            "templating": {"list": [_datasource(), _instance(self.job)]},
+            "links": [link()],
+            "annotations": {"list": [alerts(self.job)]},
+            "templating": {"list": [datasource(), instance(self.job)]},
             "panels": _placed(self.rows),
         }
 
@@ -252,66 +252,3 @@ _OPTIONS: dict[str, Json] = {
 def _labels_only() -> Json:
     hidden = dict.fromkeys(("Time", "Value", "__name__", "job"), True)
     return {"id": "organize", "options": {"excludeByName": hidden}}
-
-
-def _datasource() -> Json:
-    return {
-        "name": "datasource",
-        "label": "Prometheus",
-        "description": "Where the metrics are.",
-        "type": "datasource",
-        "query": "prometheus",
-        "current": {"text": "Prometheus", "value": "meanstream-prometheus"},
-        "hide": 0,
-    }
-
-
-def _instance(job: str) -> Json:
-    return {
-        "name": "instance",
-        "label": "Engine" if job == "meanstream" else "Process",
-        "description": "Which of the targets that Prometheus scrapes.",
-        "type": "query",
-        "datasource": SOURCE,
-        "query": {"query": f'label_values(up{{job="{job}"}}, instance)', "refId": "instances"},
-        "refresh": 2,
-        "sort": 1,
-        "multi": True,
-        "includeAll": True,
-        "allValue": ".*",
-        "current": {"text": ["All"], "value": ["$__all"]},
-        "hide": 0,
-    }
-
-
-def _alerts(job: str) -> Json:
-    return {
-        "name": "Alerts",
-        "enable": True,
-        "hide": False,
-        "iconColor": RED,
-        "datasource": SOURCE,
-        "target": {
-            "refId": "Anno",
-            "expr": f'ALERTS{{alertstate="firing", alertname=~"Meanstream.+", job=~"{job}|", instance=~"$instance|"}}',
-            "interval": "15s",
-        },
-        "titleFormat": "{{alertname}}",
-        "textFormat": "{{severity}} at {{instance}}",
-        "tagKeys": "severity",
-    }
-
-
-def _link() -> Json:
-    return {
-        "title": "Meanstream",
-        "type": "dashboards",
-        "tags": ["meanstream"],
-        "asDropdown": False,
-        "includeVars": False,
-        "keepTime": True,
-        "targetBlank": False,
-        "icon": "dashboard",
-        "tooltip": "The other dashboards",
-        "url": "",
-    }
