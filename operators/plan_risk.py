@@ -91,7 +91,7 @@ def group_sizes(sizes: SizeDistribution, exact: int, most: int) -> tuple[Floats,
     root = np.bincount(index, probability * np.sqrt(support))
     kept = share > 0
     size = (root[kept] / share[kept]) ** 2
-    return np.where(size < exact + 0.5, np.rint(size), size), share[kept]
+    return np.asarray(np.where(size < exact + 0.5, np.rint(size), size)), share[kept]
 
 
 def laws_of(sizes: SizeDistribution, between_users: float, detail: tuple[int, int] = FINE) -> list[Law]:

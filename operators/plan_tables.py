@@ -58,7 +58,7 @@ def make_problem(
     epsilon: float, users: int, sizes: SizeDistribution, between_users: float, detail: tuple[int, int] = FINE
 ) -> Problem:
     """Collect laws and channels."""
-    channels = []
+    channels: list[tuple[str, float, float, float]] = []
     for name in CHANNELS:
         for guess in _SECOND_MOMENTS:
             c0, c1 = make_channel(name, epsilon, second_moment=guess).moments
