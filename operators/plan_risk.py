@@ -87,7 +87,7 @@ def group_sizes(sizes: SizeDistribution, exact: int, most: int) -> tuple[Floats,
     place = np.floor(most * np.log(np.maximum(support / low, 1.0)) / math.log(high / low))
     group = np.where(support <= exact, group, exact + 1 + np.minimum(place, most - 1))
     _, index = np.unique(group, return_inverse=True)
-    share = np.bincount(index, probability)
+    share: Floats = np.bincount(index, probability).astype(np.float64)
     root = np.bincount(index, probability * np.sqrt(support))
     kept = share > 0
     size = (root[kept] / share[kept]) ** 2
