@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from operators.collaboration import FittedPopulation, answers_from_releases, mak
 from operators.learning_alone import FittedAlone
 from operators.pooled_variance import own_means, release_variance
 from operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from streaming.answered import Answered
 from streaming.encode import EventLines, columns_to_lines, lines_of
 from streaming.events import PersonalEstimate, Population
 from streaming.options import EngineOptions
@@ -42,6 +44,8 @@ class PublicPopulation:
         Components of the learned prior; 0 where no prior was learned.
     spread : float or None
         Standard deviation of the means within a component, in the value's unit; None where no prior was learned.
+    description : dict
+        What the event `Population` says of it.
     """
 
     fitted: FittedPopulation
@@ -52,6 +56,7 @@ class PublicPopulation:
     level: float
     n_components: int
     spread: float | None
+    description: dict[str, Any]
 
     def precision(self) -> tuple[Floats, Floats]:
         """Half-width of the interval and effective class size that the releases alone give to each agent.
@@ -59,11 +64,15 @@ class PublicPopulation:
         The interval is around what anybody can estimate from the releases (`answers_from_releases`), within the bounds.
         Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
         """
-        n = len(self.releases)
-        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
-        answer = answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
+        answer = self.answers()
         ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
         return (ends[1] - ends[0]) / 2, answer.effective_class_size
+
+    def answers(self) -> AgentEstimates:
+        """What the releases alone say of these agents."""
+        n = len(self.releases)
+        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
+        return answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
 
 
 class PersonalEstimates:
@@ -79,6 +88,7 @@ class PersonalEstimates:
         self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
         self.median_half_width: float | None = None
         self.population: PublicPopulation | None = None  # at the last refresh
+        self.answered: Answered | None = None
 
     def refresh(
         self, names: list[str], latest: ReleaseColumns, own: OwnSamples, variance: float, time: float
@@ -103,14 +113,32 @@ class PersonalEstimates:
         EventLines, EventLines
             Private estimates, and one public event about the population.
         """
-        known = None if self._options.stddev is None else self._options.stddev**2
-        total = release_variance(latest, variance if known is None else known)
-        fitted = self._collaboration.fit(latest, total)
-        means = own_means(own, variance, known=known)
-        estimates = self._lines(names, means, fitted, time)
+        fitted, total = self.fit(latest, variance)
+        estimates = self.answer(names, own, variance, fitted, time)
         description = fitted.describe()
         self.population = self._public(fitted, latest, total, description)
-        return estimates, self._population(description, len(latest), time)
+        return estimates, self.describe(description, len(latest), time)
+
+    def fit(self, latest: ReleaseColumns, variance: float) -> tuple[FittedPopulation, Floats]:
+        """Public: fit the population to everybody's newest release; give it, and the variance of each released mean."""
+        known = self._known
+        total = release_variance(latest, variance if known is None else known)
+        return self._collaboration.fit(latest, total), total
+
+    def answer(
+        self,
+        names: Sequence[str] | Mapping[int, str],
+        own: OwnSamples,
+        variance: float,
+        fitted: FittedPopulation,
+        time: float,
+    ) -> EventLines:
+        """Private: estimates of the agents that have samples, under a population that was fitted before."""
+        return self._lines(names, own_means(own, variance, known=self._known), fitted, time)
+
+    @property
+    def _known(self) -> float | None:
+        return None if self._options.stddev is None else self._options.stddev**2
 
     def _public(
         self, fitted: FittedPopulation, latest: ReleaseColumns, total: Floats, description: dict[str, Any]
@@ -124,17 +152,31 @@ class PersonalEstimates:
             level=self._options.level,
             n_components=description["n_components"],
             spread=description.get("spread"),
+            description=description,
         )
 
-    def _lines(self, names: list[str], own: OwnMeans, fitted: FittedPopulation, time: float) -> EventLines:
+    def _lines(
+        self, names: Sequence[str] | Mapping[int, str], own: OwnMeans, fitted: FittedPopulation, time: float
+    ) -> EventLines:
         options, settings = self._options, self._settings
         answer = fitted.estimate(own, level=options.level)
         alone = FittedAlone().estimate(own, level=options.level)
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):
             self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
+        told = [names[a] for a in own.agent.tolist()]
+        self.answered = Answered(
+            time=time,
+            names=tuple(told),
+            agent=own.agent,
+            count=own.count,
+            value=answer.value,
+            interval=interval,
+            local=own.mean,
+            local_interval=local_interval,
+        )
         columns: dict[str, Any] = {
-            "agent": [names[a] for a in own.agent.tolist()],
+            "agent": told,
             "n": own.count.tolist(),
             "value": answer.value.tolist(),
             "interval": interval.tolist(),
@@ -160,7 +202,8 @@ class PersonalEstimates:
         ends = np.stack([answer.lower, answer.upper], axis=1)
         return np.clip(ends, self._settings.lower, self._settings.upper)
 
-    def _population(self, description: dict[str, Any], n_agents: int, time: float) -> EventLines:
+    def describe(self, description: dict[str, Any], n_agents: int, time: float) -> EventLines:
+        """Public: a fitted population, described, as an event."""
         settings = self._settings
         event = Population(
             time=moment(time),

@@ -177,6 +177,17 @@ class AgentsOptions(AgentSideOptions):
     sink: SinkOption = "-"
     population: PopulationOption = None
 
+    runner: Annotated[
+        str | None,
+        _option(
+            "FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner: run on Beam, not on this engine.", OPERATION
+        ),
+    ] = None
+    runner_arg: Annotated[
+        list[str] | None,
+        _option("Option of the runner, such as --flink_master=HOST:PORT.", OPERATION, "--runner-arg"),
+    ] = None
+
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `AgentSideOptions.engine_options`."""
         from operators.release_times import parse_duration

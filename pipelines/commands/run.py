@@ -30,7 +30,14 @@ def agents(options: AgentsOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --sink estimates.jsonl --releases releases.jsonl
     """  # noqa: D301 - click reads the escape
-    host(options)
+    if options.runner_arg and options.runner is None:
+        raise BadOption("runner_arg must come with --runner")
+    if options.runner is None:
+        host(options)
+        return
+    from pipelines.beam_agent_runner import run_on_beam
+
+    run_on_beam(options, options.runner)
 
 
 @app.command("agent-side")

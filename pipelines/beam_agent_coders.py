@@ -1,0 +1,232 @@
+"""Bytes of what agents' steps pass on, and of the state of their shards: versioned, with a checksum, never pickle."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from apache_beam import coders
+from apache_beam.coders import typecoders
+
+from operators.collaboration import FittedPopulation
+from operators.fitted_prior import FittedPrior
+from operators.learning_alone import FittedAlone
+from operators.pooled_variance import PooledVariance
+from operators.records import OwnSamples, ReleaseColumns
+from operators.sorted_tests import FittedTests
+from pipelines.beam_agent_records import (
+    SAMPLE_COLUMNS,
+    AgentReleases,
+    AgentSamples,
+    EstimateBatch,
+    FittedReleases,
+    ForShard,
+    LatestReleases,
+    OwnBatch,
+    Tick,
+)
+from pipelines.beam_coders import DamagedBytesError
+from streaming.snapshot import Columns, decode_columns, encode_columns
+
+VERSION = 1
+POPULATIONS: dict[str, type[Any]] = {"prior": FittedPrior, "tests": FittedTests, "none": FittedAlone}
+_PUBLIC = tuple(field.name for field in fields(ReleaseColumns))
+_OWN = tuple(field.name for field in fields(OwnSamples))
+
+
+def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
+    """Write plain values, arrays and names."""
+    text = json.dumps([VERSION, kind, head], separators=(",", ":")).encode()
+    return encode_columns({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
+
+
+def opened(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
+    """Read what `packed` wrote.
+
+    Raises
+    ------
+    DamagedBytesError
+        If the bytes are of another version or kind.
+    CorruptedSnapshotError
+        If a byte was changed.
+    """
+    columns = decode_columns(encoded)
+    version, kind, head = json.loads(columns.pop("").tobytes())
+    if version != VERSION or kind not in kinds:
+        raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
+    return kind, head, columns
+
+
+def names_of(columns: Columns) -> pa.Array:
+    """Take the names out."""
+    lengths, text = columns.pop("name_length"), columns.pop("name_text")
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text.tobytes())]
+    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
+
+
+class ForShardCoder(coders.Coder):  # type: ignore[misc]
+    """What a shard receives: private samples, public releases, or that it is time."""
+
+    def encode(self, value: ForShard) -> bytes:
+        """Say what it is, then give it."""
+        if isinstance(value, Tick):
+            return packed("tick", {"number": value.number, "newest": value.newest}, {})
+        if isinstance(value, AgentReleases):
+            columns = {name: getattr(value.releases, name) for name in _PUBLIC}
+            return packed("releases", {"number": value.number}, {**columns, "time": value.time}, value.names)
+        if isinstance(value, AgentSamples):
+            columns = value.columns()
+            places = {name: _small(columns[name]) for name in ("agent", "position")}
+            key = {} if columns["key"].any() else {"key": columns["key"][:0]}
+            return packed("samples", {}, {**columns, **places, **key}, value.names)
+        raise TypeError(f"shard takes samples, releases and ticks, got {type(value).__name__}")
+
+    def decode(self, encoded: bytes) -> ForShard:
+        """Read it."""
+        kind, head, columns = opened(encoded, "tick", "releases", "samples")
+        if kind == "tick":
+            return Tick(head["number"], head["newest"])
+        names = names_of(columns)
+        if kind == "releases":
+            time = columns.pop("time")
+            return AgentReleases(names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time)
+        n = len(columns["agent"])
+        if len(columns["key"]) < n:
+            columns["key"] = np.zeros(n, np.uint64)
+        wide = {name: columns[name].astype(np.int64) for name in ("agent", "position")}
+        return AgentSamples(names=names, **{name: {**columns, **wide}[name] for name in SAMPLE_COLUMNS})
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: agents' own sums."""
+
+    def encode(self, value: OwnBatch) -> bytes:
+        """Columns one after the other."""
+        columns = {name: getattr(value.own, name) for name in _OWN}
+        return packed("own", {"number": value.number}, {**columns, "words": value.words}, value.names)
+
+    def decode(self, encoded: bytes) -> OwnBatch:
+        """Read columns."""
+        _, head, columns = opened(encoded, "own")
+        names, words = names_of(columns), columns.pop("words")
+        return OwnBatch(names=names, words=words, number=head["number"], own=OwnSamples(**columns))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class LatestReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: newest releases; or None, before the first shard has answered."""
+
+    columns = ("agent", "count", "mean", "noise_variance")
+
+    def encode(self, value: LatestReleases | None) -> bytes:
+        """Columns, and the pool as plain data."""
+        if value is None:
+            return packed("nobody", {}, {})
+        head = {"newest": value.newest, "pool": value.pool.snapshot()}
+        return packed("latest", head, {name: getattr(value, name) for name in self.columns})
+
+    def decode(self, encoded: bytes) -> LatestReleases | None:
+        """Read them."""
+        kind, head, columns = opened(encoded, "latest", "nobody")
+        if kind == "nobody":
+            return None
+        return LatestReleases(newest=head["newest"], pool=PooledVariance.restore(head["pool"]), **columns)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: a fitted population; a float keeps every bit."""
+
+    def encode(self, value: FittedReleases) -> bytes:
+        """Arrays as columns, the rest as plain data."""
+        head, columns = _plain(value.fitted)
+        known = {"newest": value.newest, "agents": value.agents, "variance": value.variance}
+        return packed("fitted", {**known, "fitted": head}, columns)
+
+    def decode(self, encoded: bytes) -> FittedReleases:
+        """Read it."""
+        _, head, columns = opened(encoded, "fitted")
+        kind, plain = head.pop("fitted")
+        for name in ("spread_probability", "size_probability"):
+            if name in plain:
+                plain[name] = dict(plain[name])
+        return FittedReleases(fitted=POPULATIONS[kind](**plain, **columns), **head)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: lines of JSON; an event carries its own version."""
+
+    def encode(self, value: EstimateBatch) -> bytes:
+        """JSON escapes line ends, so these are ours."""
+        return b"\n".join(value.lines)
+
+    def decode(self, encoded: bytes) -> EstimateBatch:
+        """Split lines."""
+        return EstimateBatch(encoded.split(b"\n") if encoded else [])
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+CODERS: dict[type, type[coders.Coder]] = {
+    ForShard: ForShardCoder,
+    AgentSamples: ForShardCoder,
+    AgentReleases: ForShardCoder,
+    Tick: ForShardCoder,
+    OwnBatch: OwnBatchCoder,
+    LatestReleases: LatestReleasesCoder,
+    FittedReleases: FittedReleasesCoder,
+    EstimateBatch: EstimateBatchCoder,
+}
+"""The coder of each type that agents put into a PCollection."""
+
+for _kind, _coder in CODERS.items():
+    typecoders.registry.register_coder(_kind, _coder)
+
+
+def _bytes(text: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text, np.uint8)
+
+
+def _small(column: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Take half the room where the numbers are small."""
+    fits = not len(column) or int(column.max()) < 2**31
+    return column.astype(np.int32) if fits else column
+
+
+def _name_columns(names: pa.Array) -> Columns:
+    names = pa.concat_arrays([names.cast(pa.large_binary())])  # without an offset
+    offsets = np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1]
+    data = names.buffers()[2]
+    text = b"" if data is None or not len(names) else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
+    return {"name_length": np.diff(offsets).astype(np.int32), "name_text": _bytes(text)}
+
+
+def _plain(fitted: FittedPopulation) -> tuple[list[Any], Columns]:
+    kind = next((name for name, known in POPULATIONS.items() if isinstance(fitted, known)), None)
+    if kind is None:
+        raise TypeError(f"population must be one of {', '.join(POPULATIONS)}, got {type(fitted).__name__}")
+    values = {field.name: getattr(fitted, field.name) for field in fields(POPULATIONS[kind])}
+    columns = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    plain = {name: value for name, value in values.items() if name not in columns}
+    return [kind, {name: list(v.items()) if isinstance(v, dict) else v for name, v in plain.items()}], columns

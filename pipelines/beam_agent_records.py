@@ -1,0 +1,211 @@
+"""What moves between the steps of agents on Beam: batches as arrays, on either side of the privacy boundary.
+
+`AgentSamples`, `OwnBatch` and `EstimateBatch` are private. `AgentReleases`, `LatestReleases` and `FittedReleases` are
+public: they are releases, or made of releases alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from operators.agents import AgentsSettings, ReleaseBatch
+from operators.collaboration import FittedPopulation
+from operators.pooled_variance import PooledVariance
+from operators.records import Floats, Ints, OwnSamples, ReleaseColumns, Words
+from streaming.encode import EventLines
+from streaming.events import Release
+from streaming.releases import ledger_rows
+
+SAMPLE_COLUMNS = ("agent", "value", "time", "key", "position")
+
+
+class ForShard:
+    """What a shard of agents receives: `AgentSamples`, `AgentReleases` or a `Tick`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentSamples(ForShard):
+    """Private: samples of the agents of a shard, one entry per sample.
+
+    Attributes
+    ----------
+    names : pyarrow array of strings
+        The agents that occur.
+    agent : int array (n,)
+        Place in `names`.
+    value, time : float array (n,)
+        In the unit of the declared bounds; event time, seconds since the epoch.
+    key : uint64 array (n,)
+        Hash of each sample's id; 0 where it has none.
+    position : int array (n,)
+        Where the sample stood in its source: the order among equal times.
+    """
+
+    names: pa.Array
+    agent: Ints
+    value: Floats
+    time: Floats
+    key: Words
+    position: Ints
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Give everything but the names."""
+        return {name: getattr(self, name) for name in SAMPLE_COLUMNS}
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(ForShard):
+    """Public: every shard is to answer up to the end of a window, in which somebody has sent something.
+
+    Attributes
+    ----------
+    number : int
+        Of the window.
+    newest : float
+        Event time of the newest sample in it, seconds since the epoch.
+    """
+
+    number: int
+    newest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentReleases(ForShard):
+    """Public: releases as they were made; all that leaves the private side.
+
+    Attributes
+    ----------
+    names : pyarrow array of strings
+        The agents that occur.
+    number : int
+        Of the window at whose end they were made.
+    releases : ReleaseColumns
+        `agent` is a place in `names`.
+    time : float array (n,)
+        Event time at which each became due, seconds since the epoch.
+    """
+
+    names: pa.Array
+    number: int
+    releases: ReleaseColumns
+    time: Floats
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def lines(self, settings: AgentsSettings) -> EventLines:
+        """Write them as the engine does, one JSON object each."""
+        none = np.zeros(0, np.int64)
+        version = np.zeros(len(self), np.uint64)  # it stays in the ledger
+        batch = ReleaseBatch(releases=self.releases, version=version, time=self.time, exhausted=none)
+        return EventLines(Release, ledger_rows([batch], self.names.to_pylist(), settings).output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OwnBatch:
+    """Private: what agents know of themselves, each for its owner; `own.agent` is a place in `names`.
+
+    Attributes
+    ----------
+    names : pyarrow array of strings (n,)
+    words : uint64 array (n, 2)
+        Hash of each name.
+    number : int
+        Of the window.
+    own : OwnSamples
+        Their samples, summed up.
+    """
+
+    names: pa.Array
+    words: Words
+    number: int
+    own: OwnSamples
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LatestReleases:
+    """Public: everybody's newest release, of one shard or of all.
+
+    Attributes
+    ----------
+    newest : float
+        Event time up to which there are samples.
+    agent : int array (n,)
+        Hash of the agent, increasing.
+    count : int array (n,)
+    mean, noise_variance : float array (n,)
+        As in `ReleaseColumns`.
+    pool : PooledVariance
+        Of one sample, read off all releases so far.
+    """
+
+    newest: float
+    agent: Ints
+    count: Ints
+    mean: Floats
+    noise_variance: Floats
+    pool: PooledVariance
+
+    def columns(self) -> ReleaseColumns:
+        """Give what a fit reads; indices and sums it does not."""
+        unread = np.ones(len(self.agent), np.int64)
+        return ReleaseColumns(
+            agent=self.agent,
+            index=unread,
+            count=self.count,
+            total=unread,
+            mean=self.mean,
+            noise_variance=self.noise_variance,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FittedReleases:
+    """Public: the population that was fitted to everybody's newest release.
+
+    Attributes
+    ----------
+    newest : float
+        Event time up to which there are samples.
+    agents : int
+        How many have released.
+    variance : float
+        Pooled variance of one sample.
+    fitted : FittedPopulation
+    """
+
+    newest: float
+    agents: int
+    variance: float
+    fitted: FittedPopulation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimateBatch:
+    """Private: personal estimates, one line each, addressed to their agents."""
+
+    lines: list[bytes] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def own_of(own: OwnSamples, agent: Ints) -> OwnSamples:
+    """Give the agents other numbers."""
+    return OwnSamples(**{**asdict(own), "agent": agent})
+
+
+def agent_hash(words: Words) -> Ints:
+    """Give agents numbers of 63 bits by their names, the same on every worker."""
+    return np.asarray(words[:, 0] >> np.uint64(1)).astype(np.int64)

@@ -1,0 +1,316 @@
+"""Private to public: samples to the shards of their agents, and what a shard releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import BytesCoder
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from operators.agents import AgentsSettings, ReleaseBatch
+from operators.noise import KeyedNoise
+from operators.records import Ints, ReleaseColumns, Words
+from pipelines.beam_agent_coders import ForShardCoder
+from pipelines.beam_agent_records import AgentReleases, AgentSamples, OwnBatch, Tick, own_of
+from pipelines.beam_agent_shard import AgentShard, ReleaseLedger, Turn
+from pipelines.beam_agent_windows import AgentWindows, at
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_summarize import BATCH, NAMESPACE, RememberedWords, by_shard, sample_batch
+from streaming.columns import SampleColumns
+from streaming.events import BudgetEvent, Refusal
+from streaming.releases import budget_lines, ledger_rows, refusal_lines
+from streaming.secret import deployment_noise
+
+NOTES, OWN, NOTICES, REFUSALS = "notes", "own", "notices", "refusals"
+
+
+class SplitByShard(beam.DoFn):  # type: ignore[misc]
+    """Private: samples, one by one or in batches, to the shards of their agents, many at a time.
+
+    A note of each window that occurs, with the newest event time in it, goes to `NOTES`; it is public.
+    """
+
+    def __init__(self, windows: AgentWindows, shards: int) -> None:
+        self._windows = windows
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin without agents."""
+        self._words = RememberedWords()
+        self._samples = Metrics.counter(NAMESPACE, "samples")
+        self._bad = Metrics.counter(NAMESPACE, "rejected_not_finite")
+
+    def start_bundle(self) -> None:
+        """Begin without samples."""
+        self._rows: list[Any] = []
+        self._parts: list[SampleColumns] = []
+        self._waiting = 0
+        self._first: Timestamp | None = None
+
+    def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
+        """Take a sample, or a batch of them."""
+        self._first = time if self._first is None or time < self._first else self._first
+        if isinstance(element, SampleColumns):
+            self._parts.append(element)
+        else:
+            self._rows.append(element)
+        self._waiting += len(element) if isinstance(element, SampleColumns) else 1
+        return self._split() if self._waiting >= BATCH else None
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Split the rest."""
+        for out in self._split():
+            yield _in_global_window(out)
+
+    def _split(self) -> Iterator[Any]:
+        parts, first = self._parts, self._first
+        if self._rows:
+            parts = [*parts, sample_batch(*zip(*self._rows, strict=True))]
+        self.start_bundle()
+        if not parts:
+            return
+        columns: dict[str, np.ndarray] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "time")
+        }
+        columns["position"] = np.concatenate([part.position for part in parts])
+        columns["key"] = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
+        names, agent = together(parts)
+        self._samples.inc(len(agent))
+        finite = np.isfinite(columns["value"]) & np.isfinite(columns["time"])
+        if not finite.all():
+            self._bad.inc(int(np.count_nonzero(~finite)))
+            agent, columns = agent[finite], {name: column[finite] for name, column in columns.items()}
+        assert first is not None  # noqa: S101 - there are parts
+        yield from split_columns(names, agent, columns, self._words.of, self._shards, first)
+        for note in notes_of(columns["time"], self._windows):
+            yield TaggedOutput(NOTES, at(self._windows.noted(note.number) or first, (note.number, note.newest)))
+
+
+def split_columns(  # noqa: PLR0917 - one batch, and where it goes
+    names: list[str],
+    agent: Ints,
+    columns: dict[str, np.ndarray],
+    words: Callable[[list[str]], Words],
+    shards: int,
+    time: Timestamp,
+) -> Iterator[Any]:
+    """Private: give samples to the shards of their agents, each as early as the earliest of them came."""
+    used = np.zeros(len(names), np.bool_)
+    used[agent] = True
+    known = np.flatnonzero(used)
+    text = pa.array([names[place] for place in known.tolist()], pa.large_string())
+    hashes = words(text.to_pylist())
+    shard_of, place_of = np.zeros(len(names), np.int16), np.zeros(len(names), np.int64)
+    places = dict(by_shard(hashes, shards))
+    for number, mine in places.items():
+        shard_of[known[mine]], place_of[known[mine]] = number, np.arange(len(mine))
+    shard, place = shard_of[agent], place_of[agent]
+    order = np.argsort(shard, kind="stable")
+    edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+    for number, mine in places.items():
+        part = order[edges[number] : edges[number + 1]]
+        taken = {name: column[part] for name, column in columns.items()}
+        yield at(time, (number, AgentSamples(names=text.take(pa.array(mine)), agent=place[part], **taken)))
+
+
+def together(parts: list[SampleColumns]) -> tuple[list[str], Ints]:
+    """Give the agents of batches, of one directory or of several, numbers: the same name has the same number."""
+    if all(part.names is parts[0].names for part in parts):
+        return parts[-1].names, np.concatenate([part.agent for part in parts])
+    place: dict[str, int] = {}
+    agents: list[Ints] = []
+    seen: dict[int, tuple[int, Ints]] = {}
+    for part in parts:
+        if id(part.names) not in seen or seen[id(part.names)][0] < len(part.names):
+            table = np.fromiter((place.setdefault(name, len(place)) for name in part.names), np.int64, len(part.names))
+            seen[id(part.names)] = len(part.names), table
+        agents.append(seen[id(part.names)][1][part.agent])
+    return list(place), np.concatenate(agents)
+
+
+def notes_of(time: np.ndarray, windows: AgentWindows) -> Iterator[Tick]:
+    """Public: the windows in which there are samples, and the newest event time in each."""
+    number = windows.number(time)
+    if len(number) and number[0] == number[-1] and np.all(number == number[0]):
+        yield Tick(int(number[0]), float(time.max()))
+        return
+    for window in np.unique(number).tolist():
+        yield Tick(window, float(time[number == window].max()))
+
+
+class ReleaseShard(beam.DoFn):  # type: ignore[misc]
+    """Private to public: the agents of a shard, their samples and their ledger, as state.
+
+    Samples wait until event time has passed the end of a window, so that their order does not depend on their arrival.
+
+    **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases the same again. A
+    release is charged in the state, which is committed with what leaves, before it leaves.
+    """
+
+    WAITING = BagStateSpec("waiting", BytesCoder())
+    TICKS = BagStateSpec("ticks", BytesCoder())
+    AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
+    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
+    LEDGER = BagStateSpec("ledger", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def __init__(
+        self, settings: AgentsSettings, windows: AgentWindows, secret: SecretPlace, *, final_release: bool
+    ) -> None:
+        self._settings = settings
+        self._windows = windows
+        self._secret = secret
+        self._final_release = final_release
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._coder = ForShardCoder()
+        self._words = RememberedWords()
+        self._noise: KeyedNoise | None = None
+        self._known: dict[int, tuple[bytes, AgentShard]] = {}
+        names = ("releases", "refused_releases", "late_samples", "duplicate_samples")
+        self._counters = {name: Metrics.counter(NAMESPACE, name) for name in names}
+
+    def process(
+        self,
+        element: tuple[int, AgentSamples | Tick],
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        timer: Any = beam.DoFn.TimerParam(DUE),
+    ) -> None:
+        """Keep samples until their window has ended."""
+        for_shard = element[1]
+        if isinstance(for_shard, Tick):
+            ticks.add(self._coder.encode(for_shard))
+            timer.set(self._windows.released(for_shard.number), dynamic_timer_tag=str(for_shard.number))
+        else:
+            waiting.add(self._coder.encode(for_shard))
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    def due(  # noqa: PLR0917 - all of the state
+        self,
+        key: int = beam.DoFn.KeyParam,
+        time: Any = beam.DoFn.TimestampParam,
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        state: Any = beam.DoFn.StateParam(AGENTS),
+        charges: Any = beam.DoFn.StateParam(CHARGES),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
+    ) -> Iterator[Any]:
+        """Let the windows that have ended be released, the earliest first."""
+        due = take_due(ticks, self._coder, time, self._windows.released)
+        if not due:
+            return
+        samples = [part for part in map(self._coder.decode, waiting.read()) if isinstance(part, AgentSamples)]
+        waiting.clear()
+        before = state.read() or b""
+        shard = self._shard(key, before)
+        rows = ReleaseLedger(charges.read() or b"", ledger.read)
+        for tick in due:
+            taken, samples = _up_to(samples, tick.number, self._windows)
+            turn = shard.turn(taken, self._words.of, tick, self._windows, final_release=self._final_release)
+            self._counters["late_samples"].inc(turn.late)
+            self._counters["duplicate_samples"].inc(turn.duplicates)
+            for batch in turn.released:
+                charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])
+                if row is not None:
+                    ledger.add(row)
+                yield from self._let_out(shard, charged, refused, tick)
+            yield self._own(shard, turn, tick)
+        for rest in samples:
+            waiting.add(self._coder.encode(rest))
+        charges.write(rows.to_bytes())
+        after = shard.to_bytes()
+        state.write(after)
+        self._known[key] = after, shard
+
+    def _shard(self, key: int, encoded: bytes) -> AgentShard:
+        """Make the shard of its bytes; one whose bytes are still those it was written with is as it was."""
+        known = self._known.pop(key, None)  # until it is written again it is not to be found
+        if known is not None and known[0] == encoded:
+            return known[1]
+        if self._noise is None:
+            self._noise = deployment_noise(self._secret.load(), asdict(self._settings))
+        return AgentShard(self._settings, self._noise, encoded)
+
+    def _let_out(self, shard: AgentShard, batch: ReleaseBatch, refused: np.ndarray, tick: Tick) -> Iterator[Any]:
+        time, names, settings = self._windows.released(tick.number), shard.agents.names, self._settings
+        if refused.any():
+            rows = ledger_rows([batch], names, settings)
+            lines = refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.horizon).lines
+            self._counters["refused_releases"].inc(len(lines))
+            for line in lines:
+                yield TaggedOutput(REFUSALS, at(time, Refusal.model_validate_json(line)))
+        goes = np.flatnonzero(~refused)
+        if not len(goes):
+            return
+        self._counters["releases"].inc(len(goes))
+        releases = batch.releases.take(goes)
+        who, place = np.unique(releases.agent, return_inverse=True)
+        columns = {name: getattr(releases, name) for name in ("index", "count", "total", "mean", "noise_variance")}
+        public = AgentReleases(
+            names=pa.array([names[a] for a in who.tolist()], pa.large_string()),
+            number=tick.number,
+            releases=ReleaseColumns(agent=place.astype(np.int64), **columns),
+            time=batch.time[goes],
+        )
+        yield at(time, public)
+        for line in budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
+            yield TaggedOutput(NOTICES, at(time, BudgetEvent.model_validate_json(line)))
+
+    def _own(self, shard: AgentShard, turn: Turn, tick: Tick) -> Any:
+        names = [shard.agents.names[a] for a in turn.own.agent.tolist()]
+        batch = OwnBatch(
+            names=pa.array(names, pa.large_string()),
+            words=shard.words[turn.own.agent],
+            number=tick.number,
+            own=own_of(turn.own, np.arange(len(names))),
+        )
+        return TaggedOutput(OWN, at(self._windows.released(tick.number), batch))
+
+
+def take_due(ticks: Any, coder: ForShardCoder, time: Timestamp, when: Callable[[int], Timestamp]) -> list[Tick]:
+    """Take the ticks whose time has come out of a bag, the earliest first, each once."""
+    waiting = {tick.number: tick for tick in map(coder.decode, ticks.read()) if isinstance(tick, Tick)}
+    due = [number for number in sorted(waiting) if when(number) <= time]
+    if due:
+        ticks.clear()
+        for number in waiting.keys() - set(due):
+            ticks.add(coder.encode(waiting[number]))
+    return [waiting[number] for number in due]
+
+
+def _up_to(
+    samples: list[AgentSamples], number: int, windows: AgentWindows
+) -> tuple[list[AgentSamples], list[AgentSamples]]:
+    """Split samples: of windows up to a number, and of later ones."""
+    taken: list[AgentSamples] = []
+    rest: list[AgentSamples] = []
+    for part in samples:
+        now = windows.number(part.time) <= number
+        if now.all():
+            taken.append(part)
+            continue
+        for some, which in ((taken, now), (rest, ~now)):
+            if which.any():
+                columns = {name: column[which] for name, column in part.columns().items()}
+                some.append(AgentSamples(names=part.names, **columns))
+    return taken, rest
+
+
+def _in_global_window(out: Any) -> Any:
+    tagged = isinstance(out, TaggedOutput)
+    stamped = out.value if tagged else out
+    value = WindowedValue(stamped.value, stamped.timestamp, (GlobalWindow(),))
+    return TaggedOutput(out.tag, value) if tagged else value
