@@ -88,6 +88,19 @@ def reports_of(this: WindowRound, stage: int, public: Public, batch: UserBatch, 
     return ReportBatch(window=this.window, stage=stage, users=design, names=asked.names, reports=reports)
 
 
+class TellReports(beam.DoFn):  # type: ignore[misc]
+    """Public: reports as the lines of `Report` events, the same bytes that the engine writes."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        self._settings = settings
+
+    def process(self, element: ReportBatch) -> Iterator[bytes]:
+        """Write them."""
+        if len(element):
+            this = WindowRound(self._settings, element.window, users=element.users)
+            yield from this.report_lines(element.stage, element.names.to_pylist(), element.reports).lines
+
+
 class StampReports(beam.DoFn):  # type: ignore[misc]
     """Public: reports to the time of their round."""
 

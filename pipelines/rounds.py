@@ -35,7 +35,7 @@ from pipelines.beam_parts import (
 )
 from pipelines.beam_records import ReportBatch
 from pipelines.beam_secret import SecretPlace
-from pipelines.beam_stages import EncodeNextStage, StampReports, TellResults
+from pipelines.beam_stages import EncodeNextStage, StampReports, TellReports, TellResults
 from pipelines.beam_summarize import sample_batch
 from pipelines.beam_windows import CarryRounds
 from streaming.events import StageResult
@@ -47,6 +47,7 @@ __all__ = [
     "DecodeEstimate",
     "EncodeReports",
     "ReportBatch",
+    "ReportLines",
     "ReportRounds",
     "RoundsSettings",
     "RunRounds",
@@ -154,6 +155,18 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         results = _EMPTY if self._results is None else AsIter(self._results)
         encode = beam.ParDo(EncodeNextStage(settings, self._secret), results, *side_input(findings))
         return users | "Encode" >> encode.with_output_types(ReportBatch)
+
+
+class ReportLines(beam.PTransform):  # type: ignore[misc]
+    """Public: `ReportBatch` to the lines of `Report` events, for a topic or a file that others read."""
+
+    def __init__(self, settings: RoundsSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Write one line per report."""
+        return pcoll | "Tell" >> beam.ParDo(TellReports(self._settings)).with_output_types(bytes)
 
 
 class AnswerReports(beam.PTransform):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -15,12 +16,13 @@ import pipelines.beam_coders as coders
 from operators.round_records import Summaries
 from pipelines import beam_stages
 from pipelines.beam_records import ReportBatch, UserBatch
-from pipelines.rounds import AnswerReports, ReportRounds, RunRounds
+from pipelines.rounds import AnswerReports, ReportLines, ReportRounds, RunRounds
 from streaming.columns import SampleColumns
 from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.summarize import UserSums
+from streaming.testing import ScriptedSource
 from tests.beam.collecting import collector, lines, run, run_pipeline
-from tests.streaming.rounds_world import rounds_settings, samples
+from tests.streaming.rounds_world import RoundsWorld, rounds_settings, samples
 
 PRIVATE = (UserBatch, SampleColumns, UserSums, Summaries)
 
@@ -71,6 +73,19 @@ def test_a_side_that_has_nothing_to_say_to_a_result_says_nothing() -> None:
     reports = report(settings, [])
     results, estimates = answer(settings, reports)
     assert (len(results), len(estimates)) == (0, 4)
+
+
+def test_reports_are_those_of_the_engine(tmp_path: Path) -> None:
+    world = RoundsWorld(tmp_path, rounds_settings())
+    world.run(ScriptedSource(samples()))
+    results = [StageResult.model_validate_json(line) for line in world.lines("stages")]
+    written: list[bytes] = []
+    for known in ([], results):
+        reports = report(world.settings, known)
+        written += run(reports, ReportLines(world.settings))[0]
+    # Beside reports, the engine tells there when a stage has all of them.
+    assert sorted(written) == sorted(line for line in world.lines("reports") if b'"payload"' in line)
+    assert len(written) == 4 * 12
 
 
 class Types(PipelineVisitor):
