@@ -227,19 +227,32 @@ class ReportWords:
 
     def __init__(self, noise: NoiseSource, summaries: Summaries, stage: int) -> None:
         self._noise = noise
-        if summaries.total.ndim == 1:
-            version = noise.version_of(summaries.count, summaries.total)
-            version ^= noise.version_of(np.full(len(summaries), -1), summaries.first)
-        else:
-            # Chained, column after column: exchanging two coordinates must meet other bits.
-            version = noise.version_of(summaries.count, np.full(len(summaries), summaries.total.shape[1]))
-            for column in (*summaries.total.T, *summaries.first.T):
-                version = noise.version_of(version.view(np.int64), column)
+        version = input_version(noise, summaries)
         self._ids = NoiseIds(summaries.user, np.full(len(summaries), stage, np.int64), version)
 
     def __call__(self, draw: int) -> Words:
         """128 bits per user, as a uint64 array (n, 2)."""
         return self._noise.bits(self._ids, draw)
+
+
+def input_version(noise: NoiseSource, summaries: Summaries) -> Words:
+    """Keyed digest of what each user reports about, as a uint64 array (n,); private, for keys of noise and the ledger.
+
+    Parameters
+    ----------
+    noise : NoiseSource
+        Keyed noise whose purpose names the round.
+    summaries : Summaries
+        The users.
+    """
+    if summaries.total.ndim == 1:
+        version = noise.version_of(summaries.count, summaries.total)
+        return version ^ noise.version_of(np.full(len(summaries), -1), summaries.first)
+    # Chained, column after column: exchanging two coordinates must meet other bits.
+    version = noise.version_of(summaries.count, np.full(len(summaries), summaries.total.shape[1]))
+    for column in (*summaries.total.T, *summaries.first.T):
+        version = noise.version_of(version.view(np.int64), column)
+    return version
 
 
 def _word(key: bytes) -> np.uint64:

@@ -49,8 +49,8 @@ class SampleColumns:
         The source's directory of agents so far; it only grows, and its batches share it.
     agent : int array
         Index into `names`.
-    value : float array
-        Finite values, in the unit of the declared bounds.
+    value : float array (n,) or (n, v)
+        Finite values, in the unit of the declared bounds; rows of coordinates, where a sample is a vector.
     time : float array
         Event time, seconds since the epoch.
     key : uint64 array or None

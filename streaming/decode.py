@@ -66,7 +66,7 @@ class Decoder:
     Parameters
     ----------
     mapping : ColumnMapping
-        Whether there are ids, and the unit of numeric times.
+        Whether there are ids, the unit of numeric times, and the coordinates of vectors.
     id_key : bytes
         Secret key of the hash of ids.
     """
@@ -77,12 +77,13 @@ class Decoder:
         self._known: pa.Array = pa.array([], pa.binary())  # the keys of `_codes`, as far as they were needed here
         self._time = TimeParser(mapping.time_unit)
         self._id_key = id_key
+        self._coordinates = None if mapping.values is None else [f"value.{i}" for i in range(len(mapping.values))]
 
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
         """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
         agent, agent_fault = self._agents(raw["agent"])
         time, time_fault = self._times(raw["time"])
-        value, value_fault = _values(_text(raw["value"]))
+        value, value_fault = self._values(raw)
         key, id_fault = self._keys(raw["id"]) if "id" in raw else (None, None)
         schema_fault = None
         if "schema_version" in raw:
@@ -98,6 +99,17 @@ class Decoder:
         for code in np.unique(fault[fault != GOOD]).tolist():
             rejects.add_many(REASONS[code], position[fault == code])
         return samples.take(fault == GOOD), rejects
+
+    def _values(self, raw: RawColumns) -> tuple[Floats, Codes | None]:
+        """Values (n,), or (n, v) of vectors; a vector is bad for the first of its coordinates that is."""
+        if self._coordinates is None:
+            return _values(_text(raw["value"]))
+        columns = [_values(_text(raw[part])) for part in self._coordinates]
+        fault: Codes | None = None
+        for _, bad in columns:
+            if bad is not None:
+                fault = bad if fault is None else np.where(fault == GOOD, bad, fault)
+        return np.stack([value for value, _ in columns], axis=1), fault
 
     def _times(self, column: pa.Array) -> tuple[Floats, Codes | None]:
         time = self._time.parse(_text(column))

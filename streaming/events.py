@@ -24,6 +24,10 @@ Delta = Annotated[FiniteFloat, Field(gt=0, lt=1)]
 Interval = tuple[FiniteFloat, FiniteFloat]
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Event(BaseModel):
     """What all events share; use `PublicEvent` or `PrivateEvent`."""
 
@@ -244,6 +248,10 @@ class StageResult(PublicEvent):
 class WindowEstimate(PublicEvent):
     """Public: the population's private mean in one window, every user counted once, with its interval.
 
+    Of vectors, `value`, `interval`, `stderr` and `unclipped` are lists, one entry per coordinate; of a mixture, one per
+    component; of a density, one per coefficient. The fields `values`, `components` and `function` are left out where
+    they mean nothing.
+
     **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
     and `delta` protect everything that a user sent within this window (its number of samples, too, unless the method
     takes them as public: `meanstream explain rounds` says so).
@@ -253,11 +261,13 @@ class WindowEstimate(PublicEvent):
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     start: AwareDatetime = Field(description="Start of the window, included.")
     end: AwareDatetime = Field(description="End of the window, not included.")
-    value: FiniteFloat = Field(description="The mean over users of each user's mean, in the value's unit.")
-    interval: Interval = Field(description="Where that mean lies, with probability `level`.")
+    value: FiniteFloat | list[FiniteFloat] = Field(
+        description="The mean over users of each user's mean, in the value's unit."
+    )
+    interval: Interval | list[Interval] = Field(description="Where that mean lies, with probability `level`.")
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
-    stderr: NotNegative = Field(description="Standard error of `value`, in the value's unit.")
-    unclipped: FiniteFloat = Field(
+    stderr: NotNegative | list[NotNegative] = Field(description="Standard error of `value`, in the value's unit.")
+    unclipped: FiniteFloat | list[FiniteFloat] = Field(
         description="The same answer before it was cut to the declared bounds: for averaging over windows."
     )
     users: Annotated[int, Field(ge=0)] = Field(description="Number of users whose reports, or samples, were counted.")
@@ -270,6 +280,17 @@ class WindowEstimate(PublicEvent):
     method: str = Field(description="The estimator.")
     mode: Literal["tuned", "paper"]
     stages: list[dict[str, Any]] = Field(description="What each stage found, in the estimator's terms, on [-1, 1].")
+    values: list[str] | None = Field(
+        default=None, exclude_if=_is_none, description="Names of the coordinates of a vector, in order."
+    )
+    components: list[dict[str, FiniteFloat]] | None = Field(
+        default=None, exclude_if=_is_none, description="Of a mixture: `weight` and `weight_stderr` of each component."
+    )
+    function: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="A density as `operators.density_function.DensityFunction.of` reads it: coefficients on a basis.",
+    )
     schema_version: Literal[1] = 1
 
 

@@ -25,12 +25,12 @@ class Bounded(Protocol):
     """Settings that declare the bounds of a value."""
 
     @property
-    def lower(self) -> float:
-        """Lower bound."""
+    def lower(self) -> float | tuple[float, ...]:
+        """Lower bound, or one for each coordinate."""
 
     @property
-    def upper(self) -> float:
-        """Upper bound."""
+    def upper(self) -> float | tuple[float, ...]:
+        """Upper bound, or one for each coordinate."""
 
 
 class Intake:
@@ -46,7 +46,7 @@ class Intake:
     def __init__(self, settings: Bounded, options: EngineOptions, source: str, stats: EngineStats) -> None:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness)
-        self._settings = settings
+        self._lower, self._upper = np.asarray(settings.lower), np.asarray(settings.upper)
         self._options = options
         self._stats = stats
         self._numbers: dict[str, int] = {}
@@ -118,8 +118,10 @@ class Intake:
         return samples.take(~which)
 
     def _within_bounds(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
-        """Count what the agents will clip, or reject it."""
-        outside = (samples.value < self._settings.lower) | (samples.value > self._settings.upper)
+        """Count what the agents will clip, or reject it; a vector is clipped if one of its coordinates is."""
+        outside: Bools = np.asarray((samples.value < self._lower) | (samples.value > self._upper))
+        if outside.ndim == 2:
+            outside = np.asarray(outside.any(axis=1))
         if self._options.out_of_bounds == "reject":
             return self._reject(samples, outside, "out_of_bounds", rejects)
         self._stats.clipped += int(np.count_nonzero(outside))

@@ -19,6 +19,8 @@ class ColumnMapping(BaseModel):
     ----------
     agent, value, time : str
         Required columns.
+    values : tuple of str, optional
+        Columns of the coordinates of a vector, in order, instead of `value`.
     id : str, optional
         Identifies a sample within the source; without it no duplicate can be recognized.
     schema_version : str
@@ -30,10 +32,19 @@ class ColumnMapping(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     agent: str = "agent"
     value: str = "value"
+    values: tuple[str, ...] | None = None
     time: str = "time"
     id: str | None = None
     schema_version: str = "schema_version"
     time_unit: TimeUnit = "auto"
+
+    @property
+    def required(self) -> dict[str, str]:
+        """Column of each part that a sample must have; coordinates of a vector are `value.0`, `value.1`, ..."""
+        values = {"value": self.value}
+        if self.values is not None:
+            values = {f"value.{number}": name for number, name in enumerate(self.values)}
+        return {"agent": self.agent, **values, "time": self.time}
 
     def resolve(self, columns: Sequence[str]) -> dict[str, str]:
         """Map each part of a sample to its column, given the columns that a source has.
@@ -49,18 +60,29 @@ class ColumnMapping(BaseModel):
         Traceback (most recent call last):
         ValueError: agent column must be in the source, got 'tailnumber'; did you mean 'tailnum'?
         """
-        wanted = {"agent": self.agent, "value": self.value, "time": self.time}
+        wanted = self.required
         if self.id is not None:
             wanted["id"] = self.id
         for part, name in wanted.items():
             if name not in columns:
                 hint = closest(name, columns, listed="the source has")
-                raise ValueError(f"{part} column must be in the source, got {name!r}{hint}")
+                raise ValueError(f"{kind_of(part)} column must be in the source, got {name!r}{hint}")
         if self.schema_version in columns:
             wanted["schema_version"] = self.schema_version
         for part, name in wanted.items():
             if list(columns).count(name) > 1:
-                raise ValueError(f"{part} column must appear once in the header, got {name!r} twice")
+                raise ValueError(f"{kind_of(part)} column must appear once in the header, got {name!r} twice")
         if len(set(wanted.values())) < len(wanted):
             raise ValueError(f"columns must be distinct, got {', '.join(wanted.values())}")
         return wanted
+
+
+def kind_of(part: str) -> str:
+    """Say what a part is: a coordinate is a value.
+
+    Examples
+    --------
+    >>> kind_of("value.2"), kind_of("agent")
+    ('value', 'agent')
+    """
+    return part.partition(".")[0]

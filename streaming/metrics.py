@@ -101,12 +101,12 @@ class Bounded(Protocol):
     """The settings that metrics need."""
 
     @property
-    def lower(self) -> float:
-        """Lower bound of a value."""
+    def lower(self) -> float | tuple[float, ...]:
+        """Lower bound of a value, or of each coordinate."""
 
     @property
-    def upper(self) -> float:
-        """Upper bound of a value."""
+    def upper(self) -> float | tuple[float, ...]:
+        """Upper bound of a value, or of each coordinate."""
 
     @property
     def horizon(self) -> int | None:
@@ -150,7 +150,7 @@ class Metrics(Collector):
         self, *, settings: Bounded, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
     ) -> None:
         self._horizon = settings.horizon
-        most = (settings.upper - settings.lower) / 2
+        most = float(np.max(np.subtract(settings.upper, settings.lower))) / 2
         self._half_widths = tuple(most / 2**k for k in range(HALVINGS, -1, -1))
         self._health = health
         self._clock = clock or SystemClock()

@@ -35,6 +35,10 @@ class RoundsOptions:
     source: Annotated[str | None, _option(SOURCE_HELP, INPUT)] = None
     user: Annotated[str, _option("Column that says whose sample it is.", INPUT)] = "user"
     value: Annotated[str, _option("Column of the value.", INPUT)] = "value"
+    values: Annotated[
+        str | None,
+        _option("Columns x,y,z of a vector's coordinates, instead of --value, for kent.l2 and others.", INPUT),
+    ] = None
     time: Annotated[str, _option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
     id: Annotated[str | None, _option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
     sort: Annotated[
@@ -49,8 +53,10 @@ class RoundsOptions:
     allowed_lateness: Annotated[str, _option("How long a window waits behind the newest event.", INPUT)] = "1h"
     batch_size: Annotated[int, _option("Samples per commit, at most.", INPUT)] = 262_144
 
-    lower: Annotated[float | None, _option("Declared lower bound of a value.", PRIVACY)] = None
-    upper: Annotated[float | None, _option("Declared upper bound of a value.", PRIVACY)] = None
+    lower: Annotated[
+        str | None, _option("Declared lower bound of a value; for --values one, or one for each: x,y,z.", PRIVACY)
+    ] = None
+    upper: Annotated[str | None, _option("Declared upper bound of a value, likewise.", PRIVACY)] = None
     epsilon: Annotated[float | None, _option("Of everything that one user sends within a window.", PRIVACY)] = None
     user_budget: Annotated[
         float | None, _option("Total epsilon of a user over all windows; beyond it its data does not enter.", PRIVACY)
@@ -134,8 +140,8 @@ class RoundsOptions:
         assert self.epsilon is not None  # noqa: S101
         assert self.window is not None  # noqa: S101
         settings = RoundsSettings(
-            lower=float(self.lower),
-            upper=float(self.upper),
+            lower=_bounds("lower", self.lower),
+            upper=_bounds("upper", self.upper),
             epsilon=float(self.epsilon),
             window=self.window,
             estimator=self.estimator,
@@ -148,12 +154,31 @@ class RoundsOptions:
             name=self.name,
             level=self.level,
             mode=self.mode,
+            values=self.coordinates,
         )
         settings.estimator_for(settings.users or 1)
         for side in ("reports_only", "from_reports"):
             rule = f"be of local privacy with --{side.replace('_', '-')}: {NO_SIDES}"
             require(getattr(self, side) is None or not settings.central, "estimator", rule, self.estimator)
         return settings
+
+    @property
+    def coordinates(self) -> tuple[str, ...] | None:
+        """Columns of the coordinates of a vector.
+
+        Raises
+        ------
+        ValueError
+            If there is a column of a value, too, or a name is empty.
+        """
+        from operators.validation import require
+
+        if self.values is None:
+            return None
+        require(self.value == "value", "value", "be left out with --values", self.value)
+        names = tuple(name.strip() for name in self.values.split(","))
+        require(all(names), "values", "be columns x,y,z", self.values)
+        return names
 
     def engine_options(self) -> EngineOptions:
         """Check the rest.
@@ -202,6 +227,18 @@ def _own_options(typed: list[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             require(False, "option", "be NAME=VALUE", text)
     return found
+
+
+def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
+    """Read a number, or several; from a file of options they may come as a list."""
+    from operators.validation import require
+
+    parts = str(typed).strip("[]()").split(",")
+    try:
+        numbers = tuple(float(part) for part in parts)
+    except ValueError:
+        require(False, name, "be a number, or one for each of --values", typed)
+    return numbers if len(parts) > 1 else numbers[0]
 
 
 def _number(value: Any) -> Any:

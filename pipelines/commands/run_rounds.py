@@ -144,7 +144,9 @@ def column_mapping(options: RoundsOptions) -> ColumnMapping:
     """Say which column means what; a user is what sources call an agent."""
     from streaming.mapping import ColumnMapping
 
-    return ColumnMapping(agent=options.user, value=options.value, time=options.time, id=options.id)
+    return ColumnMapping(
+        agent=options.user, value=options.value, values=options.coordinates, time=options.time, id=options.id
+    )
 
 
 def environment_of(options: RoundsOptions) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,4 +72,4 @@ def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Map
 
 def rounds_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give what cannot change over the life of a store, as plain data."""
-    return {"side": "users", **{k: v for k, v in asdict(settings).items() if k != "allowed_lateness"}}
+    return {"side": "users", **{k: v for k, v in settings.plain().items() if k != "allowed_lateness"}}

@@ -65,8 +65,8 @@ class RoundsMetrics(Metrics):
 
 class _Answer(msgspec.Struct):
     end: datetime
-    value: float
-    interval: tuple[float, float]
+    value: float | list[float]
+    interval: list[Any]
     users: int
     stages: list[dict[str, Any]]
 
@@ -77,13 +77,17 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 def _answer(line: bytes) -> dict[str, float]:
     """Take the figures from the line of a window estimate."""
     found = _ANSWER.decode(line)
-    lower, upper = found.interval
-    return {
+    shown = {
         "rounds_window_end_timestamp_seconds": found.end.timestamp(),
         "rounds_window_users": found.users,
+        "rounds_stages": len(found.stages),
+    }
+    if isinstance(found.value, list):  # a vector has no one number to show
+        return shown
+    lower, upper = found.interval
+    return shown | {
         "rounds_value": found.value,
         "rounds_lower": lower,
         "rounds_upper": upper,
         "rounds_half_width": (upper - lower) / 2,
-        "rounds_stages": len(found.stages),
     }

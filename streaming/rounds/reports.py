@@ -17,11 +17,12 @@ import numpy as np
 from operators.noise import KeyedNoise, owner_words
 from operators.records import Ints, Words
 from operators.round_records import Estimate, Public, Reports, Summaries, Tally
-from operators.rounds import Estimator, ReportWords, assign_stages
+from operators.rounds import Estimator, ReportWords, assign_stages, input_version
 from operators.validation import require
 from streaming.encode import EventLines, columns_to_lines, lines_of
 from streaming.events import Report, RoundRefusal, StageReports, StageResult, WindowEstimate
-from streaming.rounds.settings import RoundsSettings, canonical, round_id, round_noise
+from streaming.rounds.design import canonical
+from streaming.rounds.settings import RoundsSettings, round_id, round_noise
 from streaming.rounds.windows import MICROS, Window
 from streaming.times import moment
 
@@ -122,10 +123,7 @@ class WindowRound:
 
     def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:
         """Keyed digest of the exact input of each report, for the ledger, as signed integers."""
-        noise = self.stage_noise(secret, stage, public)
-        version = noise.version_of(summaries.count, summaries.total)
-        version ^= noise.version_of(np.full(len(summaries), -1), summaries.first)
-        return version.view(np.int64)
+        return input_version(self.stage_noise(secret, stage, public), summaries).view(np.int64)
 
     def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
         """Public: add up reports; return with it how many were refused, because no user can have made them."""
@@ -177,17 +175,18 @@ class WindowRound:
         users : int
             How many users' reports were counted, over all stages; or how many users' samples, by a curator.
         """
-        there = estimate.in_unit(self.settings.lower, self.settings.upper)
+        there = estimate.in_unit(*self.settings.ends)
         start, end = self._ends()
+        interval = np.stack([there.lower, there.upper], axis=-1).tolist()
         event = WindowEstimate(
             round_id=self.id,
             start=start,
             end=end,
-            value=float(there.value),
-            interval=(float(there.lower), float(there.upper)),
+            value=there.value.tolist(),
+            interval=tuple(interval) if there.value.ndim == 0 else [tuple(ends) for ends in interval],
             level=there.level,
-            stderr=float(there.stderr),
-            unclipped=float(there.unclipped),
+            stderr=np.asarray(there.stderr).tolist(),
+            unclipped=np.asarray(there.unclipped).tolist(),
             users=users,
             epsilon=there.epsilon,
             delta=there.delta,
@@ -195,6 +194,9 @@ class WindowRound:
             method=there.method,
             mode=there.mode,  # type: ignore[arg-type]
             stages=plain(list(there.stages)),
+            values=None if self.settings.values is None or there.function is not None else list(self.settings.values),
+            components=plain(list(there.components)) or None,
+            function=None if there.function is None else plain(there.function),
         )
         return lines_of(WindowEstimate, [event])
 

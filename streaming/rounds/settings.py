@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from operators.fixed_point import FixedPoint
 from operators.noise import KeyedNoise
-from operators.rounds import ESTIMATORS, Estimator, build_estimator, estimator_class
+from operators.records import Floats
+from operators.rounds import ESTIMATORS, Estimator, estimator_class
 from operators.validation import require, require_between, require_bounds, require_positive
+from streaming.rounds.design import UNKNOWN_SIZES, canonical, designed, least_users
+from streaming.rounds.values import Grid, VectorGrid
 from streaming.rounds.windows import Window, Windows
 
 HOST_ONLY = ("user_budget", "allowed_lateness")
 """Settings that concern the host of the users' side alone; both sides must agree on the others."""
 
-UNKNOWN_SIZES = "unknown"
 DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
@@ -32,8 +32,9 @@ class RoundsSettings:
 
     Parameters
     ----------
-    lower, upper : float
-        Declared bounds of a value, in its own unit; they must not be read off the data.
+    lower, upper : float or tuple of float
+        Declared bounds of a value, in its own unit; they must not be read off the data. Of vectors, one for all
+        coordinates or one for each.
     epsilon : float
         Of one user's whole window of samples, their number included.
     window : str
@@ -47,7 +48,7 @@ class RoundsSettings:
         or "unknown": the plan then asks a tenth of the users for it first.
     users : int, optional
         How many users take part in a window. Not given: they are counted in each window, and the estimator is
-        designed for that number rounded down to two digits.
+        designed for that number rounded down to two digits; for the least that it can be designed for, if fewer come.
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, in the value's unit. 0: all users draw from one
         law, as the papers assume. Not given: nothing is assumed.
@@ -61,6 +62,8 @@ class RoundsSettings:
         Nominal coverage of the intervals.
     mode : {"tuned", "paper"}
         Of the estimator.
+    values : tuple of str, optional
+        Names of the coordinates, for estimators of vectors.
 
     Raises
     ------
@@ -76,8 +79,8 @@ class RoundsSettings:
 epsilon 1), got None
     """
 
-    lower: float
-    upper: float
+    lower: float | tuple[float, ...]
+    upper: float | tuple[float, ...]
     epsilon: float
     window: str
     estimator: str = "plan"
@@ -90,9 +93,12 @@ epsilon 1), got None
     name: str = "rounds"
     level: float = 0.95
     mode: str = "tuned"
+    values: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        require_bounds(self.lower, self.upper)
+        for name in ("lower", "upper", "values"):
+            if isinstance(getattr(self, name), list):  # as a store keeps them
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
@@ -101,6 +107,7 @@ epsilon 1), got None
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
+        require_coordinates(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
         rule = "be at least 0 and finite"
         require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
@@ -123,9 +130,24 @@ epsilon 1), got None
         return Windows.parse(self.window)
 
     @property
-    def grid(self) -> FixedPoint:
-        """The grid on which values are held."""
-        return FixedPoint(self.lower, self.upper)
+    def grid(self) -> Grid:
+        """The grid on which values, or the features of values that the estimator sums up, are held."""
+        features = getattr(self.estimator_for(1), "features", None) if hasattr(self._class, "features") else None
+        if features is None and self.values is None:
+            return FixedPoint(float(self.ends[0]), float(self.ends[1]))
+        lower, upper = map(np.atleast_1d, self.ends)
+        return VectorGrid(lower, upper, features)
+
+    @property
+    def ends(self) -> tuple[Floats, Floats]:
+        """Lower and upper bound: of a value, or of each coordinate."""
+        shape = () if self.values is None else (len(self.values),)
+        lower, upper = (np.broadcast_to(np.asarray(x, np.float64), shape) for x in (self.lower, self.upper))
+        return lower, upper
+
+    @property
+    def _class(self) -> Any:
+        return estimator_class(self.estimator)
 
     @property
     def horizon(self) -> int | None:
@@ -137,16 +159,24 @@ epsilon 1), got None
     @property
     def central(self) -> bool:
         """Whether a trusted curator sees the samples and adds the noise, and not each user."""
-        return bool(estimator_class(self.estimator).trust == "central")
+        return bool(self._class.trust == "central")
 
     @property
     def delta(self) -> float:
         """Of all that one user gives within a window; 0 but for some estimators of a trusted curator."""
         return float(getattr(self.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
 
+    def plain(self) -> dict[str, Any]:
+        """Give all settings as plain data, from which `RoundsSettings(**plain)` makes the same again.
+
+        `values` is left out where there are none: then rounds are named and keyed as they were before it was there.
+        """
+        found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        return found if self.values is not None else {name: x for name, x in found.items() if name != "values"}
+
     def protocol(self) -> dict[str, Any]:
         """Give what the users' and the statistician's side must agree on, as plain data."""
-        return {name: value for name, value in asdict(self).items() if name not in HOST_ONLY}
+        return {name: value for name, value in self.plain().items() if name not in HOST_ONLY}
 
     def digest(self) -> str:
         """Name the protocol: eight hexadecimal digits, of which no two protocols are likely to share all."""
@@ -157,7 +187,7 @@ epsilon 1), got None
         if self.users is not None:
             return self.users
         unit = 10 ** max(len(str(counted)) - DIGITS, 0)
-        return max(int(counted // unit * unit), 1)
+        return max(int(counted // unit * unit), least_users(canonical(self.protocol())))
 
     def estimator_for(self, counted: int) -> Estimator:
         """Design the estimator for a window in which so many users take part; remembered by the designed number.
@@ -167,7 +197,31 @@ epsilon 1), got None
         ValueError
             If an option is out of range, or not one of the estimator's.
         """
-        return _designed(canonical(self.protocol()), self.design_users(counted))
+        return designed(canonical(self.protocol()), self.design_users(counted))
+
+
+def require_coordinates(settings: RoundsSettings) -> None:
+    """Refuse bounds and coordinates that do not fit one another, or not the estimator."""
+    names, known = settings.values, estimator_class(settings.estimator).options
+    vector = "dimension" in known
+    require(vector or names is None, "values", f"be left out for {settings.estimator}, which takes one --value", names)
+    rule = f"be given for {settings.estimator}: the columns of a vector, one for each coordinate"
+    require(not vector or bool(names), "values", rule, names)
+    if names is not None:
+        require(len(set(names)) == len(names), "values", "be different columns", ",".join(names))
+        require("dimension" not in settings.options, "dimension", "be left out: values say it", len(names))
+    for name in ("lower", "upper"):
+        bound, n = getattr(settings, name), 1 if names is None else len(names)
+        fits = not isinstance(bound, tuple) or (names is not None and len(bound) == n)
+        require(fits, name, f"be one number, or one for each of {n} values", bound)
+    for lower, upper in zip(*map(np.atleast_1d, settings.ends), strict=True):
+        require_bounds(float(lower), float(upper))
+    if settings.estimator == "kent.density":
+        between, fixed = settings.between_users, settings.users is not None or "terms" in settings.options
+        # Its functions of a sample are summed up before anybody knows how many users take part.
+        require(fixed, "users", "be given for kent.density, or its option terms", None)
+        rule = "be left out for kent.density, which sums up functions of values"
+        require(between is None, "between_users", rule, between)
 
 
 def round_id(settings: RoundsSettings, window: Window) -> str:
@@ -207,29 +261,3 @@ def round_noise(
     protocol = hashlib.sha256(canonical(settings.protocol())).hexdigest()
     shaped = hashlib.sha256(canonical(design or {})).hexdigest()
     return KeyedNoise(secret, deployment=protocol, purpose=f"round {name} {shaped}")
-
-
-def canonical(value: Any) -> bytes:
-    """Plain data as bytes: equal data, equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain).encode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"public data must be plain, got {type(value).__name__}")
-
-
-@lru_cache(maxsize=64)
-def _designed(protocol: bytes, users: int) -> Estimator:
-    s = json.loads(protocol)
-    options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
-    if s["sizes"] is not None:
-        from streaming.sizes_file import read_sizes
-
-        unknown = s["sizes"] == UNKNOWN_SIZES
-        require(not unknown or s["estimator"] == "plan", "sizes", "be known unless the estimator is 'plan'", s["sizes"])
-        options["sizes"] = UNKNOWN_SIZES if unknown else read_sizes(s["sizes"])
-    if s["between_users"] is not None:
-        options["between_users"] = s["between_users"] / ((s["upper"] - s["lower"]) / 2)
-    return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from operators.fixed_point import FixedPoint
 from operators.records import Bools, Floats, Ints, Words
 from operators.round_records import Summaries
+from streaming.rounds.values import Grid
 from streaming.rounds.windows import Window, Windows, in_micros, merge_sessions
 
 _LATEST = np.iinfo(np.int64).max
@@ -25,8 +25,10 @@ class Entries(NamedTuple):
     ----------
     user : int64 array (n,)
         Number of the user in the host's directory.
-    value, time : float array (n,)
-        In the value's unit; seconds since the epoch.
+    value : float array (n,) or (n, v)
+        In the value's unit.
+    time : float array (n,)
+        Seconds since the epoch.
     start, end : int64 array (n,)
         The window, microseconds, as `Windows.assign` gives it.
     """
@@ -46,12 +48,14 @@ class UserSums:
     ----------
     user : int64 array (n,)
         Number of each user in the host's directory, ascending.
-    count, total : int64 array (n,)
-        Number of samples, and their exact sum on the grid.
+    count : int64 array (n,)
+        Number of samples.
+    total : int64 array (n,) or (n, d)
+        Their exact sum on the grid; of vectors, or of features, a row.
     first_time : int64 array (n,)
         Time of the earliest sample, microseconds.
-    first : int64 array (n,)
-        The earliest sample on the grid; of several at the same microsecond, the smallest.
+    first : int64 array (n,) or (n, d)
+        The earliest sample on the grid; of several at the same microsecond, the smallest, coordinate after coordinate.
     """
 
     user: Ints
@@ -71,35 +75,36 @@ class UserSums:
         """Give plain columns, from which `UserSums(**columns)` makes the same again."""
         return {name: getattr(self, name) for name in ("user", "count", "total", "first_time", "first")}
 
-    def summaries(self, words: Words, grid: FixedPoint) -> Summaries:
+    def summaries(self, words: Words, grid: Grid) -> Summaries:
         """Make the input of a round.
 
         Parameters
         ----------
         words : uint64 array (n, 2)
             Hash of each user's id, from `operators.noise.owner_words`.
-        grid : FixedPoint
+        grid : Grid
             The grid of the sums.
         """
         return Summaries(user=words, count=self.count, total=self.total, first=self.first, span=grid.span)
 
 
-def summarize(user: Ints, value: Floats, time: Floats, grid: FixedPoint) -> UserSums:
+def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
     """Sum up samples of one window.
 
     Parameters
     ----------
     user : int64 array (n,)
         Number of each sample's user.
-    value : float array (n,)
+    value : float array (n,) or (n, v)
         Finite, in its own unit; clipped to the bounds of the grid.
     time : float array (n,)
         Event time, seconds since the epoch.
-    grid : FixedPoint
+    grid : Grid
         Of the declared bounds.
 
     Examples
     --------
+    >>> from operators.fixed_point import FixedPoint
     >>> sums = summarize(np.array([7, 2, 7]), np.array([1.0, 0.0, 0.25]), np.array([9.0, 5.0, 8.0]), FixedPoint(0, 1))
     >>> sums.user, sums.count, sums.total / 2**20, sums.first / 2**20
     (array([2, 7]), array([1, 2]), array([0.  , 1.25]), array([0.  , 0.25]))
@@ -108,9 +113,7 @@ def summarize(user: Ints, value: Floats, time: Floats, grid: FixedPoint) -> User
     return join([UserSums(user=user, count=np.ones_like(user), total=points, first_time=micros, first=points)])
 
 
-def summarize_windows(
-    windows: Windows, user: Ints, value: Floats, time: Floats, grid: FixedPoint
-) -> dict[Window, UserSums]:
+def summarize_windows(windows: Windows, user: Ints, value: Floats, time: Floats, grid: Grid) -> dict[Window, UserSums]:
     """Sum up samples per window, all windows in one pass; sessions are those within these samples.
 
     Parameters
@@ -124,7 +127,7 @@ def summarize_windows(
     return sum_entries(windows, Entries(user[at.sample], value[at.sample], time[at.sample], at.start, at.end), grid)
 
 
-def sum_entries(windows: Windows, entries: Entries, grid: FixedPoint) -> dict[Window, UserSums]:
+def sum_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Window, UserSums]:
     """Sum up what stands with its window, all windows in one pass, in the order of time."""
     if not len(entries.user):
         return {}
@@ -162,8 +165,7 @@ def join(parts: Sequence[UserSums]) -> UserSums:
     earliest = np.full(len(known), _LATEST, np.int64)
     np.minimum.at(earliest, code, first_time)
     at = np.flatnonzero(first_time == earliest[code])
-    least = np.full(len(known), _LATEST, np.int64)
-    np.minimum.at(least, code[at], first[at])
+    least = _least(code[at], first[at], len(known))
     return UserSums(
         user=known,
         count=_added(code, count, len(known)),
@@ -171,6 +173,18 @@ def join(parts: Sequence[UserSums]) -> UserSums:
         first_time=earliest,
         first=least,
     )
+
+
+def _least(code: Ints, rows: Ints, n: int) -> Ints:
+    """Give the smallest entry of each code; of vectors, the one that comes first coordinate after coordinate."""
+    if rows.ndim == 1:
+        least = np.full(n, _LATEST, np.int64)
+        np.minimum.at(least, code, rows)
+        return least
+    order = np.lexsort((*rows.T[::-1], code))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = np.diff(code[order]) > 0
+    return rows[order[begins]]
 
 
 def _coded(user: Ints) -> tuple[Ints, Ints]:
@@ -189,7 +203,10 @@ def _coded(user: Ints) -> tuple[Ints, Ints]:
 
 
 def _added(code: Ints, numbers: Ints, n: int) -> Ints:
-    """Add up whole numbers by code, exactly."""
+    """Add up whole numbers by code, exactly; those of vectors column by column."""
+    if numbers.ndim == 2:
+        columns = [_added(code, column, n) for column in numbers.T]
+        return np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int64)
     if not len(numbers) or len(numbers) * int(numbers.max()) < _EXACT:
         return np.bincount(code, weights=numbers, minlength=n).astype(np.int64)
     sums = np.zeros(n, np.int64)

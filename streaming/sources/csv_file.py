@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from streaming.columns import Rejects
-from streaming.mapping import ColumnMapping
+from streaming.mapping import ColumnMapping, kind_of
 from streaming.sources.lines import MAX_LINE_BYTES, LineBlock, LineReader
 from streaming.sources.records import Parsed, RecordParser, Texts, is_utf8
 from streaming.sources.text import TextSource
@@ -107,7 +107,7 @@ class CsvFormat:
             bad.append(row.number - 1)
             return "skip"
 
-        used = {f"f{i}": types.get(part, pa.binary()) for part, i in self._fields.items()}
+        used = {f"f{i}": types.get(kind_of(part), pa.binary()) for part, i in self._fields.items()}
         table = arrow_csv.read_csv(
             pa.BufferReader(block.data),
             read_options=arrow_csv.ReadOptions(

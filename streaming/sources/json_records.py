@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from streaming.columns import Rejects
-from streaming.mapping import ColumnMapping
+from streaming.mapping import ColumnMapping, kind_of
 from streaming.sources.lines import LineBlock
 from streaming.sources.records import Parsed, Texts, is_utf8
 
@@ -32,7 +32,7 @@ class JsonFormat:
     """
 
     def __init__(self, mapping: ColumnMapping) -> None:
-        fields = {"agent": mapping.agent, "value": mapping.value, "time": mapping.time}
+        fields = mapping.required
         if mapping.id is not None:
             fields["id"] = mapping.id
         self._fields = {**fields, "schema_version": mapping.schema_version}
@@ -66,13 +66,13 @@ class JsonFormat:
             return found
         texts: Texts = {}
         for part, name in self._fields.items():
-            value = found.get(name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, _TYPES[part])):
-                return "unknown_schema_version" if part == "schema_version" else f"bad_{part}"
+            value, kind = found.get(name), kind_of(part)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, _TYPES[kind])):
+                return "unknown_schema_version" if part == "schema_version" else f"bad_{kind}"
             try:
                 texts[part] = None if value is None else str(value).encode()
             except ValueError:  # a lone surrogate
-                return f"bad_{part}"
+                return f"bad_{kind}"
         return texts
 
     def parse_object(self, record: bytes) -> dict[str, Any] | str:
@@ -120,7 +120,7 @@ def _in_braces(block: LineBlock) -> bool:
 
 
 def _arrow_type(part: str, value: Any) -> pa.DataType:
-    if part == "value":
+    if kind_of(part) == "value":
         return pa.float64()
     if part == "schema_version":
         return pa.int64()

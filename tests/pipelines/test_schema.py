@@ -71,7 +71,9 @@ def test_emitted_lines_match_the_schema(name: str, emitted: dict[str, list[bytes
     for line in emitted[name]:
         EVENTS[name].model_validate_json(line, strict=True)
         event = json.loads(line)
-        assert list(event) == list(schema["properties"])
+        # The lines of means have none of the fields of vectors, and the same bytes as before these were there.
+        optional = {"values", "components", "function"} if name == "window_estimate" else set()
+        assert list(event) == [field for field in schema["properties"] if field not in optional]
         assert set(schema["required"]) <= set(event)
         assert event["schema_version"] == schema["properties"]["schema_version"]["const"]
 

@@ -86,7 +86,8 @@ def test_everything_that_is_written_is_a_public_event(new_rounds: Any) -> None:
             kind = EVENTS[name]
             assert issubclass(kind, PublicEvent)
             kind.model_validate_json(line, strict=True)
-            assert list(json.loads(line)) == list(kind.model_fields)
+            optional = {"values", "components", "function"} if name == "window_estimate" else set()
+            assert list(json.loads(line)) == [field for field in kind.model_fields if field not in optional]
 
 
 def test_a_window_waits_for_the_lateness_and_later_samples_are_rejected(new_rounds: Any) -> None:
