@@ -81,3 +81,14 @@ def test_without_beam_the_extra_is_named(folder: Path, monkeypatch: pytest.Monke
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name))
     assert run(folder, runner="FnApiRunner").message == "runner needs apache-beam: pip install 'meanstream[beam]'"
+
+
+def test_vectors_have_the_bytes_of_the_engine(folder: Path) -> None:
+    rows = [f"N{n % 17},{n % 50 - 10},{n % 7},2013-01-{3 + n % 21:02}T00:00:00Z" for n in range(300)]
+    (folder / "vectors.csv").write_text("\n".join(["tailnum,x,y,time_hour", *rows]) + "\n")
+    vectors = {"source": folder / "vectors.csv", "value": None, "values": "x,y", "estimator": "kent.linf"}
+    more = {**vectors, "sizes": "uniform:1,30", "user_budget": 2}
+    assert run(folder, "--quiet", **more).code == 0
+    assert run(folder, "--quiet", **more, runner="FnApiRunner", sink=folder / "beam.jsonl").code == 0
+    assert (folder / "beam.jsonl").read_bytes() == (folder / "means.jsonl").read_bytes()
+    assert (folder / "beam.jsonl").read_bytes().count(b"\n") == 3
