@@ -224,8 +224,10 @@ def release_shards(
     """Private to public: `(shard, AgentSamples)`, with notes of their windows, to what the shards release."""
     ticks = notes | "Tick" >> TickShards(windows, shards)
     release = ReleaseShard(settings, windows, secret, final_release=final_release)
+    for kept in (samples, ticks):
+        kept.element_type = tuple[int, ForShard]
     made = (
-        (samples, ticks)
+        (samples | "For good" >> ForGood(), ticks)
         | "For shards" >> beam.Flatten()
         | "Release" >> beam.ParDo(release).with_outputs(OWN, NOTICES, REFUSALS, main="releases")
     )
@@ -292,7 +294,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
             tuple[int, ForShard]
         )
         return (
-            (keyed, made.ticks)
+            (keyed | "For good" >> ForGood(), made.ticks)
             | "For shards" >> beam.Flatten()
             | "Gather" >> beam.ParDo(GatherShard(settings, windows)).with_output_types(LatestReleases)
             | "Carry" >> CarryAnswers(windows)

@@ -24,7 +24,7 @@ from operators.records import Ints, ReleaseColumns, Words
 from pipelines.beam_agent_coders import ForShardCoder
 from pipelines.beam_agent_records import AgentReleases, AgentSamples, OwnBatch, Tick, own_of
 from pipelines.beam_agent_shard import AgentShard, ReleaseLedger, Turn
-from pipelines.beam_agent_windows import AgentWindows, at
+from pipelines.beam_agent_windows import MILLI, AgentWindows, at
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_summarize import BATCH, NAMESPACE, RememberedWords, by_shard, sample_batch
 from streaming.columns import SampleColumns
@@ -283,7 +283,8 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
 def take_due(ticks: Any, coder: ForShardCoder, time: Timestamp, when: Callable[[int], Timestamp]) -> list[Tick]:
     """Take the ticks whose time has come out of a bag, the earliest first, each once."""
     waiting = {tick.number: tick for tick in map(coder.decode, ticks.read()) if isinstance(tick, Tick)}
-    due = [number for number in sorted(waiting) if when(number) <= time]
+    # Runners cut times to the millisecond.
+    due = [number for number in sorted(waiting) if when(number).micros - time.micros <= MILLI]
     if due:
         ticks.clear()
         for number in waiting.keys() - set(due):

@@ -80,7 +80,8 @@ class AgentWindows:
 
     def _after(self, number: int, step: int) -> Timestamp:
         if self.refresh is None:
-            return Timestamp(micros=GlobalWindow().max_timestamp().micros - (STEPS - step) * MILLI)
+            # Whole seconds: so near to the end of time runners round.
+            return Timestamp(micros=GlobalWindow().max_timestamp().micros - (STEPS - step) * 1_000_000)
         end = round((number + 1) * self.refresh * 1e6) + round(self.lateness * 1e6)
         return Timestamp(micros=(-(-end // MILLI) + step) * MILLI)
 
