@@ -48,6 +48,21 @@ def summaries_of(mean: Floats, count: Ints, rng: np.random.Generator) -> Summari
     return Summaries(user=ids, count=count, total=total, first=first, span=SPAN)
 
 
+def radial_scale(features: Features, sample: Floats) -> float:
+    """Tell by how much an estimator's features shrink a sample, where they do no more than that.
+
+    Raises
+    ------
+    ValueError
+        If the estimator takes other features of its samples.
+    """
+    found = features(sample[np.newaxis])[0]
+    scale = float(found[0] / sample[0]) if found.shape == sample.shape else math.nan
+    ok = bool(np.allclose(found, scale * sample)) if math.isfinite(scale) else False
+    require(ok, "data", "be trigonometric for a density, and have the estimator's dimension", "another law")
+    return scale
+
+
 @dataclass(frozen=True, slots=True)
 class RademacherVectors:
     """Independent coordinates -1 or 1 with these means, and perhaps further ones that are always 0.
@@ -64,12 +79,14 @@ class RademacherVectors:
     zeros: int = 0
     """Further coordinates, always 0."""
 
-    def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:  # noqa: ARG002
+    def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
         """Exact."""
         many = count[:, np.newaxis]
+        # All samples have the same norm: whoever cuts them to a ball shrinks them all alike.
+        scale = radial_scale(features, np.array([1.0] * len(self.theta) + [0.0] * self.zeros))
         mean = 2.0 * rng.binomial(many, (np.array(self.theta) + 1.0) / 2.0, (len(count), len(self.theta))) / many - 1.0
-        mean = np.pad(mean, [(0, 0), (0, self.zeros)])
-        return summaries_of(mean, count, rng), np.array([*self.theta, *[0.0] * self.zeros])
+        mean = scale * np.pad(mean, [(0, 0), (0, self.zeros)])
+        return summaries_of(mean, count, rng), scale * np.array([*self.theta, *[0.0] * self.zeros])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +95,10 @@ class SphereVectors:
 
     dimension: int
 
-    def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:  # noqa: ARG002
+    def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
         """Draw sums from the normal limit."""
         require(int(count.min()) >= _MANY, "samples_per_user", f"be at least {_MANY} for sphere", int(count.min()))
-        scale = 1.0 / np.sqrt(self.dimension * count[:, np.newaxis])
+        scale = radial_scale(features, np.eye(1, self.dimension)[0]) / np.sqrt(self.dimension * count[:, np.newaxis])
         mean = np.clip(scale * rng.standard_normal((len(count), self.dimension)), -1.0, 1.0)
         return summaries_of(mean, count, rng), np.zeros(self.dimension)
 
