@@ -10,6 +10,7 @@ from apache_beam.transforms.window import GlobalWindows
 
 import pipelines.beam_coders as _coders  # noqa: F401 - coders register themselves
 from operators.validation import require
+from pipelines.beam_curator import RunReleases
 from pipelines.beam_ledger import EnforceBudget
 from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
 from pipelines.beam_secret import SecretPlace
@@ -17,6 +18,7 @@ from pipelines.beam_stages import CountUsers, DecodeStage, DesignFor, EncodeStag
 from pipelines.beam_summarize import JoinBatches, SumBatches
 from pipelines.beam_windows import CarryRounds, ForGood, JoinSessions
 from streaming.events import WindowEstimate
+from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.settings import RoundsSettings
 
 POPULATIONS = tuple(10**power for power in range(8))
@@ -112,6 +114,7 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
         findings: beam.PCollection | None = None,
     ) -> None:
         super().__init__()
+        require_sides(settings)
         self._encode = EncodeStage(settings, stage, secret)
         self._findings = findings
 
@@ -167,6 +170,8 @@ class RunStages(beam.PTransform):  # type: ignore[misc]
         """Run the stages one after the other."""
         settings = self._settings
         findings = None if settings.users is not None else pcoll | "Count users" >> CountedUsers(settings)
+        if settings.central:
+            return pcoll | "Curate" >> RunReleases(settings, self._secret, releases=self._stages, findings=findings)
         estimates = []
         for stage in range(self._stages):
             encode = EncodeReports(settings, self._secret, stage=stage, findings=findings)
@@ -213,10 +218,13 @@ def number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
     require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
     populations = POPULATIONS if settings.users is None else (settings.users,)
     designed = [settings.estimator_for(users) for users in populations]
-    local = designed[0].trust == "local"
-    require(local, "estimator", "be one of local privacy on Beam", settings.estimator)
     needed = max(len(estimator.rounds) for estimator in designed)
     return needed if settings.users is not None else max_stages or needed
+
+
+def require_sides(settings: RoundsSettings) -> None:
+    """Refuse to split a round into two sides where a trusted curator sees the samples."""
+    require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
 
 
 def _is_findings(found: StageFindings | WindowEstimate) -> bool:

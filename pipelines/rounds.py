@@ -31,6 +31,7 @@ from pipelines.beam_parts import (
     SummarizeUsers,
     answer_stage,
     number_of_stages,
+    require_sides,
     side_input,
 )
 from pipelines.beam_records import ReportBatch
@@ -142,6 +143,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         shards: int = SHARDS,
     ) -> None:
         super().__init__()
+        require_sides(settings)
         self._settings = settings
         self._secret = secret or SecretPlace()
         self._results = results
@@ -185,6 +187,7 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
 
     def __init__(self, settings: RoundsSettings, *, max_stages: int | None = None) -> None:
         super().__init__()
+        require_sides(settings)
         self._settings = settings
         self._stages = number_of_stages(settings, max_stages)
 

@@ -28,7 +28,7 @@ from pipelines.beam_records import (
 from pipelines.beam_runner import arguments_of, prism_binary
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_stages import SumTallies
-from pipelines.rounds import RunRounds, SummarizeUsers, sample_batch
+from pipelines.rounds import AnswerReports, EncodeReports, ReportRounds, RunRounds, SummarizeUsers, sample_batch
 from streaming.rounds.summarize import UserSums
 from streaming.rounds.windows import Window
 from tests.beam.collecting import run
@@ -119,10 +119,18 @@ def test_samples_as_bytes() -> None:
     assert coder.decode(coder.encode(vectors)).value.tolist() == [[3.0, 4.0], [1.0, 2.0]][::-1]
 
 
-def test_estimators_with_a_trusted_curator_are_refused() -> None:
+def test_estimators_with_a_trusted_curator_have_no_two_sides() -> None:
     central = [name for name in ESTIMATORS if estimator_class(name).trust == "central"]
-    with pytest.raises(ValueError, match="estimator must be one of local privacy"):
-        RunRounds(central[0], lower=0, upper=1, epsilon=1.0, window="7d", users=1000)
+    assert central
+    for name in central:
+        settings = rounds_settings(estimator=name, users=1000)
+        for side in (
+            lambda: ReportRounds(settings),  # noqa: B023 - called at once
+            lambda: AnswerReports(settings),  # noqa: B023
+            lambda: EncodeReports(settings, SecretPlace()),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match="estimator must be local here: a trusted curator sees every sample"):
+                side()
 
 
 def test_users_are_joined_in_any_order() -> None:

@@ -206,7 +206,7 @@ def test_a_vector_is_answered_coordinate_by_coordinate(estimator: str, options: 
 
 
 def test_many_users_are_answered_within_the_interval(tmp_path: Path) -> None:
-    """3000 users of one law: beyond 5 standard errors by accident less than once in 10**5 data sets; this one is fixed."""
+    """3000 users of one law: beyond 5 standard errors once in 10**5 data sets; this one is fixed."""
     rows = vectors(12_000, users=3000, days=1.0)
     world = RoundsWorld(tmp_path / "world", vector_settings(epsilon=4.0, estimator="kent.l2", sizes="point:4"))
     world.options = type(world.options)(batch_size=5000)

@@ -1,0 +1,261 @@
+"""Rounds with a trusted curator on Beam: users' sums added up exactly, then noised once in a keyed step.
+
+The adding up is a CombineFn, which a runner may run any number of times on any part of the users: there is no noise in
+it. What comes out is private until `ReleaseOnce`, whose state remembers per round and release what was released.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import coders
+from apache_beam.coders import BytesCoder, typecoders
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import AsSingleton
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+
+from operators.round_records import Estimate, Public, Tally
+from pipelines.beam_records import StageFindings, UserBatch
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_summarize import NAMESPACE
+from streaming.events import WindowEstimate
+from streaming.rounds.curator import noise_once, sum_up
+from streaming.rounds.reports import WindowRound
+from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.windows import Window
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CuratorSums:
+    """Private: what the samples of some users add up to, in one release of a round; no noise in it.
+
+    Attributes
+    ----------
+    window : Window
+        Of the round, microseconds.
+    release : int
+        From 0.
+    users : int
+        How many users the round is designed for.
+    taking : int
+        How many users there are, in all cohorts.
+    tally : Tally
+        Exact sums.
+    public : dict
+        What the releases before found.
+    """
+
+    window: Window
+    release: int
+    users: int
+    taking: int
+    tally: Tally
+    public: Public = field(default_factory=dict)
+
+    def __add__(self, other: CuratorSums) -> CuratorSums:
+        if (self.window, self.release, self.users) != (other.window, other.release, other.users):
+            raise ValueError("sums added up must be of one release of one round, and of the same number of users")
+        return CuratorSums(
+            window=self.window,
+            release=self.release,
+            users=self.users,
+            taking=self.taking + other.taking,
+            tally=self.tally + other.tally,
+            public=self.public,
+        )
+
+
+class CuratorSumsCoder(coders.Coder):  # type: ignore[misc]
+    """Private: exact sums, or None; they stay inside the curator's pipeline."""
+
+    def encode(self, value: CuratorSums | None) -> bytes:
+        """Whole numbers as text: they have no greatest one."""
+        parts: list[Any] = [VERSION]
+        if value is not None:
+            head = [*value.window, value.release, value.users, value.taking, value.public, value.tally.n]
+            parts += [*head, *value.tally.sums]
+        return json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+    def decode(self, encoded: bytes) -> CuratorSums | None:
+        """Read numbers."""
+        version, *parts = json.loads(encoded)
+        if version != VERSION:
+            raise ValueError(f"intermediate data must be of version {VERSION}, got others")
+        if not parts:
+            return None
+        start, end, release, users, taking, public, n, *sums = parts
+        tally = Tally(n, tuple(sums))
+        window = Window(start, end)
+        return CuratorSums(window=window, release=release, users=users, taking=taking, tally=tally, public=public)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+typecoders.registry.register_coder(CuratorSums, CuratorSumsCoder)
+
+
+class SumUp(beam.DoFn):  # type: ignore[misc]
+    """Private to private: what one release asks of the users of a batch, added up."""
+
+    def __init__(self, settings: RoundsSettings, release: int) -> None:
+        self._settings = settings
+        self._release = release
+
+    def process(self, element: tuple[int, UserBatch], findings: StageFindings | None = None) -> Iterator[CuratorSums]:
+        """Add up, once the release before has found something."""
+        batch, settings = element[1], self._settings
+        users = settings.users if findings is None else findings.users
+        goes_on = findings is not None or (self._release == 0 and users is not None)
+        if goes_on:  # otherwise the round has fewer releases than the pipeline
+            this = WindowRound(settings, batch.window, users=users or 0)
+            public = {} if findings is None else findings.public
+            if self._release in this.stages:
+                yield CuratorSums(
+                    window=batch.window,
+                    release=self._release,
+                    users=settings.design_users(this.users),
+                    taking=len(batch),
+                    tally=sum_up(this, self._release, public, batch.sums.summaries(batch.words, settings.grid)),
+                    public=public,
+                )
+
+
+class AddSums(beam.CombineFn):  # type: ignore[misc]
+    """Private: exact sums added up in any order; no noise: a runner may do this again, and with other parts."""
+
+    def create_accumulator(self) -> CuratorSums | None:
+        """Nothing yet."""
+        return None
+
+    def add_input(self, accumulator: CuratorSums | None, sums: CuratorSums) -> CuratorSums:
+        """Add one."""
+        return sums if accumulator is None else accumulator + sums
+
+    def merge_accumulators(self, accumulators: Iterable[CuratorSums | None]) -> CuratorSums | None:
+        """Add up."""
+        total: CuratorSums | None = None
+        for accumulator in accumulators:
+            if accumulator is not None:
+                total = self.add_input(total, accumulator)
+        return total
+
+    def extract_output(self, accumulator: CuratorSums | None) -> CuratorSums | None:
+        """Give the sum."""
+        return accumulator
+
+    def get_accumulator_coder(self) -> CuratorSumsCoder:
+        """Bytes, as between steps."""
+        return CuratorSumsCoder()
+
+
+class ReleaseOnce(beam.DoFn):  # type: ignore[misc]
+    """Private to public: noise drawn once for all users of a round, after adding up, keyed by round and release.
+
+    **Privacy.** The noise is a function of the secret, the round, the release and the sums, so that a bundle that is
+    executed again releases the same. The state, per round and release, holds a keyed digest of the sums that were
+    released: the same sums are not released twice, and others of the same release not at all (counted as
+    `refused_releases`).
+    """
+
+    RELEASED = ReadModifyWriteStateSpec("released", BytesCoder())
+
+    def __init__(self, settings: RoundsSettings, secret: SecretPlace, *, last: bool) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._last = last  # of the pipeline
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._refused = Metrics.counter(NAMESPACE, "refused_releases")
+
+    def process(
+        self,
+        element: tuple[str, CuratorSums],
+        released: Any = beam.DoFn.StateParam(RELEASED),  # noqa: B008 - Beam's way
+    ) -> Iterator[StageFindings | WindowEstimate]:
+        """Release, unless this was released before."""
+        sums, secret = element[1], self._secret.load()
+        version = hashlib.blake2b(CuratorSumsCoder().encode(sums), key=hashlib.sha256(secret).digest()).digest()
+        before = released.read()
+        if before is None:
+            released.write(version)
+            yield self._release(sums, secret)
+        elif before != version:
+            self._refused.inc()
+
+    def _release(self, sums: CuratorSums, secret: bytes) -> StageFindings | WindowEstimate:
+        this = WindowRound(self._settings, sums.window, users=sums.users)
+        if self._last and sums.release != this.stages[-1]:
+            raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {sums.release + 1}")
+        found = noise_once(this, secret, sums.release, sums.public, sums.tally)
+        if isinstance(found, Estimate):
+            return WindowEstimate.model_validate_json(this.estimate_line(found, sums.taking).lines[0])
+        return StageFindings(
+            window=sums.window, stage=sums.release, users=sums.users, counted=sums.taking, public=found
+        )
+
+
+class RunReleases(beam.PTransform):  # type: ignore[misc]
+    """Private to public: users' sums per window, from `JoinUsers`, to one `WindowEstimate` per window by a curator.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        With an estimator of central trust.
+    secret : SecretPlace
+        Where workers find the secret.
+    releases : int
+        How many the pipeline is made for.
+    findings : PCollection of StageFindings, optional
+        How many users each round is designed for, unless `settings.users` is given.
+    """
+
+    def __init__(
+        self, settings: RoundsSettings, secret: SecretPlace, *, releases: int, findings: beam.PCollection | None
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._secret = secret
+        self._releases = releases
+        self._findings = findings
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Run the releases one after the other."""
+        findings, estimates = self._findings, []
+        for release in range(self._releases):
+            known = () if findings is None else (AsSingleton(findings, default_value=None),)
+            step = ReleaseOnce(self._settings, self._secret, last=release == self._releases - 1)
+            both = (
+                pcoll
+                | f"Sum up {release}"
+                >> beam.ParDo(SumUp(self._settings, release), *known).with_output_types(CuratorSums)
+                | f"Add {release}" >> beam.CombineGlobally(AddSums()).without_defaults().with_output_types(CuratorSums)
+                | f"Key {release}" >> beam.FlatMap(_keyed).with_output_types(tuple[str, CuratorSums])
+                | f"Release {release}" >> beam.ParDo(step).with_output_types(Any)
+            )
+            findings = both | f"Findings {release}" >> beam.Filter(_is_findings).with_output_types(StageFindings)
+            found = both | f"Answers {release}" >> beam.Filter(_is_estimate).with_output_types(WindowEstimate)
+            estimates.append(found)
+        return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
+
+
+def _keyed(sums: CuratorSums | None) -> Iterator[tuple[str, CuratorSums]]:
+    if sums is not None:
+        yield f"{sums.window.start}/{sums.window.end}/{sums.release}", sums
+
+
+def _is_findings(found: StageFindings | WindowEstimate) -> bool:
+    return isinstance(found, StageFindings)
+
+
+def _is_estimate(found: StageFindings | WindowEstimate) -> bool:
+    return isinstance(found, WindowEstimate)
