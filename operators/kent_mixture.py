@@ -58,11 +58,14 @@ class Mixture:
     overlap: a user would vote twice.) Which component a user is closest to is hashed into the sign of one number of a
     fixed range, so it is protected with the number.
 
+    **Intervals are honest only if the stages before went right**: that a bin of nobody is elected in the place of a
+    component's is not in them, and happens where users are few for epsilon (`predicted_stderr` tells).
+
     Raises
     ------
     ValueError
-        If an option is out of range, or there are fewer bins than the components use up, three for each: a smaller
-        constant or more samples are needed.
+        If an option is out of range, or there are fewer bins than the components use up, three for each (five in mode
+        "tuned"): a smaller constant or more samples are needed.
 
     Examples
     --------
@@ -118,9 +121,12 @@ class Mixture:
         require(0.0 < self.least_weight <= 1.0, "least_weight", "lie in (0, 1]", self.least_weight)
         self.gain = self._settings.known_sizes.tail(self.threshold)
         self._choose(constant, half_width, separation)
-        rule = f"leave {3 * components - 2} bins or more for {components} components (a smaller constant, more samples)"
-        require(self.bins.count >= 3 * components - 2, "half_width", rule, round(self.bins.half_width, 4))
-        vote = ModeVoteRound(self.bins, make_votes("sue", epsilon, self.bins.count), self.ballot, components)
+        # Each chosen bin, or pair of bins, excludes those next to it: so many are enough wherever they are.
+        needed = 5 * components - 3 if self._settings.tuned else 3 * components - 2
+        rule = f"leave {needed} bins or more for {components} components (a smaller constant, more samples)"
+        require(self.bins.count >= needed, "half_width", rule, round(self.bins.half_width, 4))
+        noise = make_votes("sue", epsilon, self.bins.count)
+        vote = ModeVoteRound(self.bins, noise, self.ballot, components, in_pairs=self._settings.tuned)
         weights = ComponentVoteRound(self._component_votes(), self.closest)
         means = ComponentMeanRound(self._channel(), self.offset, components, self._answer, seed=seed)
         self.rounds: tuple[Round, ...] = (vote, weights, means)
@@ -222,10 +228,18 @@ class Mixture:
         third, m = max(self._settings.users / 3.0, 1.0), self.components
         c0, c1 = self._channel().moments
         wide = 3.0 * self.bins.half_width
-        risk = (wide**2 * c0 + c1 / self.threshold / m) / third * (m / self.gain) ** 2
+        inside = (
+            self.bins.half_width**2 / 3.0
+        )  # squared distance of a mean from the middle, anywhere within a half-width
+        reports = (wide**2 * c0 + c1 * (inside + 1.0 / self.threshold)) / third
+        weights = inside * float(self._component_votes().share_variance(self.gain / m, third))
+        risk = (reports + weights) * (m / self.gain) ** 2
         # A component is lost to a bin of nobody; means spread around it, some of them to other bins.
         votes = make_votes("sue", self.epsilon, self.bins.count)
-        agree = 2.0 * float(ndtr(self.bins.half_width * math.sqrt(self.threshold))) - 1.0
-        lead = agree * self.gain / m / math.sqrt(float(votes.share_variance(0.0, third)))
+        reach = self.bins.half_width * math.sqrt(self.threshold)
+        agree, alone = 2.0 * float(ndtr(reach)) - 1.0, 1.0
+        if self._settings.tuned:
+            agree, alone = float(ndtr(reach) + ndtr(3.0 * reach)) - 1.0, 0.5
+        lead = agree * self.gain / m / math.sqrt(float(votes.share_variance(0.0, third)) / alone)
         fails = chance_of_a_wrong_bin(lead, right=1, wrong=self.bins.count - 3 * m)
         return math.sqrt(m * ((1.0 - fails) * risk + fails / 3.0))

@@ -8,6 +8,7 @@ import numpy as np
 
 from operators.estimator_base import exact_dot
 from operators.hash_vote_round import signed_sums
+from operators.kent_votes import pair_counts
 from operators.localization import Bins
 from operators.mechanism import Mechanism
 from operators.public_hash import SEED_BITS, hash_users, seeds, signs_of
@@ -22,6 +23,17 @@ Answer = Callable[[Tally, Public, Floats, Floats], Estimate]
 class ModeVoteRound:
     """First stage: votes for bins of [-1, 1]; the bins with the most votes, no two side by side, are the components'.
 
+    Parameters
+    ----------
+    bins : Bins
+    votes : Votes
+    ballot : callable
+        Private: each user's bin, or -1.
+    components : int
+    in_pairs : bool
+        Count bins in pairs side by side, so that a component at the edge of two bins keeps its votes together; its
+        middle then is this edge, and pairs have a bin between them.
+
     Notes
     -----
     **Privacy.** That of the votes: one randomized row of full length from everybody, one-hot or zero.
@@ -29,8 +41,11 @@ class ModeVoteRound:
 
     name = "modes"
 
-    def __init__(self, bins: Bins, votes: Votes, ballot: Callable[[Summaries], Ints], components: int) -> None:
+    def __init__(
+        self, bins: Bins, votes: Votes, ballot: Callable[[Summaries], Ints], components: int, *, in_pairs: bool
+    ) -> None:
         self.epsilon = votes.epsilon
+        self._in_pairs = in_pairs
         self.bins = bins
         self._votes = votes
         self._ballot = ballot
@@ -50,8 +65,13 @@ class ModeVoteRound:
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the middles of the elected bins, in order."""
-        elected = peaks(tally.sums or (0,) * self.bins.count, self._components)
-        middles = [float(np.mean(self.bins.edges(one))) for one in elected]
+        counts = Tally(tally.n, tally.sums or (0,) * self.bins.count)
+        if self._in_pairs:
+            elected = peaks(pair_counts(counts), self._components, apart=2)
+            middles = [self.bins.edges(one)[1] for one in elected]
+        else:
+            elected = peaks(counts.sums, self._components, apart=1)
+            middles = [float(np.mean(self.bins.edges(one))) for one in elected]
         stage = {"stage": self.name, "users": tally.n, "bins": self.bins.count, "middles": middles}
         return {"users": tally.n, "middles": middles, "stages": [stage]}
 
@@ -151,8 +171,8 @@ class ComponentMeanRound:
         return self._answer(tally, public, offsets, noise)
 
 
-def peaks(counts: tuple[int, ...], number: int) -> list[int]:
-    """Choose the bins with the most votes, one after the other, without the neighbors of those chosen; in order.
+def peaks(counts: tuple[int, ...], number: int, *, apart: int) -> list[int]:
+    """Choose the bins with the most votes, one after the other, without the `apart` next to those chosen; in order.
 
     Raises
     ------
@@ -161,7 +181,7 @@ def peaks(counts: tuple[int, ...], number: int) -> list[int]:
 
     Examples
     --------
-    >>> peaks((0, 9, 8, 0, 0, 5, 7), 2)
+    >>> peaks((0, 9, 8, 0, 0, 5, 7), 2, apart=1)
     [1, 6]
     """
     left = np.array(counts, dtype=np.float64)
@@ -171,5 +191,5 @@ def peaks(counts: tuple[int, ...], number: int) -> list[int]:
         if left[best] == -np.inf:
             raise ValueError(f"components must leave a bin for each of {number}, got {len(counts)} bins")
         chosen.append(best)
-        left[max(best - 1, 0) : best + 2] = -np.inf
+        left[max(best - apart, 0) : best + apart + 1] = -np.inf
     return sorted(chosen)

@@ -183,12 +183,13 @@ def test_peaks_are_not_neighbors():
     rng = np.random.default_rng(0)
     for _ in range(50):
         counts = tuple(rng.integers(0, 100, 12).tolist())
-        found = peaks(counts, 4)
+        found = peaks(counts, 4, apart=1)
         assert found == sorted(found)
         assert min(np.diff(found)) >= 2
         assert int(np.argmax(counts)) in found
+        assert min(np.diff(peaks(counts, 3, apart=2))) >= 3
     with pytest.raises(ValueError, match="components must leave a bin for each of 2, got 2 bins"):
-        peaks((1, 2), 2)
+        peaks((1, 2), 2, apart=1)
 
 
 def test_a_component_that_nobody_has_is_answered_by_its_bin():

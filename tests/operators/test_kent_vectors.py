@@ -347,7 +347,7 @@ def test_vectors_are_part_of_the_key_of_their_noise():
         ("kent.density", {"terms": 1}, "terms must lie between 2 and 1024, got 1"),
         ("kent.density", {"smoothness": 0}, "smoothness must be an integer, at least 1, got 0"),
         ("kent.mixture", {"components": 0}, "components must be an integer, at least 1, got 0"),
-        ("kent.mixture", {"half_width": 0.2}, "half_width must leave 7 bins or more for 3 components"),
+        ("kent.mixture", {"half_width": 0.2}, "half_width must leave 12 bins or more for 3 components"),
         ("kent.mixture", {"mode": "paper", "sizes": "point:100"}, "half_width must leave 7 bins or more"),
         ("kent.mixture", {"least_weight": 0.0}, r"least_weight must lie in \(0, 1\], got 0.0"),
         ("kent.cover", {"radius": 0.05}, r"balls must be at most 1000 \(a larger radius\), got 8000"),

@@ -130,7 +130,7 @@ def test_the_cover_s_stage_sends_those_votes() -> None:
 @pytest.mark.parametrize("mode", ["paper", "tuned"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_votes_for_components(epsilon: float, mode: str) -> None:
-    mixture = Mixture(epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.1, mode=mode, threshold=100)
+    mixture = Mixture(epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, mode=mode, threshold=100)
     middles = np.array([-0.5, -0.1, 0.7])
     ballots = np.concatenate([mixture.closest(one_user(GRID, count), middles) for count in (5, 100)])
     assert set(ballots.tolist()) == {-1, 0, 1, 2}
@@ -293,7 +293,7 @@ def test_marks_in_the_seed_are_caught() -> None:
 
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_hashed_components(channel: WindowChannel) -> None:
-    mixture = Mixture(epsilon=channel.epsilon, users=900, sizes=SIZES, components=3, half_width=0.1, threshold=100)
+    mixture = Mixture(epsilon=channel.epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, threshold=100)
     spy = Spy(channel)
     stage = ComponentMeanRound(spy, mixture.offset, 3, mixture._answer)  # type: ignore[arg-type]
     public = {"middles": [-0.5, -0.1, 0.7]}
@@ -312,7 +312,7 @@ def test_a_component_that_is_told_is_caught() -> None:
             component, distance = self._offset(summaries, np.array(public["middles"]))
             return np.stack([component, self.channel.randomize(distance, words)], axis=1)
 
-    mixture = Mixture(epsilon=1.0, users=900, sizes=SIZES, components=3, half_width=0.1, threshold=100)
+    mixture = Mixture(epsilon=1.0, users=900, sizes=SIZES, components=3, half_width=0.08, threshold=100)
     spy = Spy(CHANNELS[0])
     twin = Twin(spy, mixture.offset, 3, mixture._answer)  # type: ignore[arg-type]
     assert hashed_loss(twin, spy, one_user(GRID), {"middles": [-0.5, -0.1, 0.7]}) == math.inf
@@ -331,7 +331,7 @@ def test_seeds_and_signs_depend_on_the_user_alone() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_laplace_noise_is_as_wide_as_the_window_it_is_used_in(epsilon: float) -> None:
     kent = Kent(epsilon=epsilon, users=500, sizes=SIZES, mode="paper", half_width=0.1)
-    mixture = Mixture(epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.1, mode="paper")
+    mixture = Mixture(epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, mode="paper")
     select = SparseSelect(epsilon=epsilon, users=900, sizes=SIZES, dimension=4, sparsity=2, mode="paper")
     window = kent.rounds[0].usual_window()  # type: ignore[attr-defined]
     for channel in (kent.channel(window), mixture.rounds[2].channel, select.rounds[0].channel):  # type: ignore[attr-defined]
