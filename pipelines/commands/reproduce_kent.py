@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.commands.kent_figures import FIGURES, NOTES, Curve, Panel, Point
+from pipelines.commands.kent_curves import Curve, Panel, Point
+from pipelines.commands.kent_figures import FIGURES, NOTES
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ from operators.density_function import DensityFunction, trigonometric
 from operators.hash_vote_round import signed_sums
 from operators.kent_density import Density, terms_for
 from operators.kent_mixture import Mixture
-from operators.kent_sparse import SparseSelect, SparseThreshold, mark_score, recommended
+from operators.kent_sparse import recommended
+from operators.kent_sparse_select import SparseSelect, mark_score
+from operators.kent_sparse_threshold import SparseThreshold
 from operators.mixture_rounds import peaks
 from operators.public_hash import signs_of
 from operators.round_records import Tally

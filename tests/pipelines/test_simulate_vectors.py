@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.commands import reproduce_kent
-from pipelines.commands.kent_figures import FIGURES, ball_error, item_error
+from pipelines.commands.kent_curves import ball_error, item_error
+from pipelines.commands.kent_figures import FIGURES
 from tests.pipelines.command_line import meanstream
 
 FIELDS = "mse stderr mse_cut bias mean deviation coverage predicted_mse theta runs_per_second config"

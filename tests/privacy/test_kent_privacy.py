@@ -23,7 +23,7 @@ from operators.kent import Kent
 from operators.kent_folds import FoldRound, Folds
 from operators.kent_linf import Linf
 from operators.kent_mixture import Mixture
-from operators.kent_sparse import SparseSelect
+from operators.kent_sparse_select import SparseSelect
 from operators.localization import Bins
 from operators.mixture_rounds import ComponentMeanRound
 from operators.public_hash import hash_users, seeds, signs_of

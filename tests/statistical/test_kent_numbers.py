@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from operators.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
-from pipelines.commands.kent_figures import FOUR, TUNED, item_error, mixture, sparse, univariate
+from pipelines.commands.kent_curves import FOUR, TUNED, item_error, mixture, sparse, univariate
 
 REFERENCE_RUNS = 500
 
