@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from pipelines.commands.explain_simulated import half_width
+
 if TYPE_CHECKING:
     from streaming.rounds.settings import RoundsSettings
 
@@ -15,7 +17,7 @@ def central_facts(settings: RoundsSettings, users: int) -> dict[str, Any]:
     public_sizes = not estimator.protects_sizes
     over = "one answer per window, against everybody but the curator, who is trusted with every sample (central)"
     described = estimator.describe()
-    half = (settings.upper - settings.lower) / 2
+    half = half_width(settings)
     return {
         "trust": "central",
         "protects": "the values that one user sends within a window, NOT its number of samples"

@@ -7,28 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.explain_central import central_facts, release_lines
+from pipelines.commands.explain_simulated import channels, half_width, users_who_differ
 from pipelines.commands.options import print_json, refusing
 from pipelines.commands.rounds_options import RoundsOptions
 
 if TYPE_CHECKING:
     from operators.rounds import Estimator
-    from operators.simulation.rounds import RoundsConfig
     from streaming.rounds.settings import RoundsSettings
 
-USERS, SIZES = 10_000, "uniform:1,199"
-"""For figures, where a number of users or a law of sizes is not given."""
-
-LAWS = (None, "normal:0.05", "normal:0.2", "skewed:0.05", "skewed:0.2")
-"""Laws of users' own means, standard deviations in half widths of the bounds."""
-
-UNCLIPPED = ("one_shot", "duchi", "item", "semi", "split")
-"""Estimators whose users report on the declared bounds."""
-
-MARGIN = 0.15
-"""Simulated coverage so far below 95 % is no accident: less than 1 in 1000 of 40 honest runs, 1 in 80 of 10."""
-
-WORK, RUNS = 400_000, 40
-"""So many simulated users per law, if that is no more than so many runs."""
+USERS = 10_000
+"""For figures, where a number of users is not given."""
 
 
 def explain_rounds(options: RoundsOptions) -> None:
@@ -70,7 +58,7 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
             "the statistician": "reports: who took part, in which stage, and randomized whole numbers",
             "everybody": "reports, stage results, estimates, redacted dead letters, users over budget",
         },
-        "users_who_differ": _heterogeneity(settings, users),
+        "users_who_differ": users_who_differ(settings, users),
     }
 
 
@@ -111,14 +99,17 @@ def _total(settings: RoundsSettings) -> dict[str, Any]:
 
 def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
     described = estimator.describe()
-    half = (settings.upper - settings.lower) / 2
+    scale = half_width(settings)
+    estimand = "mean over users of each user's own mean: every user counts once"
+    if not settings.one_mean:
+        estimand += "; of each coordinate, coefficient or component. The predicted error is in half widths, for all"
     return {
         "name": settings.estimator,
-        "estimand": "mean over users of each user's own mean: every user counts once",
+        "estimand": estimand,
         "users": users,
         "users_are": "declared" if settings.users is not None else "an example: they are counted in each window",
         "sizes": settings.sizes,
-        "predicted_stderr": float(described["predicted_stderr"]) * half,
+        "predicted_stderr": float(described["predicted_stderr"]) * scale,
         "between_users": settings.between_users,
         "parameters": {k: v for k, v in described.items() if k != "predicted_stderr"},
     }
@@ -136,106 +127,8 @@ def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> l
         }
         for number, (step, share) in enumerate(zip(estimator.rounds, estimator.shares, strict=True))
     ]
-    stages[-1]["channels"] = _channels(settings, estimator, users)
+    stages[-1]["channels"] = channels(settings, estimator, users)
     return stages
-
-
-def _channels(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
-    """Name the channels of the design, and of one simulated round."""
-    import numpy as np
-
-    from operators.channels import CHANNELS, make_channel
-    from operators.rounds import assign_stages, run_rounds
-    from operators.simulation.words import SeededWords
-
-    rng = np.random.default_rng(0)
-    population = _config(settings, users, None).population.draw(rng)
-    stage = assign_stages(estimator.shares, population.user, b"explained")
-    asked = np.bincount(stage, minlength=len(estimator.shares)).tolist()
-    answer = run_rounds(estimator, population, stage, [SeededWords(rng, n) for n in asked])
-    half = (settings.upper - settings.lower) / 2
-    found = []
-    for name in sorted((_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)):
-        channel = make_channel(name, estimator.epsilon)
-        noise = float(channel.variance([0.0])[0]) ** 0.5
-        found.append(
-            {
-                "channel": name,
-                "epsilon": channel.spend(),
-                "report": f"a whole number from {channel.low} to {channel.high}, worth {channel.step:.6g} half widths",
-                "noise_stddev_in_half_widths": noise,
-                "noise_stddev_on_the_bounds": noise * half,
-            }
-        )
-    return found
-
-
-def _texts(value: Any) -> set[str]:
-    if isinstance(value, str):
-        return {value}
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return {text for part in parts for text in _texts(part)}
-
-
-def _heterogeneity(settings: RoundsSettings, users: int) -> dict[str, Any]:
-    """Simulate users who differ, with the user's own parameters: is the interval still honest, and what is it worth."""
-    rows = [_simulated(settings, users, law) for law in LAWS]
-    return {
-        "warning": "the papers assume that all users draw from one law; where users' own means differ and the "
-        "estimator clips around their center, the error does not average out and the interval may miss",
-        "assumed": _assumed(settings, users),
-        "simulated": rows,
-        "simulated_with": {"users": users, "sizes": settings.sizes or SIZES, "runs": _runs(users)},
-        "dishonest_where": [row["law"] for row in rows if row["coverage"] < settings.level - MARGIN],
-    }
-
-
-def _assumed(settings: RoundsSettings, users: int) -> str:
-    described = settings.estimator_for(users).describe()
-    if settings.between_users is not None:
-        return f"declared: the standard deviation of users' own means is at most {settings.between_users:g}"
-    if "assumption" in described:
-        return str(described["assumption"])
-    if settings.estimator in UNCLIPPED:
-        return "nothing: every user reports on the declared bounds"
-    if settings.central:
-        return "that a user's number of samples says nothing about its mean: larger users weigh more"
-    return "as in its paper: all users draw from one law"
-
-
-def _config(settings: RoundsSettings, users: int, law: str | None, **changes: Any) -> RoundsConfig:
-    from operators.simulation.rounds import RoundsConfig
-
-    plain: dict[str, Any] = {
-        "estimator": settings.estimator,
-        "users": users,
-        "epsilon": settings.epsilon,
-        "sizes": settings.sizes or SIZES,
-        "data": "rademacher:0",
-        "between_users_law": law,
-        "runs": _runs(users),
-        "mode": settings.mode,
-    }
-    return RoundsConfig(**{**plain, **changes})
-
-
-def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
-    from operators.simulation.rounds import simulate_rounds
-
-    half = (settings.upper - settings.lower) / 2
-    found = simulate_rounds(_config(settings, users, law), settings.estimator_for(users))
-    plain = simulate_rounds(_config(settings, users, law, estimator="one_shot"))
-    name, _, sd = (law or "").partition(":")
-    return {
-        "law": f"{name}:{float(sd) * half:g}" if law else "none",
-        "coverage": found.coverage,
-        "root_mean_squared_error": found.mse**0.5 * half,
-        "of_one_shot": (found.mse / plain.mse) ** 0.5,
-    }
-
-
-def _runs(users: int) -> int:
-    return max(min(RUNS, WORK // users), 10)
 
 
 def as_text(facts: dict[str, Any]) -> str:
@@ -249,7 +142,8 @@ def as_text(facts: dict[str, Any]) -> str:
         f"total           epsilon {total['epsilon']:g}, delta {total['delta']:g}: {total['over']}",
         f"                a sample is in {total['windows_per_sample']} window(s)",
         f"                user budget {budget}: {total['over_time']}",
-        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
+        f"bounds          [{_numbers(bounds['lower'])}, {_numbers(bounds['upper'])}], values outside"
+        f" {bounds['values_outside']};"
         f" held in steps of {bounds['resolution']:g}",
         f"estimator       {estimator['name']}, {estimator['estimand']}",
         f"                for {estimator['users']:,} users ({estimator['users_are']}), predicted standard error"
@@ -282,8 +176,14 @@ def _stage_lines(stage: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _numbers(bound: float | tuple[float, ...]) -> str:
+    return ",".join(f"{x:g}" for x in (bound if isinstance(bound, tuple) else (bound,)))
+
+
 def _simulation_lines(differ: dict[str, Any]) -> list[str]:
     with_ = differ["simulated_with"]
+    if not differ["simulated"]:
+        return ["  not simulated here: vectors, densities and mixtures have laws of their own (simulate rounds)"]
     lines = [
         f"  simulated with {with_['users']:,} users, sizes {with_['sizes']}, {with_['runs']} runs per law:",
         f"  {'law of users own means':<26}{'coverage':>9}{'error':>9}{'of one_shot':>13}",

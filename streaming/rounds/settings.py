@@ -146,6 +146,11 @@ epsilon 1), got None
         return lower, upper
 
     @property
+    def one_mean(self) -> bool:
+        """Whether the answer is one number, and not a vector, a density or a mixture."""
+        return not ({"dimension", "components"} & self._class.options or hasattr(self._class, "features"))
+
+    @property
     def _class(self) -> Any:
         return estimator_class(self.estimator)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.pipelines.command_line import files, meanstream
 from tests.pipelines.test_explain_rounds import explain
 from tests.pipelines.test_run_rounds import lines, run, write_flights
 
+USERS = ("--users", "400", "--sizes", "point:9")
 CURATORS = ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cummings.ideal")
 
 
@@ -101,3 +103,44 @@ def test_a_curators_dry_run_and_budget(folder: Path) -> None:
 def test_a_sliding_window_needs_a_budget_with_a_curator_too(folder: Path) -> None:
     message = run(folder, estimator="cummings.ratio", window="7d,1d").message
     assert message.startswith("user_budget must be at least 7 for sliding windows '7d,1d'")
+
+
+# -- vectors, densities, mixtures ----------------------------------------------------------------------------
+
+
+def test_vectors_densities_and_mixtures_are_explained() -> None:
+    """Without the figures of one mean, and with the bounds of each coordinate."""
+    facts = explain(estimator="kent.l2", values="x,y,z", lower="-60,-90,0", upper="120,120,600", sizes="point:20")
+    assert facts["bounds"]["lower"] == [-60.0, -90.0, 0.0]
+    assert facts["estimator"]["parameters"]["coordinates"] == 4
+    assert facts["total"]["epsilon"] == max(stage["epsilon"] for stage in facts["mechanisms"])
+    assert facts["users_who_differ"]["simulated"] == []
+    assert "of each coordinate" in facts["estimator"]["estimand"]
+    density = explain(estimator="kent.density", sizes="point:20", lower=0, upper=24)
+    assert density["estimator"]["parameters"]["terms"] >= 2
+    mixture = explain(estimator="kent.mixture", sizes="point:200", option="components=2")
+    assert [stage["name"] for stage in mixture["mechanisms"]] == ["modes", "weights", "means"]
+    typed = ["--values", "x,y", "--lower", "-1,0", "--upper", "1", "--epsilon", "2", "--window", "1d"]
+    text = meanstream("explain", "rounds", *typed, "--estimator", "kent.linf", *USERS).out.decode()
+    assert "bounds          [-1,0, 1]" in text
+    assert "not simulated here" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"values": "a,b"}, "value must be left out with --values, got 'dep_delay'"),
+        ({"values": "a,,b", "value": None}, "values must be columns x,y,z, got 'a,,b'"),
+        ({"values": "dep_delay,arr", "value": None, "estimator": "kent.l2", "sizes": "point:9"}, "value column must be in the source, got 'arr'"),
+        ({"values": "dep_delay", "value": None}, "values must be left out for plan, which takes one --value"),
+        ({"estimator": "kent.l2"}, "values must be given for kent.l2: the columns of a vector, one for each coordinate"),
+        ({"lower": "-30,0"}, "lower must be one number, or one for each of 1 values, got (-30.0, 0.0)"),
+        ({"lower": "low"}, "lower must be a number, or one for each of --values, got 'low'"),
+        ({"estimator": "kent.density"}, "users must be given for kent.density, or its option terms, got None"),
+        ({"estimator": "kent.mixture"}, "components must be given for kent.mixture"),
+    ],
+)  # fmt: skip
+def test_a_bad_option_of_a_vector_is_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
+    before = files(folder)
+    assert run(folder, **changes).message.startswith(message)
+    assert files(folder) == before
