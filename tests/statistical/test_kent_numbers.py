@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from operators.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
-from pipelines.commands.kent_curves import FOUR, TUNED, item_error, mixture, sparse, univariate
+from pipelines.commands.kent_curves import FOUR, TUNED, ball_error, item_error, mixture, sparse, univariate
 
 REFERENCE_RUNS = 500
 
@@ -93,6 +93,38 @@ def test_four_times_the_budget_goes_on_with_the_samples_where_one_does_not() -> 
     assert min(flat) > 0.002
     # The grid of half-widths is coarse: within a factor of 2.5.
     assert np.log(falling) == pytest.approx(np.log([5e-4, 4e-5, 6e-6, 9e-7]), abs=math.log(2.5))
+
+
+@pytest.mark.parametrize(
+    ("samples", "votes", "expected"),
+    [
+        (100, "three_hot", 2.15e-3),
+        (100, "one_hot", 6.2e-4),
+        (10_000, "three_hot", 3.1e-5),
+        (10_000, "one_hot", 8.7e-6),
+    ],
+)
+def test_three_hot_votes_cost_a_factor_of_four_at_epsilon_2(samples: int, votes: str, expected: float) -> None:
+    found = simulate(200, **univariate(2.0, 500, samples, "shifted_uniform", votes=votes))
+    check(found, expected, rounding=0.03)
+
+
+@pytest.mark.parametrize("data", ["corner:0.9", "sphere"])
+def test_several_coordinates_per_user_lose_to_the_semi_user_level(data: str) -> None:
+    # Algorithm 12, its participation corrected, for d = 16 at epsilon 2: .033, where the semi user level has .0105.
+    options = {"dimension": 16, "constant": 0.5}
+    found = simulate(
+        60,
+        estimator="kent.linf",
+        epsilon=2.0,
+        users=4000,
+        sizes="point:400",
+        data=data,
+        dimension=16,
+        options=options,
+    )
+    check(found, 0.033, rounding=0.05)
+    assert found.mse > 2 * ball_error(16, 2.0, 4000, 0.0)
 
 
 # Vectors in the ball: d = 32, 4000 users, 400 samples, uniform on the sphere
