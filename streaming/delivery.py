@@ -232,6 +232,7 @@ class Delivery(CommittedDelivery):
             self._stats.estimates += refreshed
             self._stats.median_half_width = self._estimates.median_half_width
             self._stats.population = self._estimates.population
+            self._stats.answers = self._estimates.answered
 
     def _note(self) -> dict[str, Any]:
         return {**super()._note(), "refresh_time": self._refresh_time, "final": self._final}

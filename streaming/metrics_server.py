@@ -72,8 +72,8 @@ class MetricsServer:
         self._server.server_close()
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Split an address into host and port.
+def parse_address(address: str, name: str = "metrics") -> tuple[str, int]:
+    """Split an address, the value of the option of this name, into host and port.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """
     match = _ADDRESS.fullmatch(address)
     good = match is not None and int(match["port"]) <= 65_535
-    require(good, "metrics", "be HOST:PORT, such as 127.0.0.1:9464", address)
+    require(good, name, "be HOST:PORT, such as 127.0.0.1:9464", address)
     assert match is not None  # noqa: S101 - said above, for the type checker
     return match["host"].strip("[]"), int(match["port"])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from streaming.answered import Answered
     from streaming.personal import PublicPopulation
 
 
@@ -38,6 +39,8 @@ class EngineStats:
         Number of agents by the releases they have made of their horizon: entry k has made k.
     population : PublicPopulation or None
         What the releases said at the last refresh.
+    answers : Answered or None
+        What agents were told at the last refresh. **Privacy.** Depends on values: for the trust domain only.
     commit_seconds, batch_seconds : float
         Duration of the last transaction, and of the last turn from reading to delivery.
     """
@@ -58,5 +61,6 @@ class EngineStats:
     input_lag: int | None = None
     spent: tuple[int, ...] = ()
     population: PublicPopulation | None = None
+    answers: Answered | None = None
     commit_seconds: float = 0.0
     batch_seconds: float = 0.0

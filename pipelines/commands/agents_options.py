@@ -36,6 +36,12 @@ PopulationOption = Annotated[str | None, _option("The fitted population (public)
 MetricsOption = Annotated[
     str | None, _option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
 ]
+PageOption = Annotated[
+    str | None, _option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION)
+]
+PageRemoteOption = Annotated[
+    bool, _option("Let other machines connect to --page, unencrypted; with its token only.", OPERATION, "--page-remote")
+]
 LogFormatOption = Annotated[str, _option("text, or json: one object per line.", OPERATION)]
 QuietOption = Annotated[bool, _option("Print no progress.", OPERATION, "--quiet")]
 
@@ -92,6 +98,8 @@ class AgentSideOptions:
     json: JsonOption = False
 
     metrics: MetricsOption = None
+    page: PageOption = None
+    page_remote: PageRemoteOption = False
     log_format: LogFormatOption = "text"
     dry_run: Annotated[
         bool,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +17,19 @@ from pipelines.commands.agents_options import AgentsOptions
 from pipelines.commands.demo_rounds import demo_rounds
 from pipelines.commands.demo_score import MIN_COUNT, Score, score
 from pipelines.commands.flights import LOWER, UPPER, Truth, flights_file, hold_back, read_flights
+from pipelines.commands.hosting import check_page_options, opening
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
+from pipelines.commands.page import showing, stay
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from operators.agents import AgentsSettings
     from operators.records import Floats, Ints
+    from streaming.stats import EngineStats
+    from streaming.telemetry import Telemetry
+
+    Watcher = Callable[[EngineStats], None]
 
 METHODS = ("learned_prior", "tests")
 BATCH = 6_000  # some 28 commits over the year, each followed by estimates: the points of the picture
@@ -53,6 +62,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the events and the picture.")] = Path("out/demo"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Show the default method's run in the browser.")] = False,
+    page_address: Annotated[str, typer.Option(help="Where --page listens; port 0 is a free one.")] = "127.0.0.1:0",
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
@@ -63,23 +74,66 @@ def demo(
     \b
     Examples:
       meanstream demo
+      meanstream demo --page        # watch it in the browser
       meanstream demo rounds        # one private mean over all aircraft per week
     """  # noqa: D301 - click reads the escape
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
     with refusing():
-        AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta).settings()
+        settings = AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta).settings()
+        check_page_options(page_address if page else None, remote=False)
     stream, truth = hold_back(read_flights(flights_file()))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadOption(f"out must be a folder that can be written, got {str(out)!r} ({error.strerror})") from None
+    with ExitStack() as things:
+        telemetry = things.enter_context(_page(page_address, settings, truth)) if page else None
+        watch = None if telemetry is None else telemetry.observe
+        result, final = _replay(stream, truth, out, watch, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
+        if as_json:
+            print_json(result)
+        else:
+            from pipelines.commands.demo_table import print_report
+
+            print_report(truth, final, result)
+        if telemetry is not None:
+            telemetry.finish()
+            stay()
+
+
+@contextmanager
+def _page(address: str, settings: AgentsSettings, truth: Truth) -> Iterator[Telemetry]:
+    """Serve a page that knows the true means."""
+    from pipelines.commands.demo_truth import MeansOfTruth
+    from streaming.telemetry import AgentsTelemetry
+
+    telemetry = AgentsTelemetry(settings=settings, truth=MeansOfTruth(truth))
+    with ExitStack() as things:
+        with opening():
+            things.enter_context(showing(address, telemetry, settings))
+        yield telemetry
+
+
+def _replay(
+    stream: pa.Table,
+    truth: Truth,
+    out: Path,
+    watch: Watcher | None,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    quiet: bool,
+) -> tuple[dict[str, Any], Answers]:
+    """Run both methods; give what is said of them, and the default's final answers."""
     estimates = {}
     for method in METHODS:
         if not quiet:
             sys.stderr.write(f"{stream.num_rows:,} flights of {len(truth.agent):,} aircraft, {method} ...\n")
-        estimates[method] = _run(stream, method, out, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
+        also = watch if method == METHODS[0] else None
+        estimates[method] = _run(stream, method, out, also, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
     final = {method: newest(table, truth) for method, table in estimates.items()}
     scores = {method: s for method, answers in final.items() if (s := _score(truth, answers)) is not None}
     population = _last_line(out / "learned_prior-population.jsonl")
@@ -93,12 +147,7 @@ def demo(
         "population": population_sentence(population),
         "picture": _picture(estimates, truth, final["learned_prior"], population, out),
     }
-    if as_json:
-        print_json(result)
-        return
-    from pipelines.commands.demo_table import print_report
-
-    print_report(truth, final["learned_prior"], result)
+    return result, final["learned_prior"]
 
 
 def _refuse_options(context: typer.Context) -> None:
@@ -109,7 +158,17 @@ def _refuse_options(context: typer.Context) -> None:
             raise BadOption(f"{name} must come after {context.invoked_subcommand!r}")
 
 
-def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: float, seed: int, quiet: bool) -> pa.Table:
+def _run(
+    stream: pa.Table,
+    method: str,
+    out: Path,
+    also: Watcher | None,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    quiet: bool,
+) -> pa.Table:
     """Run the engine on the stream with one way to collaborate; return the personal estimates it wrote."""
     from pyarrow import json as arrow_json
     from pyarrow import parquet
@@ -141,7 +200,8 @@ def _run(stream: pa.Table, method: str, out: Path, *, epsilon: float, delta: flo
                 releases=str(out / f"{method}-releases.jsonl"),
                 population=str(out / f"{method}-population.jsonl"),
                 quiet=quiet,
-            )
+            ),
+            also=also,
         )
     return arrow_json.read_json(out / f"{method}-estimates.jsonl")
 

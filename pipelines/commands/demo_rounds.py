@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.commands.flights import LOWER, UPPER, flights_file, read_flights
+from pipelines.commands.hosting import check_page_options, opening
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
+from pipelines.commands.page import showing, stay
 from pipelines.commands.rounds_options import RoundsOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from operators.records import Floats
+    from streaming.stats import EngineStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,8 @@ def demo_rounds(
     seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the events and the picture.")] = Path("out/demo-rounds"),
     quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Show the run in the browser.")] = False,
+    page_address: Annotated[str, typer.Option(help="Where --page listens; port 0 is a free one.")] = "127.0.0.1:0",
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
@@ -47,17 +55,47 @@ def demo_rounds(
     An aircraft tells one randomized number per week, and nothing else leaves it: not its delays, not how many flights
     it had. The true mean beside the answer is known to the demo only; its noise is seeded, hence not private.
 
-    Example: meanstream demo rounds
-    """
+    \b
+    Examples:
+      meanstream demo rounds
+      meanstream demo rounds --page      # watch it in the browser
+    """  # noqa: D301 - click reads the escape
     options: dict[str, Any] = {"lower": LOWER, "upper": UPPER, "epsilon": epsilon, "window": window, "quiet": quiet}
     with refusing():
-        RoundsOptions(**options).settings()
+        settings = RoundsOptions(**options).settings()
+        check_page_options(page_address if page else None, remote=False)
     flights = read_flights(flights_file())
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadOption(f"out must be a folder that can be written, got {str(out)!r} ({error.strerror})") from None
-    estimates = _run(flights, out, options, seed)
+    starts, means = _true_windows(flights, window)
+    with ExitStack() as things:
+        telemetry = None
+        if page:
+            from streaming.telemetry import RoundsTelemetry
+
+            truth = dict(zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True))
+            telemetry = RoundsTelemetry(settings=settings, truth=truth)
+            with opening():
+                things.enter_context(showing(page_address, telemetry, settings))
+        estimates = _run(flights, out, options, seed, None if telemetry is None else telemetry.observe)
+        _tell(flights, estimates, means, out, options, as_json=as_json)
+        if telemetry is not None:
+            telemetry.finish()
+            stay()
+
+
+def _tell(
+    flights: pa.Table,
+    estimates: list[dict[str, Any]],
+    means: Floats,
+    out: Path,
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the answers beside the truth, and draw them."""
     weeks = [
         Week(
             start=e["start"][:10],
@@ -67,9 +105,9 @@ def demo_rounds(
             upper=e["interval"][1],
             true=float(true),
         )
-        for e, true in zip(estimates, _true_means(flights, window), strict=True)
+        for e, true in zip(estimates, means, strict=True)
     ]
-    result = summary(weeks, epsilon=epsilon, window=window) | {
+    result = summary(weeks, epsilon=options["epsilon"], window=options["window"]) | {
         "flights": flights.num_rows,
         "picture": _picture(weeks, out / "demo-rounds.png"),
     }
@@ -101,7 +139,9 @@ def summary(weeks: list[Week], *, epsilon: float, window: str) -> dict[str, Any]
     }
 
 
-def _run(flights: pa.Table, out: Path, options: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+def _run(
+    flights: pa.Table, out: Path, options: dict[str, Any], seed: int, also: Callable[[EngineStats], None] | None
+) -> list[dict[str, Any]]:
     """Run the engine on the flights; return the estimates that it wrote."""
     from pyarrow import parquet
 
@@ -126,7 +166,8 @@ def _run(flights: pa.Table, out: Path, options: dict[str, Any], seed: int) -> li
                 reports=places["reports"],
                 stages=places["stages"],
                 **options,
-            )
+            ),
+            also=also,
         )
         lines = Path(places["means"]).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -134,6 +175,11 @@ def _run(flights: pa.Table, out: Path, options: dict[str, Any], seed: int) -> li
 
 def _true_means(flights: pa.Table, window: str) -> Floats:
     """Mean over aircraft of each aircraft's mean delay, clipped, in each window that has a flight."""
+    return _true_windows(flights, window)[1]
+
+
+def _true_windows(flights: pa.Table, window: str) -> tuple[list[int], Floats]:
+    """Start in seconds, and mean over aircraft of each one's mean delay, clipped, of each window that has a flight."""
     import numpy as np
 
     from streaming.rounds.windows import MICROS, Windows
@@ -148,7 +194,7 @@ def _true_means(flights: pa.Table, window: str) -> Floats:
     total = np.bincount(cell, delay[assigned.sample], minlength=count.size).reshape(count.shape)
     there = count > 0
     means = np.divide(total, count, out=np.zeros_like(total), where=there)
-    return np.asarray(means.sum(axis=1) / there.sum(axis=1))
+    return starts.tolist(), np.asarray(means.sum(axis=1) / there.sum(axis=1))
 
 
 def _print(weeks: list[Week], result: dict[str, Any]) -> None:

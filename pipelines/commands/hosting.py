@@ -90,10 +90,11 @@ def run_engine(
     open_input: Callable[[Any, Deployment], Input] = rest_of_source,
     *,
     crash: CrashHook | None = None,
+    also: Callable[[EngineStats], None] | None = None,
 ) -> EngineStats:
     """Check every option, then open store, source and sinks and run to the end or until a signal.
 
-    A test kills the process in `crash`.
+    A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
     from streaming.crash import no_crash
     from streaming.deployment import open_deployment
@@ -110,7 +111,7 @@ def run_engine(
             things.callback(sinks.close)
             taken = open_input(options, deployment)
             things.callback(taken.source.close)
-            watch = things.enter_context(watching(options, settings))
+            watch = things.enter_context(watching(options, settings, also=also))
             engine = Engine(
                 source=taken.source,
                 settings=settings,
@@ -141,10 +142,28 @@ def check_options(options: AgentSideOptions) -> AgentsSettings:
         check_sinks(options.sinks, json=options.json)
         if options.metrics is not None:
             parse_address(options.metrics)
+        check_page_options(options.page, remote=options.page_remote)
         if options.source is None:
             raise BadOption("source must be given")
         open_source(options.source, column_mapping(options), sort=options.sort).close()
     return settings
+
+
+def check_page_options(page: str | None, *, remote: bool) -> None:
+    """Refuse a page that could not be shown.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    from operators.validation import require
+
+    require(page is not None or not remote, "page_remote", "come with --page", remote)
+    if page is not None:
+        from pipelines.page.server import check_page
+
+        check_page(page, remote=remote)
 
 
 def open_sinks(places: Mapping[str, str], kafka: KafkaSinks | None = None) -> Sinks:

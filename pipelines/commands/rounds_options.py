@@ -14,6 +14,8 @@ from pipelines.commands.agents_options import (
     PRIVACY,
     LogFormatOption,
     MetricsOption,
+    PageOption,
+    PageRemoteOption,
     QuietOption,
     _option,
 )
@@ -114,6 +116,8 @@ class RoundsOptions:
     ] = None
 
     metrics: MetricsOption = None
+    page: PageOption = None
+    page_remote: PageRemoteOption = False
     dry_run: Annotated[
         bool, _option("Check options, connections, topics and budget; read and write nothing.", OPERATION)
     ] = False

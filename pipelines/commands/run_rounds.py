@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.hosting import (
+    check_page_options,
     check_sinks,
     check_store,
     failing,
@@ -19,6 +20,7 @@ from pipelines.commands.hosting import (
 )
 from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.page import telemetry_of_rounds
 from pipelines.commands.progress import Progress
 from pipelines.commands.rounds_options import RoundsOptions
 from pipelines.commands.watching import metrics_of_rounds, watching
@@ -75,14 +77,20 @@ def check_options(options: RoundsOptions) -> RoundsSettings:
         check_sinks(options.sinks, json=options.json)
         if options.metrics is not None:
             parse_address(options.metrics)
+        check_page_options(options.page, remote=options.page_remote)
         open_source(options.source, column_mapping(options), sort=options.sort).close()
     return settings
 
 
-def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> RoundsStats:
+def run_engine(
+    options: RoundsOptions,
+    *,
+    crash: CrashHook | None = None,
+    also: Callable[[EngineStats], None] | None = None,
+) -> RoundsStats:
     """Check every option, then open store, source and sinks and run to the end or until a signal.
 
-    A test kills the process in `crash`.
+    A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
     from streaming.crash import no_crash
     from streaming.rounds.deployment import open_rounds_store
@@ -109,7 +117,16 @@ def run_engine(options: RoundsOptions, *, crash: CrashHook | None = None) -> Rou
             )
             things.callback(source.close)
             progress = RoundsProgress(quiet=options.quiet or options.log_format == "json")
-            watch = things.enter_context(watching(options, settings, make_metrics=metrics_of_rounds, progress=progress))
+            watch = things.enter_context(
+                watching(
+                    options,
+                    settings,
+                    make_metrics=metrics_of_rounds,
+                    make_telemetry=telemetry_of_rounds,
+                    also=also,
+                    progress=progress,
+                )
+            )
             engine = RoundsEngine(
                 source=source,
                 settings=settings,
@@ -191,6 +208,8 @@ def _check_sides(options: RoundsOptions) -> None:
             else ""
         )
         raise BadOption(f"runner must be one of {', '.join(RUNNERS)}, got {options.runner!r}{why}")
+    if options.page is not None and (options.runner is not None or options.from_reports is not None):
+        raise BadOption("page must be of the engine that reads samples: without --runner and --from-reports")
     if options.dry_run and (options.runner is not None or options.from_reports is not None):
         raise BadOption("dry_run must be of the engine that reads samples: without --runner and --from-reports")
     if options.runner_arg and options.runner is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipelines.commands.page import showing, telemetry_of_agents
 from pipelines.commands.progress import make_progress
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from streaming.health import EngineHealth
     from streaming.metrics import Bounded, Metrics
     from streaming.stats import EngineStats
+    from streaming.telemetry import Telemetry
 
 _log = logging.getLogger("meanstream.run")
 
@@ -26,6 +28,14 @@ class Watchable(Protocol):
     @property
     def metrics(self) -> str | None:
         """Address of the metrics, or None."""
+
+    @property
+    def page(self) -> str | None:
+        """Address of the page, or None."""
+
+    @property
+    def page_remote(self) -> bool:
+        """Whether other machines may see the page."""
 
     @property
     def log_format(self) -> str:
@@ -68,9 +78,11 @@ def watching(
     settings: Bounded,
     *,
     make_metrics: Callable[..., Metrics] = metrics_of_agents,
+    make_telemetry: Callable[..., Telemetry] = telemetry_of_agents,
+    also: Callable[[EngineStats], None] | None = None,
     progress: Progress | LoggedProgress | None = None,
 ) -> Iterator[Watch]:
-    """Show progress, and serve metrics and probes where they are asked for, as long as the context is open.
+    """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open.
 
     Parameters
     ----------
@@ -80,19 +92,23 @@ def watching(
         Those of the engine.
     make_metrics : callable
         Makes the metrics of this kind of engine; called only where they are asked for.
+    make_telemetry : callable
+        The same for the page.
+    also : callable, optional
+        Called with the statistics, too: a page that outlives the engine.
     progress : context manager, optional
         What shows progress, if it is not that of agents.
 
     Raises
     ------
     ValueError
-        If the address of the metrics cannot be listened on.
+        If the address of the metrics or of the page cannot be listened on.
     """
     from streaming.health import EngineHealth
 
     health = EngineHealth()
     with ExitStack() as things:
-        watchers: list[Callable[[EngineStats], None]] = []
+        watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
         if options.metrics is not None:
             from streaming.metrics_server import MetricsServer
 
@@ -100,6 +116,10 @@ def watching(
             server = things.enter_context(MetricsServer(options.metrics, metrics, health))
             _log.info("metrics are served", extra={"url": f"{server.url}/metrics"})
             watchers.append(metrics.observe)
+        if options.page is not None:
+            telemetry = make_telemetry(settings=settings)
+            things.enter_context(showing(options.page, telemetry, settings, remote=options.page_remote))
+            watchers.append(telemetry.observe)
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
         things.enter_context(progress)
         watchers.append(progress)

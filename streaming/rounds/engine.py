@@ -270,6 +270,7 @@ class RoundsEngine:
         answers = [line for e in outcome.events if e.kind is WindowEstimate for line in e.lines]
         stats.estimates += len(answers)
         stats.answer = answers[-1] if answers else stats.answer
+        stats.answers_of_turn = tuple(answers)
         if len(outcome.rows):
             stats.spent = self._spent()
         stats.rejected.update(rejects.reason)

@@ -21,6 +21,8 @@ class RoundsStats(EngineStats):
         How often a user's data did not enter a round, because the budget does not pay for it.
     answer : bytes or None
         The newest window estimate, as its line: public.
+    answers_of_turn : tuple of bytes
+        All window estimates of the last turn, likewise.
     """
 
     rounds: int = 0
@@ -28,3 +30,4 @@ class RoundsStats(EngineStats):
     waiting: int = 0
     over_budget: int = 0
     answer: bytes | None = None
+    answers_of_turn: tuple[bytes, ...] = ()

@@ -1,0 +1,1 @@
+"""The live page: what it shows, and the server that shows it on this machine only."""
