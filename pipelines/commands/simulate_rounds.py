@@ -50,7 +50,7 @@ class RoundsOptions:
         str,
         _option(
             "Samples per user: point:k | two:a,b,p (p: probability of b) | uniform:a,b | poisson:l | binomial:n,p | "
-            "lognormal:mean,s[,max] | zipf:s,max | FILE.csv:column."
+            "lognormal:mean,s[,max] | zipf:s,max."
         ),
     ] = "poisson:5"
     data: Annotated[str, _option("Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].")] = (
