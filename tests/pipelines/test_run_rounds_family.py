@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import compute as pc
+from pyarrow import csv
 
-from tests.pipelines.command_line import files, meanstream
+from operators.density_function import DensityFunction, trigonometric
+from pipelines.commands.flights import flights_file
+from tests.pipelines.command_line import SECRET, files, meanstream
 from tests.pipelines.test_explain_rounds import explain
 from tests.pipelines.test_run_rounds import lines, run, write_flights
 
@@ -131,9 +140,12 @@ def test_vectors_densities_and_mixtures_are_explained() -> None:
     [
         ({"values": "a,b"}, "value must be left out with --values, got 'dep_delay'"),
         ({"values": "a,,b", "value": None}, "values must be columns x,y,z, got 'a,,b'"),
-        ({"values": "dep_delay,arr", "value": None, "estimator": "kent.l2", "sizes": "point:9"}, "value column must be in the source, got 'arr'"),
+        (
+            {"values": "dep_delay,arr", "value": None, "estimator": "kent.l2", "sizes": "point:9"},
+            "value column must be in the source, got 'arr'",
+        ),
         ({"values": "dep_delay", "value": None}, "values must be left out for plan, which takes one --value"),
-        ({"estimator": "kent.l2"}, "values must be given for kent.l2: the columns of a vector, one for each coordinate"),
+        ({"estimator": "kent.l2"}, "values must be given for kent.l2: the columns of a vector"),
         ({"lower": "-30,0"}, "lower must be one number, or one for each of 1 values, got (-30.0, 0.0)"),
         ({"lower": "low"}, "lower must be a number, or one for each of --values, got 'low'"),
         ({"estimator": "kent.density"}, "users must be given for kent.density, or its option terms, got None"),
@@ -144,3 +156,106 @@ def test_a_bad_option_of_a_vector_is_one_line(folder: Path, changes: dict[str, A
     before = files(folder)
     assert run(folder, **changes).message.startswith(message)
     assert files(folder) == before
+
+
+# -- the commands of docs/rounds-family.md, on the real flights --------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "rounds-family.md").read_text(encoding="utf-8")
+BLOCKS = [block.partition("\n") for block in PAGE.split("```")[1::2]]
+COMMANDS = [shlex.split(text.replace("\\\n", " "))[1:] for language, _, text in BLOCKS if not language]
+WIDTH = 365 * 86_400
+
+
+@pytest.fixture(scope="module")
+def flights() -> pa.Table:
+    """All flights with an aircraft."""
+    with zipfile.ZipFile(flights_file()) as packed, packed.open(packed.namelist()[0]) as file:
+        table = csv.read_csv(file)
+    return table.filter(pc.is_valid(table["tailnum"]))
+
+
+@pytest.fixture(scope="module")
+def answers(flights: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What each command of the page answers, by estimator."""
+    folder = tmp_path_factory.mktemp("page")
+    number = pc.index_in(flights["carrier"], value_set=pa.array(sorted(set(flights["carrier"].to_pylist()))))
+    table = flights.select(["tailnum", "time_hour"]).append_column("carrier_number", number)
+    csv.write_csv(table, folder / "carriers.csv")
+    (folder / "flights.csv.zip").symlink_to(flights_file())
+    found = {}
+    for command in COMMANDS:
+        typed = [word.replace("flights.csv", "flights.csv.zip") for word in command]
+        with contextlib.chdir(folder):
+            ran = meanstream(*typed, "--quiet", environment={"MEANSTREAM_SECRET": SECRET})
+        assert ran.code == 0, ran.err
+        found[typed[typed.index("--estimator") + 1]] = lines(folder / typed[typed.index("--sink") + 1])
+    return found
+
+
+def means_over_aircraft(flights: pa.Table, values: np.ndarray, window: str, seconds: int) -> np.ndarray:
+    """The truth: the mean over aircraft of each one's mean, in the window that starts there."""
+    time = flights["time_hour"].cast(pa.timestamp("s")).to_numpy().astype(np.int64)
+    start = np.datetime64(window.rstrip("Z"), "s").astype(np.int64)
+    good = np.isfinite(values).all(axis=1) & (time >= start) & (time < start + seconds)
+    code = pc.dictionary_encode(flights["tailnum"].combine_chunks()).indices.to_numpy()[good]
+    _, code = np.unique(code, return_inverse=True)
+    count = np.bincount(code)
+    return np.array([np.mean(np.bincount(code, weights=column[good]) / count) for column in values.T])
+
+
+def column(flights: pa.Table, name: str, lower: float, upper: float) -> np.ndarray:
+    return np.asarray(np.clip(flights[name].cast(pa.float64()).to_numpy(), lower, upper))
+
+
+def test_the_page_has_a_command_for_each_family(answers: dict[str, list[Any]]) -> None:
+    assert list(answers) == ["kent.l2", "kent.density", "kent.mixture", "cummings.ratio"]
+
+
+def test_delays_by_component(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
+    """Aircraft differ and air times are skewed: within 4 standard errors, of noise that is fixed by the secret."""
+    bounds = {"dep_delay": (-30, 120), "arr_delay": (-60, 120), "air_time": (0, 600)}
+    values = np.stack([column(flights, name, *ends) for name, ends in bounds.items()], axis=1)
+    for answer in answers["kent.l2"]:
+        truth = means_over_aircraft(flights, values, answer["start"], WIDTH)
+        assert answer["values"] == list(bounds)
+        assert np.all(np.abs(np.array(answer["value"]) - truth) < 4 * np.array(answer["stderr"]))
+        assert np.all(np.array(answer["stderr"]) < 0.02 * np.array([150, 180, 600]))
+
+
+def test_hour_of_departure(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
+    """Each coefficient within 4 of its standard errors, and the band is of a density: few leave at 3 in the night."""
+    for answer in answers["kent.density"]:
+        density = DensityFunction.of(answer["function"])
+        basis = trigonometric(column(flights, "hour", 0, 24) / 24, len(density.coefficients) + 1)[:, 1:]
+        truth = means_over_aircraft(flights, basis, answer["start"], WIDTH)
+        assert np.all(np.abs(np.array(density.coefficients) - truth) < 4 * np.array(density.stderr))
+        night, morning = density.evaluate([3.0, 9.0])
+        assert night < 0.4 * morning
+
+
+def test_carrier_shares(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
+    """The largest four carriers of the first window are found where they are; weights add up to 1."""
+    names = sorted(set(flights["carrier"].to_pylist()))
+    largest = {names.index(name) for name in ("AA", "DL", "UA", "WN")}
+    answer = answers["kent.mixture"][0]
+    assert {round(value) for value in answer["value"]} >= largest
+    assert sum(part["weight"] for part in answer["components"]) == pytest.approx(1.0)
+
+
+def test_weekly_delay_by_a_curator(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
+    """The weekly means lie in their 95 % intervals: of 53, 8 or more outside are an accident in 1 of 400 seeds."""
+    values = column(flights, "dep_delay", -30, 120)[:, np.newaxis]
+    weeks = answers["cummings.ratio"]
+    assert len(weeks) == 53
+    outside = 0
+    for answer in weeks:
+        (truth,) = means_over_aircraft(flights, values, answer["start"], 7 * 86_400)
+        outside += not answer["interval"][0] <= truth <= answer["interval"][1]
+    assert outside < 8
+    assert np.median([answer["stderr"] for answer in weeks]) < 1.5
+
+
+def test_the_pages_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = [text for language, _, text in BLOCKS if language == "python"]
+    exec(compile(block, "rounds-family.md", "exec"), {})  # noqa: S102 - our own page
+    assert capsys.readouterr().out
