@@ -31,13 +31,13 @@ from pipelines.beam_agent_answer import (
     AnswerAgents,
     FitReleases,
     GatherShard,
-    JoinLatest,
     ReleasesByShard,
     TellEstimates,
     TellPopulation,
     TellReleases,
 )
 from pipelines.beam_agent_records import (
+    AgentBatch,
     AgentReleases,
     EstimateBatch,
     FittedReleases,
@@ -52,7 +52,6 @@ from pipelines.beam_parts import SHARDS
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_summarize import sample_batch
 from pipelines.beam_windows import ForGood
-from streaming.columns import SampleColumns
 from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
 from streaming.hashing import hash_ids
 from streaming.options import EngineOptions
@@ -70,6 +69,9 @@ __all__ = [
     "agent_batch",
     "events",
 ]
+
+
+KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, float]
 
 
 class Released(NamedTuple):
@@ -116,7 +118,7 @@ class Collaborated(NamedTuple):
 
 def agent_batch(
     agent: Sequence[str] | np.ndarray | pa.Array, value: Any, time: Any, *, ids: Sequence[str] | None = None
-) -> SampleColumns:
+) -> AgentBatch:
     """Make one element of many samples.
 
     Parameters
@@ -145,7 +147,7 @@ def agent_batch(
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in text], dtype=np.int64)])
         key = hash_ids(np.frombuffer(b"".join(text), np.uint8), offsets)
     position = np.arange(1, len(batch) + 1)
-    return SampleColumns(batch.names, batch.agent, batch.value, batch.time, key, position)
+    return AgentBatch(batch.names, batch.agent, batch.value, batch.time, key, position)
 
 
 class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
@@ -203,9 +205,9 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = pcoll | "Split" >> beam.ParDo(SplitByShard(self._windows, self._shards)).with_outputs(
             NOTES, main="samples"
-        ).with_output_types(tuple[int, ForShard])
-        samples, notes = split.samples, split[NOTES]
-        notes.element_type = tuple[int, float]
+        )
+        samples, notes = parts.samples, parts[NOTES]
+        samples.element_type, notes.element_type = KEYED, NOTE
         return release_shards(
             samples, notes, self._settings, self._windows, self._secret, final_release=self._final, shards=self._shards
         )
@@ -224,8 +226,6 @@ def release_shards(
     """Private to public: `(shard, AgentSamples)`, with notes of their windows, to what the shards release."""
     ticks = notes | "Tick" >> TickShards(windows, shards)
     release = ReleaseShard(settings, windows, secret, final_release=final_release)
-    for kept in (samples, ticks):
-        kept.element_type = tuple[int, ForShard]
     made = (
         (samples | "For good" >> ForGood(), ticks)
         | "For shards" >> beam.Flatten()
@@ -253,7 +253,7 @@ class TickShards(beam.PTransform):  # type: ignore[misc]
             | "Carry" >> CarryNotes(self._windows)
             | "Newest" >> beam.CombineGlobally(max).without_defaults().with_output_types(tuple[int, float])
             | "For good" >> ForGood()
-            | "To all" >> beam.FlatMap(_to_all, shards).with_output_types(tuple[int, ForShard])
+            | "To all" >> beam.FlatMap(_to_all, shards).with_output_types(KEYED)
         )
 
 
@@ -290,15 +290,14 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         if made.releases.element_type not in (AgentReleases, Any, typehints.Any):
             raise TypeError(f"collaboration takes releases only, got {made.releases.element_type}")
         settings, windows = self._settings, self._windows
-        keyed = made.releases | "Shards" >> beam.ParDo(ReleasesByShard(self._shards)).with_output_types(
-            tuple[int, ForShard]
-        )
+        keyed = made.releases | "Shards" >> beam.ParDo(ReleasesByShard(self._shards)).with_output_types(KEYED)
         return (
             (keyed | "For good" >> ForGood(), made.ticks)
             | "For shards" >> beam.Flatten()
             | "Gather" >> beam.ParDo(GatherShard(settings, windows)).with_output_types(LatestReleases)
             | "Carry" >> CarryAnswers(windows)
-            | "Join" >> beam.CombineGlobally(JoinLatest()).without_defaults().with_output_types(LatestReleases)
+            | "One key" >> beam.Map(_one_key).with_output_types(typehints.Tuple[int, LatestReleases])
+            | "Join" >> beam.GroupByKey()
             | "Fit" >> beam.ParDo(FitReleases(settings, self._options)).with_output_types(FittedReleases)
         )
 
@@ -427,6 +426,10 @@ class events(beam.PTransform):  # type: ignore[misc]  # noqa: N801 - a function 
         if pcoll.element_type is AgentReleases:
             return pcoll | beam.ParDo(TellReleases(self._settings)).with_output_types(Release)
         return pcoll | beam.ParDo(TellEstimates()).with_output_types(PersonalEstimate)
+
+
+def _one_key(latest: LatestReleases) -> tuple[int, LatestReleases]:
+    return 0, latest
 
 
 def _to_all(newest: tuple[int, float], shards: int) -> list[tuple[int, Tick]]:

@@ -14,7 +14,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import TimestampedValue
 
 from operators.agents import AgentsSettings
-from pipelines.beam_agent_coders import ForShardCoder, LatestReleasesCoder
+from pipelines.beam_agent_coders import ForShardCoder
 from pipelines.beam_agent_records import (
     AgentReleases,
     EstimateBatch,
@@ -125,44 +125,19 @@ class GatherShard(beam.DoFn):  # type: ignore[misc]
         state.write(shard.to_bytes())
 
 
-class JoinLatest(beam.CombineFn):  # type: ignore[misc]
-    """Public: the newest releases of all shards; no randomness, no private input."""
-
-    def create_accumulator(self) -> LatestReleases | None:
-        """Nobody yet."""
-        return None
-
-    def add_input(self, accumulator: LatestReleases | None, latest: LatestReleases) -> LatestReleases | None:
-        """Add a shard."""
-        return join_latest([accumulator, latest])
-
-    def merge_accumulators(self, accumulators: Iterable[LatestReleases | None]) -> LatestReleases | None:
-        """Join shards."""
-        return join_latest(accumulators)
-
-    def extract_output(self, accumulator: LatestReleases | None) -> LatestReleases | None:
-        """Give everybody's."""
-        return accumulator
-
-    def get_accumulator_coder(self) -> LatestReleasesCoder:
-        """Bytes, as between steps."""
-        return LatestReleasesCoder()
-
-
 class FitReleases(beam.DoFn):  # type: ignore[misc]
-    """Public: the population that everybody's newest release shows; fitted once per window."""
+    """Public: the newest releases of all shards to the population that they show; once per window."""
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
         self._settings = settings
         self._options = options
 
-    def process(self, element: LatestReleases | None) -> Iterator[FittedReleases]:
-        """Fit."""
-        if element is None:
-            return
-        latest, variance = element.columns(), element.pool.variance
+    def process(self, element: tuple[int, Iterable[LatestReleases]]) -> Iterator[FittedReleases]:
+        """Join the shards and fit."""
+        everybody = join_latest(list(element[1]))
+        latest, variance = everybody.columns(), everybody.pool.variance
         fitted, _ = PersonalEstimates(self._settings, self._options).fit(latest, variance)
-        yield FittedReleases(newest=element.newest, agents=len(latest), variance=variance, fitted=fitted)
+        yield FittedReleases(newest=everybody.newest, agents=len(latest), variance=variance, fitted=fitted)
 
 
 class AnswerAgents(beam.DoFn):  # type: ignore[misc]

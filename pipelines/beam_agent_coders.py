@@ -20,6 +20,7 @@ from operators.records import OwnSamples, ReleaseColumns
 from operators.sorted_tests import FittedTests
 from pipelines.beam_agent_records import (
     SAMPLE_COLUMNS,
+    AgentBatch,
     AgentReleases,
     AgentSamples,
     EstimateBatch,
@@ -29,7 +30,8 @@ from pipelines.beam_agent_records import (
     OwnBatch,
     Tick,
 )
-from pipelines.beam_coders import DamagedBytesError
+from pipelines.beam_coders import DamagedBytesError, EventCoder
+from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
 from streaming.snapshot import Columns, decode_columns, encode_columns
 
 VERSION = 1
@@ -106,6 +108,29 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
         return True
 
 
+class AgentBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: samples with their ids."""
+
+    def encode(self, value: AgentBatch) -> bytes:
+        """Columns one after the other, with the names that occur."""
+        used, agent = np.unique(value.agent, return_inverse=True)
+        columns = {"agent": _small(agent), "value": value.value, "time": value.time, "position": _small(value.position)}
+        key = {} if value.key is None else {"key": value.key}
+        names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
+        return packed("batch", {}, {**columns, **key}, names)
+
+    def decode(self, encoded: bytes) -> AgentBatch:
+        """Read columns."""
+        _, _, columns = opened(encoded, "batch")
+        names = names_of(columns).to_pylist()
+        agent, position = columns["agent"].astype(np.int64), columns["position"].astype(np.int64)
+        return AgentBatch(names, agent, columns["value"], columns["time"], columns.get("key"), position)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
 class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
     """Private: agents' own sums."""
 
@@ -126,22 +151,18 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
 
 
 class LatestReleasesCoder(coders.Coder):  # type: ignore[misc]
-    """Public: newest releases; or None, before the first shard has answered."""
+    """Public: newest releases."""
 
     columns = ("agent", "count", "mean", "noise_variance")
 
-    def encode(self, value: LatestReleases | None) -> bytes:
+    def encode(self, value: LatestReleases) -> bytes:
         """Columns, and the pool as plain data."""
-        if value is None:
-            return packed("nobody", {}, {})
         head = {"newest": value.newest, "pool": value.pool.snapshot()}
         return packed("latest", head, {name: getattr(value, name) for name in self.columns})
 
-    def decode(self, encoded: bytes) -> LatestReleases | None:
+    def decode(self, encoded: bytes) -> LatestReleases:
         """Read them."""
-        kind, head, columns = opened(encoded, "latest", "nobody")
-        if kind == "nobody":
-            return None
+        _, head, columns = opened(encoded, "latest")
         return LatestReleases(newest=head["newest"], pool=PooledVariance.restore(head["pool"]), **columns)
 
     def is_deterministic(self) -> bool:
@@ -188,7 +209,38 @@ class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
         return True
 
 
+class ReleaseCoder(EventCoder):
+    """Public: one release."""
+
+    kind = Release
+
+
+class PopulationCoder(EventCoder):
+    """Public: the fitted population."""
+
+    kind = Population
+
+
+class BudgetEventCoder(EventCoder):
+    """Public: an agent at its horizon."""
+
+    kind = BudgetEvent
+
+
+class RefusalCoder(EventCoder):
+    """Public: a release that was refused."""
+
+    kind = Refusal
+
+
+class PersonalEstimateCoder(EventCoder):
+    """Private: one estimate, for its agent."""
+
+    kind = PersonalEstimate
+
+
 CODERS: dict[type, type[coders.Coder]] = {
+    AgentBatch: AgentBatchCoder,
     ForShard: ForShardCoder,
     AgentSamples: ForShardCoder,
     AgentReleases: ForShardCoder,
@@ -197,6 +249,11 @@ CODERS: dict[type, type[coders.Coder]] = {
     LatestReleases: LatestReleasesCoder,
     FittedReleases: FittedReleasesCoder,
     EstimateBatch: EstimateBatchCoder,
+    Release: ReleaseCoder,
+    Population: PopulationCoder,
+    BudgetEvent: BudgetEventCoder,
+    Refusal: RefusalCoder,
+    PersonalEstimate: PersonalEstimateCoder,
 }
 """The coder of each type that agents put into a PCollection."""
 

@@ -22,8 +22,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from operators.agents import AgentsSettings
 from operators.records import Ints
-from pipelines.agents import collaborated, release_shards
-from pipelines.beam_agent_records import ForShard
+from pipelines.agents import KEYED, NOTE, collaborated, release_shards
 from pipelines.beam_agent_release import NOTES, notes_of, split_columns
 from pipelines.beam_agent_windows import AgentWindows
 from pipelines.beam_parts import SHARDS
@@ -79,12 +78,13 @@ def run_agents_file(
     split = (
         pipeline
         | "Source" >> beam.Create([source], reshuffle=False)
-        | "Read" >> beam.ParDo(read).with_outputs(NOTES, main="samples").with_output_types(tuple[int, ForShard])
+        | "Read" >> beam.ParDo(read).with_outputs(NOTES, main="samples")
     )
-    split[NOTES].element_type = tuple[int, float]
+    samples, notes = split.samples, split[NOTES]
+    samples.element_type, notes.element_type = KEYED, NOTE
     made = release_shards(
-        split.samples,
-        split[NOTES],
+        samples,
+        notes,
         settings,
         WINDOWS,
         secret,
@@ -97,7 +97,7 @@ def run_agents_file(
         "estimates": (answers.estimates, _estimates),
         "releases": (answers.releases, lambda batch: list(batch.lines(settings).lines)),
         "population": (answers.population, _event),
-        "notices": (notices, _event),
+        "notices": (notices, _notice),
     }
     for role, path in sinks.items():
         events, lines_of = outputs[role]
@@ -201,6 +201,12 @@ def _order(line: bytes) -> tuple[datetime, str, int]:
 
 def _estimates(batch: Any) -> list[bytes]:
     return list(batch.lines)
+
+
+def _notice(event: Any) -> list[bytes]:
+    """Write numbers as the engine does."""
+    plain = event.model_dump(mode="json")
+    return [json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()]
 
 
 def _event(event: Any) -> list[bytes]:

@@ -14,12 +14,24 @@ import pyarrow as pa
 from operators.agents import AgentsSettings, ReleaseBatch
 from operators.collaboration import FittedPopulation
 from operators.pooled_variance import PooledVariance
-from operators.records import Floats, Ints, OwnSamples, ReleaseColumns, Words
+from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from streaming.columns import SampleColumns
 from streaming.encode import EventLines
 from streaming.events import Release
 from streaming.releases import ledger_rows
 
 SAMPLE_COLUMNS = ("agent", "value", "time", "key", "position")
+
+
+class AgentBatch(SampleColumns):
+    """Private: samples as a pipeline's element, with their ids; made by `pipelines.agents.agent_batch`."""
+
+    __slots__ = ()
+
+    def take(self, which: Ints | Bools | slice) -> AgentBatch:
+        """Select entries; the list of names stays."""
+        key = None if self.key is None else self.key[which]
+        return AgentBatch(self.names, self.agent[which], self.value[which], self.time[which], key, self.position[which])
 
 
 class ForShard:

@@ -95,8 +95,10 @@ class AgentShard:
         end = windows.end(tick.number)
         if end is not None:
             released.append(self.agents.advance(end))
-        elif final_release:
-            released.append(self.agents.release_now(tick.newest))
+        else:
+            released.append(self.agents.advance(float(np.nextafter(tick.newest, np.inf))))
+            if final_release:
+                released.append(self.agents.release_now(tick.newest))
         self.reached = tick.number
         who = np.unique(agent) if end is not None else np.arange(self.agents.n_agents)
         return Turn(
@@ -260,11 +262,12 @@ class LatestOfShard:
         return LatestReleases(newest=newest, agent=self._agent, pool=self._pool, **named)
 
 
-def join_latest(parts: Iterable[LatestReleases | None]) -> LatestReleases | None:
-    """Public: join the newest releases of different shards, in the order of the agents' hashes."""
-    some = [part for part in parts if part is not None]
-    if len(some) < 2:
-        return some[0] if some else None
+def join_latest(parts: Sequence[LatestReleases]) -> LatestReleases:
+    """Public: join the newest releases of different shards, in the order of the agents' hashes.
+
+    The result does not depend on the order of the parts, to the last bit.
+    """
+    some = sorted(parts, key=lambda part: part.agent[:1].tolist())
     agent = np.concatenate([part.agent for part in some])
     order = np.argsort(agent, kind="stable")
     pool = PooledVariance(some[0].pool.lower, some[0].pool.upper)
