@@ -203,9 +203,8 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
-        split = pcoll | "Split" >> beam.ParDo(SplitByShard(self._windows, self._shards)).with_outputs(
-            NOTES, main="samples"
-        )
+        split = SplitByShard(self._windows, self._shards)
+        parts = pcoll | "Split" >> beam.ParDo(split).with_outputs(NOTES, main="samples")
         samples, notes = parts.samples, parts[NOTES]
         samples.element_type, notes.element_type = KEYED, NOTE
         return release_shards(
