@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from operators.cummings_answer import SHARES
 from operators.plan import Plan
 from operators.plan_design import PlanDesign
 from operators.plan_risk import clip_moments, skewed_law
-from operators.planner_records import NOT_WORTH, Candidate, Forecast, sentence_of, warning_of
+from operators.planner_records import (
+    NOT_WORTH,
+    Candidate,
+    Forecast,
+    curator_sentence_of,
+    sentence_of,
+    warning_of,
+)
 from operators.rounds import build_estimator
 from operators.sizes import SizeDistribution
 from operators.validation import require, require_between, require_positive
@@ -26,6 +34,9 @@ ASSUMPTIONS = {
     "plan": "all users draw from one law",
 }
 """Every candidate, and what its interval assumes of the users."""
+
+CURATOR = "cummings.ratio"
+"""What to take if everybody trusts one party with every sample."""
 
 _DECLARED = "users' own means spread by at most the declared between_users"
 
@@ -94,6 +105,7 @@ narrower window would beat it.')
     ask = _Ask(epsilon, sizes, level, declared)
     candidates = sorted((_candidate(ask, name, users, z, target) for name in ASSUMPTIONS), key=lambda one: one.mse)
     by_name = {one.name: one for one in candidates}
+    curator = _curator(ask, users, z, target)
     breaking = _breaking_point(ask, users)
     best = _recommend(by_name, declared)
     return Forecast(
@@ -107,6 +119,8 @@ narrower window would beat it.')
         sentence=sentence_of(by_name, best, declared, z, target_half_width),
         warning=warning_of(breaking, half, declared, level),
         breaking_point=None if breaking is None else half * breaking,
+        curator=curator,
+        curator_sentence=curator_sentence_of(curator, by_name[best]),
     )
 
 
@@ -141,6 +155,40 @@ def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None)
         users_needed=needed,
         assumes=_DECLARED if name == "plan" and ask.declared else ASSUMPTIONS[name],
     )
+
+
+def _curator(ask: _Ask, users: int, z: float, target: float | None) -> Candidate:
+    """Predict the same of a trusted curator, who is no candidate: whether to trust one is not a question of error."""
+    stderr = float(ask.described(CURATOR, users)["predicted_stderr"])
+    needed = None
+    if target is not None:
+        needed = _bisected(lambda n: float(ask.described(CURATOR, n)["predicted_stderr"]), target)
+    # Where users differ as much as they can, no weight and no window helps: noise for all of [-1, 1].
+    weighted = max(SHARES[2] * users, 1.0)
+    worst = 1.0 / weighted + 2.0 * (2.0 / (0.75 * ask.epsilon * weighted)) ** 2
+    return Candidate(
+        name=CURATOR,
+        kind="",
+        mse=stderr**2,
+        worst_mse=max(worst, stderr**2),
+        half_width=z * stderr,
+        users_needed=needed,
+        assumes="a trusted curator, who sees every sample; a user's size says nothing about its mean",
+    )
+
+
+def _bisected(stderr: Callable[[int], float], target: float) -> int | None:
+    """Find the same as `users_needed` where errors do not fall as the root of the number of users: by halving."""
+    fails, reaches = 0.0, float(MOST_USERS)
+    if stderr(MOST_USERS) > target:
+        return None
+    while reaches > 1.02 * fails + 1.0:
+        middle = math.sqrt(max(fails, 1.0) * reaches)
+        if stderr(math.ceil(middle)) <= target:
+            reaches = middle
+        else:
+            fails = middle
+    return _two_digits(math.ceil(reaches))
 
 
 def users_needed(stderr: Callable[[int], float], target: float, start: int) -> int | None:

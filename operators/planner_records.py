@@ -57,6 +57,10 @@ class Forecast:
         How much users may differ before narrow windows give wrong intervals; "" where nothing is localized.
     breaking_point : float or None
         The standard deviation of users' means in that warning, in the value's unit.
+    curator : Candidate
+        What a trusted curator is predicted to do: never recommended, because it is another trust, not another error.
+    curator_sentence : str
+        The same in words.
     """
 
     users: int
@@ -69,6 +73,8 @@ class Forecast:
     sentence: str
     warning: str
     breaking_point: float | None
+    curator: Candidate
+    curator_sentence: str
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -115,4 +121,13 @@ def warning_of(breaking: float | None, half: float, declared: float | None, leve
     return (
         f"With plan and {assumed}, users whose own means have a skewed spread of {breaking * half:.3g} make the "
         f"{level:.0%} interval miss about half of the time: declare a bound that is true, or none."
+    )
+
+
+def curator_sentence_of(curator: Candidate, best: Candidate) -> str:
+    """Say what trusting a curator would be worth."""
+    needs = "" if curator.users_needed is None else f", with {curator.users_needed:,} users for the target"
+    return (
+        f"If a trusted curator is acceptable, who sees every sample: {curator.name} gives {curator.half_width:.3g}"
+        f" either way{needs}, against {best.half_width:.3g} where users protect themselves ({best.name})."
     )

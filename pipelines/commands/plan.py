@@ -104,6 +104,6 @@ def _print_table(found: Forecast) -> None:
         table.add_row(*row, one.assumes)
     console = Console(width=120, highlight=False)
     console.print(table)
-    for line in (found.sentence, found.warning):
+    for line in (found.sentence, found.curator_sentence, found.warning):
         if line:
             console.print(line, markup=False)

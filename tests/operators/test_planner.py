@@ -139,3 +139,22 @@ def test_the_warning_is_true() -> None:
 def test_refusals(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         forecast(**{"users": 1000, "epsilon": 1.0, "sizes": SMALL, **options})
+
+
+def test_a_curator_is_told_apart_and_never_recommended() -> None:
+    """Its error is that of a round by the curator; the target needs fewer users than those who protect themselves."""
+    asked = {"epsilon": 1.0, "sizes": LARGE, "lower": -30.0, "upper": 120.0}
+    found = forecast(users=4000, target_half_width=1.0, **asked)
+    assert found.curator.name not in {one.name for one in found.candidates}
+    described = build_estimator("cummings.ratio", epsilon=1.0, users=4000, sizes=LARGE).describe()
+    assert found.curator.mse == described["predicted_stderr"] ** 2
+    best = {one.name: one for one in found.candidates}[found.recommended]
+    assert found.curator.half_width < best.half_width
+    assert found.curator.worst_mse >= found.curator.mse
+    assert found.curator.users_needed is not None
+    assert best.users_needed is None or found.curator.users_needed < best.users_needed
+    assert f"cummings.ratio gives {found.curator.half_width:.3g} either way" in found.curator_sentence
+    assert f"{best.half_width:.3g} where users protect themselves ({best.name})" in found.curator_sentence
+    enough = forecast(users=found.curator.users_needed, **asked).curator
+    assert 0.8 < enough.half_width <= 1.0
+    assert forecast(users=4000, **asked).curator.users_needed is None
