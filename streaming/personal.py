@@ -69,7 +69,7 @@ class PublicPopulation:
         return (ends[1] - ends[0]) / 2, answer.effective_class_size
 
     def answers(self) -> AgentEstimates:
-        """What the releases alone say of these agents."""
+        """Give what the releases alone say of these agents."""
         n = len(self.releases)
         some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
         return answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
