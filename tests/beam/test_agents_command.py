@@ -1,0 +1,99 @@
+"""`meanstream run agents --runner`: the releases of the engine, and one line for what a pipeline does not do."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.agents import AgentsSettings
+from tests.beam.agents_world import assert_same_estimates
+from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, write_samples
+
+SETTINGS = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_samples(tmp_path / "flights.csv", agents=7, rows=300)
+    return tmp_path
+
+
+def run(folder: Path, *more: str, **changes: Any) -> Ran:
+    typed = arguments(options(folder, **changes))
+    return meanstream("run", "agents", *typed, *more, environment={"MEANSTREAM_SECRET": SECRET})
+
+
+def lines(path: Path) -> list[bytes]:
+    return sorted(path.read_bytes().splitlines())
+
+
+def test_a_runner_writes_what_the_engine_writes(folder: Path) -> None:
+    places = {name: folder / f"{name}.jsonl" for name in ("sink", "releases", "population", "notices")}
+    assert run(folder, "--quiet", **places, horizon=4).code == 0
+    beam = {name: folder / f"beam.{name}.jsonl" for name in places}
+    ran = run(folder, "--json", **beam, horizon=4, runner="FnApiRunner", store=folder / "none.db")
+    assert (ran.code, ran.err) == (0, b"")
+    told = ran.json
+    assert (told["runner"], told["events"], told["accepted"]) == ("FnApiRunner", 300, 300)
+    for name in ("releases", "notices"):
+        assert lines(beam[name]) == lines(places[name]) != []
+    assert told["releases"] == len(lines(beam["releases"]))
+    assert_same_estimates(lines(beam["sink"]), lines(places["sink"]), SETTINGS)
+    assert len(lines(beam["population"])) == 1
+    assert not (folder / "none.db").exists()
+
+
+def test_releases_of_a_runner_are_in_the_order_of_time(folder: Path) -> None:
+    import json
+
+    assert run(folder, "--quiet", runner="FnApiRunner").code == 0
+    events = [json.loads(line) for line in (folder / "releases.jsonl").read_bytes().splitlines()]
+    assert [(e["time"], e["agent"], e["index"]) for e in events] == sorted(
+        (e["time"], e["agent"], e["index"]) for e in events
+    )
+
+
+def test_without_a_file_estimates_go_to_the_terminal(folder: Path) -> None:
+    ran = run(folder, runner="FnApiRunner", sink="-", releases=None)
+    assert ran.code == 0
+    assert ran.out.count(b'"local":') == 7
+    assert "300 accepted" in ran.err.decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runner": "DirectRunner"}, "runner must be one of FnApiRunner, PrismRunner, FlinkRunner, DataflowRunner, got "
+         "'DirectRunner' (it may run a pipeline again on another runner without saying so)"),
+        ({"runner": "SparkRunner"}, "runner must be one of FnApiRunner, PrismRunner, FlinkRunner, DataflowRunner, got "
+         "'SparkRunner'"),
+        ({"runner": "FlinkRunner"}, "flink_master must be given with FlinkRunner, as HOST:PORT, got None"),
+        ({"refresh": "1d"}, "refresh must be left out with --runner, got '1d'"),
+        ({"dead_letters": "d.jsonl"}, "dead_letters must be left out with --runner, got 'd.jsonl'"),
+        ({"until_end": True}, "until_end must be left out with --runner, got 'True'"),
+        ({"sink": "means.parquet"}, "sink must be a .jsonl file in an existing folder, or '-', with --runner"),
+        ({"releases": "there.jsonl"}, "releases must be a new file with --runner"),
+        ({"source": "kafka://127.0.0.1:9092/t"}, "source must be a file, got 'kafka://127.0.0.1:9092/t'"),
+        ({"runner": None, "runner_arg": "--x"}, "runner_arg must come with --runner"),
+    ],
+)  # fmt: skip
+def test_what_a_pipeline_does_not_do_is_one_line(
+    folder: Path, changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "there.jsonl").write_text("{}\n")
+    named = options(folder, **{"runner": "FnApiRunner", **changes})
+    flags = ["--until-end"] if named.pop("until_end", False) else []
+    more = [f"--runner-arg={named.pop('runner_arg')}"] if "runner_arg" in named else []
+    ran = meanstream("run", "agents", *arguments(named), *flags, *more, environment={"MEANSTREAM_SECRET": SECRET})
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.message.startswith(message), ran.message
+
+
+def test_without_beam_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name))
+    assert run(folder, runner="FnApiRunner").message == "runner needs apache-beam: pip install 'meanstream[beam]'"
