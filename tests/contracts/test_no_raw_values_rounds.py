@@ -53,6 +53,8 @@ def searched(folder: Path, ran: Ran, digits: list[str]) -> dict[str, list[str]]:
         {"estimator": "duchi"},
         {"estimator": "cummings.ratio"},
         {"estimator": "cummings.known_sizes"},
+        {"estimator": "kent.linf", "values": "dep_delay", "value": None, "sizes": "point:9"},
+        {"estimator": "kent.density", "option": "terms=4", "sizes": "point:9"},
     ],
 )
 def test_no_byte_holds_a_value(changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,15 +14,17 @@ import pytest
 
 from operators.central import ReleaseWords, run_central
 from operators.noise import KeyedNoise, owner_words
-from operators.round_records import Estimate, Public, Tally
+from operators.round_records import Estimate, Public, Summaries, Tally
 from operators.rounds import assign_stages
 from streaming.audit import verify_ledger
 from streaming.crash import CrashPoint, Moment
 from streaming.events import EVENTS, PublicEvent
 from streaming.rounds import curator
+from streaming.rounds import run as runner
 from streaming.rounds.budget import rounds_budgets
 from streaming.rounds.curator import noise_once, sum_up
 from streaming.rounds.reports import WindowRound
+from streaming.rounds.run import RoundRunner
 from streaming.rounds.statistician import statistician_identity
 from streaming.rounds.summarize import summarize
 from streaming.rounds.windows import MICROS, Window
@@ -122,23 +124,41 @@ def test_killed_at_every_step_the_answers_and_charges_are_the_same_bytes(
         assert ledger(world.folder) == ledger(reference.folder)
 
 
-def test_everybody_was_charged_before_the_answer_is_written(curated: Any) -> None:
-    world = curated()
+def test_everybody_was_charged_before_the_answer_is_written(curated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known bad beside it: a runner that charges one user less is found."""
+    assert len(set(answers_paid_for(curated()))) == 4
+    original = RoundRunner._charge
+
+    def forgetful(self: RoundRunner, rows: Any, *columns: Any) -> None:
+        user, version, window, lines = columns
+        original(self, rows, user[1:], version[1:], window, lines[1:])
+
+    monkeypatch.setattr(RoundRunner, "_charge", forgetful)
+    with pytest.raises(AssertionError, match="paid"):
+        answers_paid_for(curated("forgetful"))
+
+
+def answers_paid_for(world: RoundsWorld) -> list[str]:
+    """Answers that were written, after it was checked that everybody had been charged."""
     compared = []
 
     def charged(point: CrashPoint, moment: Moment) -> None:
         if (point, moment) == (CrashPoint.WRITE_ESTIMATES, Moment.AFTER):
             paid = [json.loads(row[6]) for row in ledger(world.folder)]
             for answer in world.events("means"):
-                assert sum(row["round_id"] == answer["round_id"] for row in paid) == answer["users"]
+                paying = sum(row["round_id"] == answer["round_id"] for row in paid)
+                assert paying == answer["users"], f"{paying} paid"
                 compared.append(answer["round_id"])
 
     world.run(Spoiled(stream()), crash=charged)
-    assert len(set(compared)) == 4
+    return compared
 
 
 def test_noise_is_drawn_once_per_release_after_adding_up(curated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many batches: one draw of words for each release of each window; none while rows are made or added."""
+    """However many batches: one draw of words for each release of each window; none while rows are made or added.
+
+    Known bad beside it: sums that are noised while they are added up draw more than once.
+    """
     drawn = []
 
     class Counted(ReleaseWords):
@@ -150,6 +170,16 @@ def test_noise_is_drawn_once_per_release_after_adding_up(curated: Any, monkeypat
     world = curated()
     world.run(ScriptedSource(stream()))
     assert len(drawn) == len(set(drawn)) == 4 * 5
+    drawn.clear()
+
+    def noisy(this: WindowRound, release: int, public: Public, summaries: Summaries) -> Tally:
+        tally = sum_up(this, release, public, summaries)
+        Counted(this.stage_noise(SECRET.encode(), release, public), this.id, release, tally)
+        return tally
+
+    monkeypatch.setattr(runner, "sum_up", noisy)
+    curated("noisy").run(ScriptedSource(stream()))
+    assert len(drawn) > len(set(drawn))
 
 
 def test_other_sums_another_secret_and_another_epsilon_have_other_noise(curated: Any) -> None:

@@ -17,16 +17,19 @@ from operators.density_function import DensityFunction
 from operators.fixed_point import FixedPoint
 from operators.noise import owner_words
 from operators.round_records import Estimate, Public
-from streaming.columns import Batch, SampleColumns
+from streaming.columns import Batch, Rejects, SampleColumns
 from streaming.crash import CrashPoint, Moment
 from streaming.events import WindowEstimate
+from streaming.kafka.values import Records, parse_records
 from streaming.mapping import ColumnMapping
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums, join, summarize
 from streaming.rounds.values import UNIT, VectorGrid
 from streaming.rounds.windows import MICROS, Window
+from streaming.sources.json_records import JsonFormat
 from streaming.sources.open import open_source
+from streaming.sources.records import RecordParser
 from streaming.sources.source import Source
 from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 from tests.streaming.test_rounds_crash import DieAt, Died
@@ -111,6 +114,16 @@ def test_a_record_with_any_bad_coordinate_is_a_dead_letter_with_its_reason(tmp_p
     (tmp_path / "bad.jsonl").write_text("\n".join(records) + "\n")
     batch = read(tmp_path / "bad.jsonl")
     assert (len(batch.samples), batch.rejects.reason) == (1, ["bad_value", "missing_value"])
+
+
+def test_messages_of_a_topic_are_read_as_lines_are() -> None:
+    mapping = ColumnMapping(agent="who", values=NAMES, time="t")
+    values = [b'{"who":"a","x":1,"y":2,"z":3,"t":0}', b'{"who":"a","x":1,"y":null,"z":3,"t":0}', None]
+    records = Records(np.array([1, 1, 2]), np.array([4, 5, 0]), values)
+    rejects = Rejects()
+    samples = parse_records(RecordParser(JsonFormat(mapping), mapping), records, rejects, 1000)
+    assert samples.value.tolist() == [[1.0, 2.0, 3.0]]
+    assert sorted(rejects.reason) == ["malformed", "missing_value"]
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
