@@ -19,6 +19,11 @@ sample variance               σ_a², V_a^(t)            variance of one sample 
 significance                  θ_t                      of a same-mean test
 class                         C_a^(t)                  agents taken to have the same mean as a
 level                         1 - θ                    nominal coverage of an interval
+user                          u ∈ [n] (DAME)           who gives one window of samples, and sends one report
+round, stage                  Sec. 3 (DAME: halves)    one answer; one of its steps, which asks a share of the users
+sizes                         M                        distribution of the number of samples of a user, public
+effective size                m̃                        size from which on a user counts in full
+half_width                    τ (DAME), Δ (Kent)       of a bin on [-1, 1]
 cohort, payers                (Cummings: Sec. 4.2)     users whom a central release asks; who pay for it together
 mean, deviation               p̂^initial, σ̂_p           initial estimates of a curator, by releases of their own
 cap                           k̂_T, T*                  size from which on a user weighs no more
