@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,9 @@ epsilon 1), got None
     @property
     def delta(self) -> float:
         """Of all that one user gives within a window; 0 but for some estimators of a trusted curator."""
-        return float(getattr(self.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
+        # It does not hang on sizes, whose file may be gone when a budget is looked at.
+        plain = replace(self, sizes=None)
+        return float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
 
     def plain(self) -> dict[str, Any]:
         """Give all settings as plain data, from which `RoundsSettings(**plain)` makes the same again.
