@@ -269,3 +269,12 @@ def test_a_users_values_are_in_no_output(curated: Any) -> None:
     for data in one.files().values():
         assert b"9.8765" not in data
         assert point.encode() not in data
+
+
+def test_a_budget_is_told_when_the_file_of_sizes_is_gone(curated: Any, tmp_path: Path) -> None:
+    law = tmp_path / "law.csv"
+    law.write_text("who\na\na\nb\n")
+    world = curated(estimator="cummings.private_sizes", sizes=f"{law}:who", options={"delta": 1e-7})
+    world.run(ScriptedSource(stream()))
+    law.unlink()
+    assert rounds_budgets(world.folder / "s.db").summary.delta == 1e-7

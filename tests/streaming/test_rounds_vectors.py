@@ -22,6 +22,7 @@ from streaming.crash import CrashPoint, Moment
 from streaming.events import WindowEstimate
 from streaming.kafka.values import Records, parse_records
 from streaming.mapping import ColumnMapping
+from streaming.rounds.metrics import RoundsMetrics
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums, join, summarize
@@ -31,6 +32,7 @@ from streaming.sources.json_records import JsonFormat
 from streaming.sources.open import open_source
 from streaming.sources.records import RecordParser
 from streaming.sources.source import Source
+from streaming.testing import ScriptedSource
 from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 from tests.streaming.test_rounds_crash import DieAt, Died
 
@@ -329,3 +331,20 @@ def test_columns_of_a_batch_are_selected_by_sample() -> None:
     columns = SampleColumns(["a"], np.zeros(3, np.int64), value, np.zeros(3), None, np.arange(3))
     assert columns.take(np.array([2, 0])).value.tolist() == [[4.0, 5.0], [0.0, 1.0]]
     assert UserSums(**join([summarize(columns.agent, value, columns.time, UNIT)]).columns()).total.shape == (1, 2)
+
+
+def test_metrics_show_no_number_of_a_vector(tmp_path: Path) -> None:
+    """A vector has no one value; that of one mean beside it has."""
+    rows = vectors(60)
+    sources: dict[str, tuple[RoundsSettings, Source]] = {
+        "vector": (vector_settings(), source(write(tmp_path, "csv", rows))),
+        "one": (rounds_settings(estimator="one_shot"), ScriptedSource([(u, v[0], t) for u, v, t in rows])),
+    }
+    shown = {}
+    for name, (settings, samples) in sources.items():
+        world = RoundsWorld(tmp_path / name, settings)
+        stats = world.run(samples)
+        shown[name] = RoundsMetrics(settings=settings, health=world.engine.health)._own(stats)
+    assert {"rounds_value", "rounds_half_width"} <= set(shown["one"])
+    assert not {"rounds_value", "rounds_half_width", "rounds_lower"} & set(shown["vector"])
+    assert shown["vector"]["rounds_window_users"] > 0
