@@ -14,13 +14,14 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import TimestampedValue
 
 from operators.agents import AgentsSettings
-from pipelines.beam_agent_coders import ForShardCoder
+from pipelines.beam_agent_coders import AgentReleasesCoder, ForShardCoder
 from pipelines.beam_agent_records import (
     AgentReleases,
     EstimateBatch,
     FittedReleases,
     LatestReleases,
     OwnBatch,
+    Packed,
     Tick,
     agent_hash,
     own_of,
@@ -42,9 +43,9 @@ class ReleasesByShard(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._words = RememberedWords()
+        self._words, self._coder = RememberedWords(), AgentReleasesCoder()
 
-    def process(self, element: AgentReleases) -> Iterator[tuple[int, AgentReleases]]:
+    def process(self, element: AgentReleases) -> Iterator[tuple[int, Packed]]:
         """Split a batch."""
         if not isinstance(element, AgentReleases):
             raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
@@ -55,18 +56,13 @@ class ReleasesByShard(beam.DoFn):  # type: ignore[misc]
         of_release = shard_of[element.releases.agent]
         for shard in np.unique(of_release).tolist():
             mine = of_release == shard
-            whole = bool(mine.all())
-            yield (
-                shard,
-                element
-                if whole
-                else AgentReleases(
-                    names=element.names,
-                    number=element.number,
-                    releases=element.releases.take(mine),
-                    time=element.time[mine],
-                ),
+            part = AgentReleases(
+                names=element.names,
+                number=element.number,
+                releases=element.releases.take(mine),
+                time=element.time[mine],
             )
+            yield shard, Packed(self._coder.encode(part))
 
 
 class GatherShard(beam.DoFn):  # type: ignore[misc]
@@ -83,12 +79,12 @@ class GatherShard(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._coder = ForShardCoder()
+        self._coder, self._releases = ForShardCoder(), AgentReleasesCoder()
         self._words = RememberedWords()
 
     def process(
         self,
-        element: tuple[int, AgentReleases | Tick],
+        element: tuple[int, Packed | Tick],
         waiting: Any = beam.DoFn.StateParam(WAITING),
         ticks: Any = beam.DoFn.StateParam(TICKS),
         timer: Any = beam.DoFn.TimerParam(DUE),
@@ -99,7 +95,7 @@ class GatherShard(beam.DoFn):  # type: ignore[misc]
             ticks.add(self._coder.encode(for_shard))
             timer.set(self._windows.gathered(for_shard.number), dynamic_timer_tag=str(for_shard.number))
         else:
-            waiting.add(self._coder.encode(for_shard))
+            waiting.add(for_shard.encoded)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     def due(
@@ -113,7 +109,7 @@ class GatherShard(beam.DoFn):  # type: ignore[misc]
         due = take_due(ticks, self._coder, time, self._windows.gathered)
         if not due:
             return
-        batches = [batch for batch in map(self._coder.decode, waiting.read()) if isinstance(batch, AgentReleases)]
+        batches = [self._releases.decode(encoded) for encoded in waiting.read()]
         waiting.clear()
         shard = LatestOfShard(self._settings, state.read() or b"")
         for tick in due:
@@ -121,7 +117,7 @@ class GatherShard(beam.DoFn):  # type: ignore[misc]
             batches = [batch for batch in batches if batch.number > tick.number]
             yield at(self._windows.gathered(tick.number), shard.latest(tick.newest))
         for batch in batches:
-            waiting.add(self._coder.encode(batch))
+            waiting.add(self._releases.encode(batch))
         state.write(shard.to_bytes())
 
 

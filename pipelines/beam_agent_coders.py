@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import fields
 from typing import Any
 
@@ -28,22 +29,26 @@ from pipelines.beam_agent_records import (
     ForShard,
     LatestReleases,
     OwnBatch,
+    Packed,
     Tick,
 )
 from pipelines.beam_coders import DamagedBytesError, EventCoder
 from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
-from streaming.snapshot import Columns, decode_columns, encode_columns
+from streaming.snapshot import Columns, decode_columns, encode_columns, read_columns, write_columns
 
 VERSION = 1
+KEPT = frozenset({"shard", "charged", "latest shard"})
+_TICK = struct.Struct("<qd")
 POPULATIONS: dict[str, type[Any]] = {"prior": FittedPrior, "tests": FittedTests, "none": FittedAlone}
 _PUBLIC = tuple(field.name for field in fields(ReleaseColumns))
 _OWN = tuple(field.name for field in fields(OwnSamples))
 
 
 def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
-    """Write plain values, arrays and names."""
+    """Write plain values, arrays and names; what is kept as state with a checksum."""
     text = json.dumps([VERSION, kind, head], separators=(",", ":")).encode()
-    return encode_columns({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
+    write = encode_columns if kind in KEPT else write_columns
+    return write({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
 
 
 def opened(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
@@ -54,9 +59,9 @@ def opened(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
     DamagedBytesError
         If the bytes are of another version or kind.
     CorruptedSnapshotError
-        If a byte was changed.
+        If they are none of ours; of what is kept, if a byte was changed.
     """
-    columns = decode_columns(encoded)
+    columns = decode_columns(encoded) if kinds[0] in KEPT else read_columns(encoded)
     version, kind, head = json.loads(columns.pop("").tobytes())
     if version != VERSION or kind not in kinds:
         raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
@@ -71,37 +76,61 @@ def names_of(columns: Columns) -> pa.Array:
     return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
 
 
+def pack_samples(samples: AgentSamples) -> Packed:
+    """Private: write samples for their shard."""
+    columns = samples.columns()
+    places = {name: _small(columns[name]) for name in ("agent", "position")}
+    key = {} if columns["key"].any() else {"key": columns["key"][:0]}
+    return Packed(packed("samples", {}, {**columns, **places, **key}, samples.names))
+
+
+def open_samples(encoded: bytes) -> AgentSamples:
+    """Private: read what `pack_samples` wrote."""
+    _, _, columns = opened(encoded, "samples")
+    names, n = names_of(columns), len(columns["agent"])
+    if len(columns["key"]) < n:
+        columns["key"] = np.zeros(n, np.uint64)
+    wide = {name: columns[name].astype(np.int64) for name in ("agent", "position")}
+    return AgentSamples(names=names, **{name: {**columns, **wide}[name] for name in SAMPLE_COLUMNS})
+
+
+class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: releases."""
+
+    def encode(self, value: AgentReleases) -> bytes:
+        """Columns one after the other."""
+        columns = {name: getattr(value.releases, name) for name in _PUBLIC}
+        return packed("releases", {"number": value.number}, {**columns, "time": value.time}, value.names)
+
+    def decode(self, encoded: bytes) -> AgentReleases:
+        """Read columns."""
+        _, head, columns = opened(encoded, "releases")
+        names, time = names_of(columns), columns.pop("time")
+        return AgentReleases(names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
 class ForShardCoder(coders.Coder):  # type: ignore[misc]
-    """What a shard receives: private samples, public releases, or that it is time."""
+    """What a shard receives: bytes that it keeps as they are, or that it is time."""
 
     def encode(self, value: ForShard) -> bytes:
         """Say what it is, then give it."""
         if isinstance(value, Tick):
-            return packed("tick", {"number": value.number, "newest": value.newest}, {})
-        if isinstance(value, AgentReleases):
-            columns = {name: getattr(value.releases, name) for name in _PUBLIC}
-            return packed("releases", {"number": value.number}, {**columns, "time": value.time}, value.names)
-        if isinstance(value, AgentSamples):
-            columns = value.columns()
-            places = {name: _small(columns[name]) for name in ("agent", "position")}
-            key = {} if columns["key"].any() else {"key": columns["key"][:0]}
-            return packed("samples", {}, {**columns, **places, **key}, value.names)
-        raise TypeError(f"shard takes samples, releases and ticks, got {type(value).__name__}")
+            return b"t" + _TICK.pack(value.number, value.newest)
+        if isinstance(value, Packed):
+            return b"p" + value.encoded
+        raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
 
     def decode(self, encoded: bytes) -> ForShard:
         """Read it."""
-        kind, head, columns = opened(encoded, "tick", "releases", "samples")
-        if kind == "tick":
-            return Tick(head["number"], head["newest"])
-        names = names_of(columns)
-        if kind == "releases":
-            time = columns.pop("time")
-            return AgentReleases(names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time)
-        n = len(columns["agent"])
-        if len(columns["key"]) < n:
-            columns["key"] = np.zeros(n, np.uint64)
-        wide = {name: columns[name].astype(np.int64) for name in ("agent", "position")}
-        return AgentSamples(names=names, **{name: {**columns, **wide}[name] for name in SAMPLE_COLUMNS})
+        if encoded[:1] == b"t" and len(encoded) == 1 + _TICK.size:
+            return Tick(*_TICK.unpack_from(encoded, 1))
+        if encoded[:1] == b"p":
+            return Packed(encoded[1:])
+        raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -242,9 +271,7 @@ class PersonalEstimateCoder(EventCoder):
 CODERS: dict[type, type[coders.Coder]] = {
     AgentBatch: AgentBatchCoder,
     ForShard: ForShardCoder,
-    AgentSamples: ForShardCoder,
-    AgentReleases: ForShardCoder,
-    Tick: ForShardCoder,
+    AgentReleases: AgentReleasesCoder,
     OwnBatch: OwnBatchCoder,
     LatestReleases: LatestReleasesCoder,
     FittedReleases: FittedReleasesCoder,

@@ -35,13 +35,20 @@ class AgentBatch(SampleColumns):
 
 
 class ForShard:
-    """What a shard of agents receives: `AgentSamples`, `AgentReleases` or a `Tick`."""
+    """What a shard of agents receives: packed samples or releases, or a `Tick`."""
 
     __slots__ = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Packed(ForShard):
+    """Bytes of `AgentSamples` (private) or of `AgentReleases`: a shard keeps them as they are, and reads them once."""
+
+    encoded: bytes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AgentSamples(ForShard):
+class AgentSamples:
     """Private: samples of the agents of a shard, one entry per sample.
 
     Attributes
@@ -90,7 +97,7 @@ class Tick(ForShard):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AgentReleases(ForShard):
+class AgentReleases:
     """Public: releases as they were made; all that leaves the private side.
 
     Attributes

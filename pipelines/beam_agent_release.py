@@ -21,8 +21,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from operators.agents import AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from operators.records import Ints, ReleaseColumns, Words
-from pipelines.beam_agent_coders import ForShardCoder
-from pipelines.beam_agent_records import AgentReleases, AgentSamples, OwnBatch, Tick, own_of
+from pipelines.beam_agent_coders import ForShardCoder, open_samples, pack_samples
+from pipelines.beam_agent_records import AgentReleases, AgentSamples, OwnBatch, Packed, Tick, own_of
 from pipelines.beam_agent_shard import AgentShard, ReleaseLedger, Turn
 from pipelines.beam_agent_windows import MILLI, AgentWindows, at
 from pipelines.beam_secret import SecretPlace
@@ -121,7 +121,8 @@ def split_columns(  # noqa: PLR0917 - one batch, and where it goes
     for number, mine in places.items():
         part = order[edges[number] : edges[number + 1]]
         taken = {name: column[part] for name, column in columns.items()}
-        yield at(time, (number, AgentSamples(names=text.take(pa.array(mine)), agent=place[part], **taken)))
+        samples = AgentSamples(names=text.take(pa.array(mine)), agent=place[part], **taken)
+        yield at(time, (number, pack_samples(samples)))
 
 
 def together(parts: list[SampleColumns]) -> tuple[list[str], Ints]:
@@ -184,7 +185,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
 
     def process(
         self,
-        element: tuple[int, AgentSamples | Tick],
+        element: tuple[int, Packed | Tick],
         waiting: Any = beam.DoFn.StateParam(WAITING),
         ticks: Any = beam.DoFn.StateParam(TICKS),
         timer: Any = beam.DoFn.TimerParam(DUE),
@@ -195,7 +196,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
             ticks.add(self._coder.encode(for_shard))
             timer.set(self._windows.released(for_shard.number), dynamic_timer_tag=str(for_shard.number))
         else:
-            waiting.add(self._coder.encode(for_shard))
+            waiting.add(for_shard.encoded)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     def due(  # noqa: PLR0917 - all of the state
@@ -212,7 +213,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         due = take_due(ticks, self._coder, time, self._windows.released)
         if not due:
             return
-        samples = [part for part in map(self._coder.decode, waiting.read()) if isinstance(part, AgentSamples)]
+        samples = [open_samples(encoded) for encoded in waiting.read()]
         waiting.clear()
         before = state.read() or b""
         shard = self._shard(key, before)
@@ -229,7 +230,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
                 yield from self._let_out(shard, charged, refused, tick)
             yield self._own(shard, turn, tick)
         for rest in samples:
-            waiting.add(self._coder.encode(rest))
+            waiting.add(pack_samples(rest).encoded)
         charges.write(rows.to_bytes())
         after = shard.to_bytes()
         state.write(after)

@@ -47,6 +47,11 @@ def encode_columns(columns: Columns) -> bytes:
     Traceback (most recent call last):
     streaming.snapshot.CorruptedSnapshotError: snapshot must match its checksum, got other bytes
     """
+    return seal(write_columns(columns))
+
+
+def write_columns(columns: Columns) -> bytes:
+    """Write arrays without a checksum: for what is carried, not kept."""
     header, parts = [], []
     for name, column in columns.items():
         array = np.asarray(column)
@@ -56,7 +61,7 @@ def encode_columns(columns: Columns) -> bytes:
         header.append((name, kind, array.shape))
         parts.append(np.ascontiguousarray(array, dtype=kind).tobytes())
     head = msgspec.json.encode(header)
-    return seal(b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts]))
+    return b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts])
 
 
 def decode_columns(data: bytes) -> Columns:
@@ -67,7 +72,17 @@ def decode_columns(data: bytes) -> Columns:
     CorruptedSnapshotError
         If a byte was changed, or the version is unknown.
     """
-    body = unseal(data)
+    return read_columns(unseal(data))
+
+
+def read_columns(body: bytes) -> Columns:
+    """Read what `write_columns` wrote.
+
+    Raises
+    ------
+    CorruptedSnapshotError
+        If the version is unknown.
+    """
     start = len(MAGIC)
     if body[:start] != MAGIC:
         raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")

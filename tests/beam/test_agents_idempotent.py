@@ -24,7 +24,7 @@ from operators.records import ReleaseColumns, Words
 from pipelines import beam_agent_release
 from pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
 from pipelines.beam_agent_answer import GatherShard
-from pipelines.beam_agent_coders import CODERS, EstimateBatchCoder, ForShardCoder
+from pipelines.beam_agent_coders import CODERS, EstimateBatchCoder, ForShardCoder, opened, pack_samples
 from pipelines.beam_agent_records import AgentReleases, AgentSamples, Tick
 from pipelines.beam_agent_release import ReleaseShard
 from pipelines.beam_agent_shard import AgentShard, ReleaseLedger
@@ -219,7 +219,7 @@ def life(state: dict[str, Any], part: AgentSamples, number: int, *, secret: str 
     shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(variable=secret), final_release=False)
     shard.setup()
     coder = ForShardCoder()
-    state["waiting"].add(coder.encode(part))
+    state["waiting"].add(pack_samples(part).encoded)
     state["ticks"].add(coder.encode(Tick(number, float(part.time.max()))))
     time = WINDOWS.released(number)
     return list(shard.due(0, time, *(state[k] for k in ("waiting", "ticks", "agents", "charges", "ledger"))))
@@ -274,13 +274,24 @@ PACKED = {coder for coder in CODERS.values() if not issubclass(coder, EventCoder
 
 
 @pytest.mark.parametrize("kind", sorted(PACKED, key=lambda kind: kind.__name__))
-def test_bytes_of_another_kind_or_damaged_bytes_are_refused(kind: Any) -> None:
-    coder = kind()
-    foreign = AgentShard(SETTINGS, noise()).to_bytes()
-    with pytest.raises(DamagedBytesError):
-        coder.decode(foreign)
+def test_bytes_of_another_kind_are_refused(kind: Any) -> None:
+    with pytest.raises((DamagedBytesError, CorruptedSnapshotError)):
+        kind().decode(AgentShard(SETTINGS, noise()).to_bytes())
+
+
+@pytest.mark.parametrize("what", ["agents", "charges", "ledger"])
+def test_damaged_state_is_refused(what: str) -> None:
+    state = fresh_state()
+    life(state, samples_of(0), 0)
+    kept = state["agents"].value if what == "agents" else state["ledger"].values[0]
+    if what == "charges":
+        with pytest.raises(DamagedBytesError):
+            ReleaseLedger(b"\x07" + state["charges"].value[1:], list)
+        return
+    kind = "shard" if what == "agents" else "charged"
+    assert opened(kept, kind)[0] == kind
     with pytest.raises(CorruptedSnapshotError):
-        coder.decode(foreign[:-1] + bytes([foreign[-1] ^ 1]))
+        opened(kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:], kind)
 
 
 def test_nothing_that_moves_or_stays_is_pickled() -> None:
