@@ -1,4 +1,4 @@
-"""A file of samples to a file of answers, on a runner of Beam."""
+"""A file or a topic of samples to a file or a topic of answers, on a runner of Beam."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streaming.rounds.settings import RoundsSettings
 def run_file(
     settings: RoundsSettings,
     source: SourcePlace,
-    sink: Path,
+    sink: Path | str,
     *,
     secret: SecretPlace,
     engine_options: EngineOptions,
@@ -31,16 +31,17 @@ def run_file(
     arguments: Sequence[str] = (),
     shards: int = SHARDS,
 ) -> dict[str, int]:
-    """Read a file, run its rounds, write one line per window; return the pipeline's counters.
+    """Read a file or a topic, run its rounds, write one line per window; return the pipeline's counters.
 
     Parameters
     ----------
     settings : RoundsSettings
         What the parties agreed on.
     source : SourcePlace
-        A file that the workers can read.
-    sink : Path
-        A file that the workers can write; it is replaced.
+        A file or a topic that the workers can read.
+    sink : Path or str
+        A file that the workers can write, which is replaced; or `kafka://...`, which each window is added to, see
+        `pipelines.beam_kafka_sink.WriteKafka`.
     secret : SecretPlace
         Where workers find the secret.
     engine_options : EngineOptions
@@ -55,17 +56,14 @@ def run_file(
     read = ReadSums(settings, engine_options, secret, shards)
     named = FnApiRunner() if runner == "FnApiRunner" else runner
     pipeline = beam.Pipeline(runner=named, options=PipelineOptions(list(arguments)))
-    _ = (
+    answers = (
         pipeline
         | "Source" >> beam.Create([source], reshuffle=False)
         | "Read" >> beam.ParDo(read).with_output_types(tuple[int, UserBatch])
         | "Join users" >> JoinUsers(settings, shards=shards)
         | "Rounds" >> RunStages(settings, secret)
-        | "One file" >> beam.Map(_one_key)
-        | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=DefaultTrigger())
-        | "Gather" >> beam.GroupByKey()
-        | "Write" >> beam.ParDo(WriteLines(str(sink)))
     )
+    _write(answers, sink)
     result = pipeline.run()
     result.wait_until_finish()
     counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
@@ -74,6 +72,21 @@ def run_file(
         name = counter.key.metric.name
         totals[name] = totals.get(name, 0) + (counter.result or 0)
     return dict(sorted(totals.items()))
+
+
+def _write(answers: beam.PCollection, sink: Path | str) -> None:
+    if isinstance(sink, str):
+        from pipelines.beam_kafka_sink import WriteKafka
+
+        _ = answers | "Write" >> WriteKafka(sink)
+        return
+    _ = (
+        answers
+        | "One file" >> beam.Map(_one_key)
+        | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=DefaultTrigger())
+        | "Gather" >> beam.GroupByKey()
+        | "Write" >> beam.ParDo(WriteLines(str(sink)))
+    )
 
 
 def _one_key(estimate: Any) -> tuple[None, Any]:

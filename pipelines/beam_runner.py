@@ -12,13 +12,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from operators.validation import require
 from pipelines.beam_secret import SecretPlace
 from pipelines.commands.options import BadOption, print_json, refusing
+from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ ELSEWHERE = ("reports", "stages", "dead_letters", "notices", "reports_only", "fr
 
 
 def run_on_beam(options: RoundsOptions, runner: str, runner_args: Sequence[str] = ()) -> None:
-    """Run rounds over a file on a runner of Beam, and say what was done.
+    """Run rounds over a file, or what a topic holds now, on a runner of Beam, and say what was done.
 
     The same source, settings and secret give the same bytes as the engine. Nothing is kept in the store: the budget
-    of a user is enforced over the windows of this file.
+    of a user is enforced over the windows of this file. What goes to a topic is there at least once, the same each
+    time: see `pipelines.beam_kafka_sink.WriteKafka`.
 
     Raises
     ------
@@ -44,10 +46,11 @@ def run_on_beam(options: RoundsOptions, runner: str, runner_args: Sequence[str] 
     """
     with refusing():
         arguments = arguments_of(runner, runner_args)
-        settings, source, mapping, sink = _checked(options)
+        settings, location, mapping, sink = _checked(options)
         if importlib.util.find_spec("apache_beam") is None:
             raise BadOption("runner needs apache-beam: pip install 'meanstream[beam]'")
         secret = _secret_place(options)
+        ranges = _held_now(location) if is_kafka(location) else ()
     with tempfile.TemporaryDirectory() as folder, _quiet():
         from pipelines.beam_file import run_file
         from pipelines.beam_source import SourcePlace
@@ -55,14 +58,14 @@ def run_on_beam(options: RoundsOptions, runner: str, runner_args: Sequence[str] 
         path = Path(folder, "means.jsonl") if sink is None else sink
         counters = run_file(
             settings,
-            SourcePlace(location=source, mapping=mapping, sort=options.sort),
+            SourcePlace(location=location, mapping=mapping, sort=options.sort, ranges=ranges),
             path,
             secret=secret,
             engine_options=options.engine_options(),
             runner=runner,
             arguments=arguments,
         )
-        if sink is None and path.exists():
+        if isinstance(path, Path) and sink is None and path.exists():
             sys.stdout.buffer.write(path.read_bytes())
             sys.stdout.flush()
     if options.json:
@@ -127,22 +130,38 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _checked(options: RoundsOptions) -> tuple[RoundsSettings, str, ColumnMapping, Path | None]:
-    """Refuse what a pipeline over a file does not have."""
+def _checked(options: RoundsOptions) -> tuple[RoundsSettings, str, ColumnMapping, Path | str | None]:
+    """Refuse what a pipeline over a file or a topic does not have."""
     from pipelines.commands.run_rounds import column_mapping
-    from streaming.kafka.location import is_kafka
 
     for name in ELSEWHERE:
         given = getattr(options, name)
         require(given is None, name, "be left out with --runner", None if given is None else str(given))
-    require(options.source is not None and not is_kafka(options.source), "source", "be a file", options.source)
+    source = str(options.source)
+    if is_kafka(source):
+        place = KafkaLocation.parse(source)
+        require(options.until_end, "until_end", "be given with --runner and a topic", options.until_end)
+        require(place.gap == "refuse", "gap", "be 'refuse' with --runner", place.gap)
+    else:
+        source = str(Path(source).resolve())
     sink = None if options.sink == "-" else Path(options.sink)
+    if is_kafka(options.sink):
+        return options.settings(), source, column_mapping(options), options.sink
     if sink is not None:
-        rule = "be a .jsonl file in an existing folder, or '-', with --runner"
+        rule = "be a .jsonl file in an existing folder, a topic, or '-', with --runner"
         require(sink.suffix == ".jsonl" and sink.parent.is_dir(), "sink", rule, options.sink)
         require(not sink.exists() or not sink.stat().st_size, "sink", "be a new file with --runner", options.sink)
-    source = str(Path(str(options.source)).resolve())
     return options.settings(), source, column_mapping(options), None if sink is None else sink.resolve()
+
+
+def _held_now(location: str) -> tuple[tuple[int, int, int], ...]:
+    """Ask what a topic holds: decided once, so that what is executed again reads the same."""
+    from pipelines.beam_kafka_read import planned
+    from streaming.kafka.partition import PartitionReader
+
+    place = KafkaLocation.parse(location)
+    with closing(PartitionReader(place)) as reader:
+        return tuple(planned(reader, place, None, until_end=True))
 
 
 def _secret_place(options: RoundsOptions) -> SecretPlace:

@@ -16,6 +16,7 @@ from apache_beam.metrics import Metrics
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_summarize import NAMESPACE, RememberedWords, keyed_by_shard
 from streaming.events import WindowEstimate
+from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.mapping import ColumnMapping
 from streaming.options import EngineOptions
 from streaming.rounds.intake import RoundsIntake
@@ -25,13 +26,14 @@ from streaming.rounds.stats import RoundsStats
 from streaming.rounds.summarize import sum_entries
 from streaming.secret import derived_key
 from streaming.sources.open import open_source
+from streaming.sources.source import Source
 
 _COUNTED = ("events", "accepted", "clipped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePlace:
-    """A file of samples that a worker can read: what the engine takes, it takes.
+    """A file, or ranges of a topic, that a worker can read: what the engine takes, it takes.
 
     Parameters
     ----------
@@ -40,19 +42,31 @@ class SourcePlace:
     mapping : ColumnMapping
         Which column means what.
     sort : bool
-        Whether to replay it in event-time order.
+        Whether to replay a file in event-time order; a topic is read as it stands.
+    ranges : tuple of (int, int, int)
+        Of a topic: partition, first offset, and the offset after the last one.
     """
 
     location: str
     mapping: ColumnMapping
     sort: bool = True
+    ranges: tuple[tuple[int, int, int], ...] = ()
+
+    def open(self, id_key: bytes) -> Source:
+        """Open it, on a worker."""
+        if not is_kafka(self.location):
+            return open_source(self.location, self.mapping, sort=self.sort, id_key=id_key)
+        from streaming.kafka.ranges import RangeSource
+
+        return RangeSource(KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key)
 
 
 class ReadSums(beam.DoFn):  # type: ignore[misc]
     """Private: a file to users' sums per window, batch by batch, keyed by shard.
 
     Which samples count is decided by the engine's own intake, in the order of the file: plausible times, duplicates,
-    lateness. So a file is read by one worker, from its beginning.
+    lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
+    partitions in parallel has `pipelines.beam_kafka_source.ReadKafka`.
     """
 
     def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
@@ -65,7 +79,7 @@ class ReadSums(beam.DoFn):  # type: ignore[misc]
         """Read it whole."""
         stats = RoundsStats()
         id_key = derived_key(self._secret.load(), "sample ids")
-        source = open_source(element.location, element.mapping, sort=element.sort, id_key=id_key)
+        source = element.open(id_key)
         intake = RoundsIntake(self._settings, self._options, source.name, stats)
         hashes, nothing = RememberedWords(), OpenWindows(self._settings.windows)
         with closing(source):

@@ -19,6 +19,11 @@ class Records(NamedTuple):
     offset: Ints
     values: list[bytes | None]
 
+    def before(self, stop: int) -> Records:
+        """Select the records before an offset; for records of one partition."""
+        kept = int(np.searchsorted(self.offset, stop))
+        return Records(self.partition[:kept], self.offset[:kept], self.values[:kept])
+
 
 def parse_records(parser: RecordParser, records: Records, rejects: Rejects, max_record_bytes: int) -> SampleColumns:
     """Make samples of records; note those that cannot be: empty values and tombstones are malformed."""

@@ -63,7 +63,7 @@ def test_the_secret_is_made_beside_the_store_as_by_the_engine(folder: Path, monk
     [
         ({"runner": "FlinkRunner"}, "flink_master must be given with FlinkRunner, as HOST:PORT, got None"),
         ({"reports": "r.jsonl"}, "reports must be left out with --runner, got 'r.jsonl'"),
-        ({"sink": "means.parquet"}, "sink must be a .jsonl file in an existing folder, or '-', with --runner"),
+        ({"sink": "means.parquet"}, "sink must be a .jsonl file in an existing folder, a topic, or '-', with --runner"),
         ({"sink": "flights.csv.jsonl"}, "sink must be a new file with --runner"),
     ],
 )

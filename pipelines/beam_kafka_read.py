@@ -1,0 +1,225 @@
+"""Workers that read partitions of a topic: which offsets, batch after batch, and how far event time has come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.coders import typecoders
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Duration, Timestamp
+
+from operators.records import Floats
+from operators.validation import require
+from pipelines.beam_agent_records import AgentBatch
+from pipelines.beam_coders import EventCoder
+from pipelines.beam_kafka_offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
+from pipelines.beam_secret import SecretPlace
+from pipelines.beam_summarize import NAMESPACE
+from streaming.columns import Rejects, SampleColumns, partition_of, place_in_partition
+from streaming.events import DeadLetter
+from streaming.kafka.location import KafkaLocation
+from streaming.kafka.partition import PartitionReader, Taken
+from streaming.kafka.values import parse_records
+from streaming.mapping import ColumnMapping
+from streaming.secret import derived_key
+from streaming.sources.json_records import JsonFormat
+from streaming.sources.lines import MAX_LINE_BYTES
+from streaming.sources.records import RecordParser
+
+WAIT_SECONDS = 0.5
+"""So long is waited for records, where there are none."""
+TURN_SECONDS = 2.0
+"""So long a partition without end is read before the runner may make a checkpoint."""
+PAUSE_SECONDS = 0.25
+"""So long after the end of a partition was reached it is looked at again."""
+SILENT_SECONDS = 60.0
+"""So long records that must be there may not come before reading is given up."""
+DEAD_LETTERS = "dead_letters"
+
+OFFSETS = beam.DoFn.RestrictionParam(OffsetsProvider())
+EVENT_TIME = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
+
+
+class PlanRanges(beam.DoFn):  # type: ignore[misc]
+    """Which offsets of which partitions are read; decided once, by a worker."""
+
+    def __init__(self, location: str, ranges: dict[int, tuple[int, int]] | None, *, until_end: bool) -> None:
+        self._location = location
+        self._ranges = ranges
+        self._until_end = until_end
+
+    def process(self, element: bytes) -> Iterator[PartitionRange]:  # noqa: ARG002 - an impulse
+        """Ask the topic."""
+        location = KafkaLocation.parse(self._location)
+        reader = PartitionReader(location)
+        try:
+            for partition, start, stop in planned(reader, location, self._ranges, until_end=self._until_end):
+                if start < stop:
+                    yield partition, start, stop
+        finally:
+            reader.close()
+
+
+def planned(
+    reader: PartitionReader,
+    location: KafkaLocation,
+    ranges: Mapping[int, tuple[int, int]] | None,
+    *,
+    until_end: bool,
+) -> list[PartitionRange]:
+    """Give what is to be read: what was asked for, if it is there, or what the topic holds now."""
+    marks = reader.marks(reader.partitions if ranges is None else ranges)
+    if ranges is not None:
+        for partition, (start, stop) in ranges.items():
+            low, high = marks[partition]
+            held = low <= start and stop <= high
+            require(held, "ranges", f"be held by partition {partition} ([{low}, {high}))", (start, stop))
+        return [(partition, start, stop) for partition, (start, stop) in sorted(ranges.items())]
+    latest = location.start == "latest"
+    return [(p, high if latest else low, high if until_end else UNBOUNDED) for p, (low, high) in marks.items()]
+
+
+class ReadRange(beam.DoFn):  # type: ignore[misc]
+    """Private: offsets of partitions to batches; splittable."""
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        location: str,
+        mapping: ColumnMapping,
+        secret: SecretPlace | None,
+        batch_size: int,
+        max_future: float,
+        idle_seconds: float | None,
+    ) -> None:
+        self._location = location
+        self._mapping = mapping
+        self._secret = secret
+        self._batch_size = batch_size
+        self._max_future = max_future
+        self._idle_seconds = idle_seconds
+
+    def setup(self) -> None:
+        """Connect."""
+        location = KafkaLocation.parse(self._location)
+        self._name = location.topic
+        self._reader = PartitionReader(location)
+        key = b"" if self._secret is None else derived_key(self._secret.load(), "sample ids")
+        self._parser = RecordParser(JsonFormat(self._mapping), self._mapping, id_key=key)
+        self._silent_since: dict[int, float] = {}
+
+    def teardown(self) -> None:
+        """Let go of the brokers."""
+        self._reader.close()
+
+    def process(
+        self,
+        element: PartitionRange,
+        tracker: Any = OFFSETS,
+        watermark: Any = EVENT_TIME,
+    ) -> Iterator[Any]:
+        """Read to the end of the range."""
+        at, until = tracker.current_restriction().start, time.monotonic() + SILENT_SECONDS
+        while at < (stop := tracker.current_restriction().stop):
+            taken = self._reader.take(element[0], at, min(self._batch_size, stop - at), WAIT_SECONDS)
+            if taken.following == at:
+                what = f"offset {at} of partition {element[0]}"
+                require(time.monotonic() < until, "source", f"hold {what} within {SILENT_SECONDS:g} s", self._name)
+                continue
+            claim = Claim(at, taken.following)
+            if not tracker.try_claim(claim):
+                return
+            yield from self._batch(taken, claim.following, watermark)
+            at, until = claim.following, time.monotonic() + SILENT_SECONDS
+
+    def _batch(self, taken: Taken, stop: int, watermark: Any) -> Iterator[Any]:
+        """Parse what lies before the stop, then move event time."""
+        records, rejects = taken.records.before(stop), Rejects()
+        samples = parse_records(self._parser, records, rejects, MAX_LINE_BYTES)
+        future = samples.time > time.time() + self._max_future
+        if future.any():
+            rejects.add_many("in_future", samples.position[future])
+            samples = samples.take(~future)
+        Metrics.counter(NAMESPACE, "events").inc(len(records.values))
+        for reason in rejects.reason:
+            Metrics.counter(NAMESPACE, f"rejected_{reason}").inc()
+        if len(samples):
+            yield TimestampedValue(_compact(samples), _timestamp(samples.time.min()))
+        for letter in _letters(rejects, self._name):
+            yield TaggedOutput(DEAD_LETTERS, letter)
+        if len(samples):
+            _advance(watermark, _timestamp(samples.time.max()))
+
+
+class ReadPartition(ReadRange):
+    """Private: partitions to batches for ever; what is not read yet is handed back to the runner after each turn."""
+
+    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
+    def process(
+        self,
+        element: PartitionRange,
+        tracker: Any = OFFSETS,
+        watermark: Any = EVENT_TIME,
+    ) -> Iterator[Any]:
+        """Read for a turn, or until there is nothing more for now."""
+        partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + TURN_SECONDS
+        while time.monotonic() < until:
+            taken = self._reader.take(partition, at, self._batch_size, WAIT_SECONDS)
+            if taken.following > at:
+                claim = Claim(at, taken.following)
+                if not tracker.try_claim(claim):
+                    return
+                self._silent_since.pop(partition, None)
+                yield from self._batch(taken, claim.following, watermark)
+                at = claim.following
+            elif taken.ended:
+                self._idle(partition, watermark)
+                tracker.defer_remainder(Duration(PAUSE_SECONDS))
+                return
+        tracker.defer_remainder()
+
+    def _idle(self, partition: int, watermark: Any) -> None:
+        """Let event time pass a partition in which nothing has come for long."""
+        since = self._silent_since.setdefault(partition, time.monotonic())
+        if self._idle_seconds is not None and time.monotonic() - since >= self._idle_seconds:
+            _advance(watermark, _timestamp(np.float64(time.time() - self._idle_seconds)))
+
+
+class DeadLetterCoder(EventCoder):
+    """Public: a record that was not used."""
+
+    kind = DeadLetter
+
+
+typecoders.registry.register_coder(DeadLetter, DeadLetterCoder)
+
+
+def _compact(samples: SampleColumns) -> AgentBatch:
+    """Keep the names that occur: those of all partitions are no part of an element."""
+    used, agent = np.unique(samples.agent, return_inverse=True)
+    names = [samples.names[place] for place in used.tolist()]
+    return AgentBatch(names, agent.astype(np.int64), samples.value, samples.time, samples.key, samples.position)
+
+
+def _letters(rejects: Rejects, source: str) -> Iterator[DeadLetter]:
+    position = np.array(rejects.position, np.int64)
+    places = zip(partition_of(position).tolist(), place_in_partition(position).tolist(), strict=True)
+    for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
+        yield DeadLetter(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
+
+
+def _timestamp(seconds: Floats | np.float64) -> Timestamp:
+    return Timestamp(micros=int(np.floor(seconds * 1e6)))
+
+
+def _advance(watermark: Any, to: Timestamp) -> None:
+    """Event time never goes back."""
+    before = watermark.current_watermark()
+    if before is None or to > before:
+        watermark.set_watermark(to)

@@ -1,0 +1,122 @@
+"""A Kafka topic into a pipeline, without a JVM: exactly the offsets that are asked for, or all that ever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+
+import pipelines.beam_agent_coders as _coders  # noqa: F401 - coders register themselves
+from operators.validation import require
+from pipelines.beam_agent_records import AgentBatch
+from pipelines.beam_kafka_offsets import UNBOUNDED, PartitionRange
+from pipelines.beam_kafka_read import DEAD_LETTERS, PlanRanges, ReadPartition, ReadRange
+from pipelines.beam_secret import SecretPlace
+from streaming.events import DeadLetter
+from streaming.kafka.location import KafkaLocation
+from streaming.mapping import ColumnMapping
+from streaming.options import EngineOptions
+
+BATCH = 1 << 14
+"""Records of a batch, at most."""
+MAX_FUTURE = EngineOptions().max_future
+
+
+class FromKafka(NamedTuple):
+    """What `ReadKafka` gives.
+
+    Attributes
+    ----------
+    samples : PCollection of AgentBatch
+        Private: samples in batches of one partition each; for `RunRounds`, `CollaborateAgents` and their parts.
+    dead_letters : PCollection of DeadLetter
+        Public: which records were not used, and why.
+    """
+
+    samples: beam.PCollection
+    dead_letters: beam.PCollection
+
+
+class ReadKafka(beam.PTransform):  # type: ignore[misc]
+    """Private: JSON values of a topic to batches of samples, each committed record once, at offsets that Beam keeps.
+
+    Which record is good is the engine's parser's decision; what is not good becomes a dead letter with the engine's
+    reason. A partition is read by one worker, in order, and its event time is its newest sample: give downstream
+    windows the lateness that they shall allow. A runner's checkpoint holds offset and event time of each partition,
+    and reading resumes there, on any worker. No consumer group is joined and nothing is committed to Kafka, so that a
+    topic can be read beside an engine and as often as one likes.
+
+    **Privacy.** Dead letters carry no part of a record.
+
+    Parameters
+    ----------
+    location : str
+        `kafka://HOST:PORT/TOPIC?OPTION=VALUE`, as the engine's source takes it. Workers read a file of properties
+        (`config=`) themselves: secrets do not travel with the pipeline.
+    mapping : ColumnMapping
+        Which field means what. Ids are compared by `CollaborateAgents`; `RunRounds` counts each record.
+    ranges : mapping of int to (int, int), optional
+        Replay: first offset and the offset after the last one of each partition that is read, and nothing else.
+    until_end : bool
+        Without `ranges`: read what the topic holds when the pipeline begins. False: go on for ever.
+    secret : SecretPlace, optional
+        Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
+    batch_size : int
+        Records of a batch, at most.
+    max_future : float
+        Seconds that a sample may lie ahead of the clock; one that lies further would move event time for everybody.
+    idle_seconds : float, optional
+        Without end: a partition in which nothing came for so long is taken to be that long behind the clock. By
+        default event time waits for every partition.
+
+    Raises
+    ------
+    ValueError
+        Here for options; when the pipeline runs, if the topic does not hold every offset that is asked for.
+
+    Examples
+    --------
+    >>> ReadKafka("kafka://127.0.0.1:9092/samples?gap=skip", ColumnMapping())
+    Traceback (most recent call last):
+    ValueError: gap must be 'refuse' on Beam (a range is read whole or not at all), got 'skip'
+    """
+
+    def __init__(
+        self,
+        location: str,
+        mapping: ColumnMapping,
+        *,
+        ranges: Mapping[int, tuple[int, int]] | None = None,
+        until_end: bool = True,
+        secret: SecretPlace | None = None,
+        batch_size: int = BATCH,
+        max_future: float = MAX_FUTURE,
+        idle_seconds: float | None = None,
+    ) -> None:
+        super().__init__()
+        place = KafkaLocation.parse(location)
+        rule = "be 'refuse' on Beam (a range is read whole or not at all)"
+        require(place.gap == "refuse", "gap", rule, place.gap)
+        require(ranges is None or place.partitions is None, "partitions", "be named once", place.partitions)
+        for partition, (start, stop) in (ranges or {}).items():
+            ok = partition >= 0 <= start <= stop < UNBOUNDED
+            require(ok, "ranges", "be offsets from low to high of each partition", (partition, start, stop))
+        require(batch_size >= 1, "batch_size", "be at least 1", batch_size)
+        bounded = ranges is not None or until_end
+        require(idle_seconds is None or not bounded, "idle_seconds", "be left out where reading ends", idle_seconds)
+        require(idle_seconds is None or idle_seconds > 0, "idle_seconds", "be positive", idle_seconds)
+        self._plan = PlanRanges(location, None if ranges is None else dict(ranges), until_end=until_end)
+        kind = ReadRange if bounded else ReadPartition
+        secret = None if mapping.id is None else secret or SecretPlace()
+        self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds)
+
+    def expand(self, pbegin: Any) -> FromKafka:
+        """Plan once, then read each partition."""
+        ranges = pbegin | "Begin" >> beam.Impulse() | "Plan" >> beam.ParDo(self._plan)
+        typed = ranges | "Once" >> beam.Reshuffle().with_output_types(PartitionRange)
+        split = typed | "Read" >> beam.ParDo(self._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(
+            AgentBatch
+        )
+        split[DEAD_LETTERS].element_type = DeadLetter
+        return FromKafka(split.samples, split[DEAD_LETTERS])
