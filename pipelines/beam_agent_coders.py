@@ -80,8 +80,7 @@ def pack_samples(samples: AgentSamples) -> Packed:
     """Private: write samples for their shard."""
     columns = samples.columns()
     places = {name: _small(columns[name]) for name in ("agent", "position")}
-    key = {} if columns["key"].any() else {"key": columns["key"][:0]}
-    return Packed(packed("samples", {}, {**columns, **places, **key}, samples.names))
+    return Packed(packed("samples", {}, {**columns, **places}, samples.names))
 
 
 def open_samples(encoded: bytes) -> AgentSamples:

@@ -60,7 +60,7 @@ class AgentSamples:
     value, time : float array (n,)
         In the unit of the declared bounds; event time, seconds since the epoch.
     key : uint64 array (n,)
-        Hash of each sample's id; 0 where it has none.
+        Hash of each sample's id; 0 where it has none. Empty, while it is carried, where no sample has one.
     position : int array (n,)
         Where the sample stood in its source: the order among equal times.
     """

@@ -118,9 +118,11 @@ def split_columns(  # noqa: PLR0917 - one batch, and where it goes
     shard, place = shard_of[agent], place_of[agent]
     order = np.argsort(shard, kind="stable")
     edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+    # Most have no ids, and a place among equal times matters only where there are such.
+    given = {name for name in columns if name != "key" or columns["key"].any()}
     for number, mine in places.items():
         part = order[edges[number] : edges[number + 1]]
-        taken = {name: column[part] for name, column in columns.items()}
+        taken = {name: column[part] if name in given else column[:0] for name, column in columns.items()}
         samples = AgentSamples(names=text.take(pa.array(mine)), agent=place[part], **taken)
         yield at(time, (number, pack_samples(samples)))
 

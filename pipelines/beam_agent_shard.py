@@ -86,12 +86,15 @@ class AgentShard:
         agent, columns = self._joined(samples, words)
         number = windows.number(columns["time"])
         late = number <= self.reached
-        order = np.lexsort((columns["position"], columns["key"], columns["time"]))
-        order = order[~late[order]]
-        again = _again(columns["key"][order])
-        order = order[~again]
-        agent, time = agent[order], columns["time"][order]
-        released = [self.agents.update(agent, columns["value"][order], time)] if len(order) else []
+        again = np.zeros(0, np.bool_)
+        value, time, key = columns["value"], columns["time"], columns["key"]
+        if late.any() or key.any() or np.any(time[1:] <= time[:-1]):  # otherwise they stand as they are
+            order = np.lexsort((columns["position"], key, time))
+            order = order[~late[order]]
+            again = _again(key[order])
+            order = order[~again]
+            agent, value, time = agent[order], value[order], time[order]
+        released = [self.agents.update(agent, value, time)] if len(time) else []
         end = windows.end(tick.number)
         if end is not None:
             released.append(self.agents.advance(end))
