@@ -136,6 +136,11 @@ class PersonalEstimates:
         """Private: estimates of the agents that have samples, under a population that was fitted before."""
         return self._lines(names, own_means(own, variance, known=self._known), fitted, time)
 
+    def public_population(self, latest: ReleaseColumns, variance: float) -> PublicPopulation:
+        """Public: what everybody's newest release says, without any agent's own samples."""
+        fitted, total = self.fit(latest, variance)
+        return self._public(fitted, latest, total, fitted.describe())
+
     @property
     def _known(self) -> float | None:
         return None if self._options.stddev is None else self._options.stddev**2

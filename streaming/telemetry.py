@@ -72,8 +72,8 @@ class Telemetry:
         own = self._look(stats)
         with self._lock:
             turns = self._turns
-            if len(turns) > 1 and turn.seconds - turns[-2].seconds < LEAST_SECONDS:
-                turns.pop()
+            if len(turns) > 1 and turns[-1].seconds - turns[-2].seconds < LEAST_SECONDS:
+                turns.pop()  # it came too soon after the one before, and is not the newest any more
             turns.append(turn)
             self._keep(own)
             self._version += 1

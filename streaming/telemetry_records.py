@@ -131,25 +131,30 @@ def turn_of(stats: EngineStats, seconds: float) -> Turn:
     )
 
 
-def budget(turn: Turn, horizon: int | None) -> dict[str, Any]:
+def budget(agents: int, spent: Sequence[int], horizon: int | None) -> dict[str, Any]:
     """Public: a histogram of what the agents have spent, and what the one that spent most has.
+
+    Parameters
+    ----------
+    agents : int
+        All agents, also those that came since `spent` was counted and have spent nothing.
+    spent : sequence of int
+        Number of agents by what they have spent: entry k has spent k.
+    horizon : int or None
+        What each may spend; None for no limit.
 
     Examples
     --------
-    >>> turn = Turn(seconds=0.0, events=9, accepted=9, agents=4, releases=4, refusals=0, estimates=0, rejected=(),
-    ...             input_lag=None, event_time=None, watermark=None, spent=(1, 2, 1))
-    >>> budget(turn, 2)["most"], budget(turn, 2)["agents"]
+    >>> found = budget(4, (1, 2, 1), 2)
+    >>> found["most"], found["agents"]
     (2, [1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1])
     """
-    spent = np.array([turn.agents - sum(turn.spent[1:]), *turn.spent[1:]], np.int64)
-    most = int(np.flatnonzero(spent).max(initial=0))
+    counts = np.array([agents - sum(spent[1:]), *spent[1:]], np.int64)
+    most = int(np.flatnonzero(counts).max(initial=0))
     if horizon is None:
-        return {"horizon": None, "most": most, "labels": _numbers(most), "agents": spent[: most + 1].tolist()}
-    tenth = np.ceil(np.arange(len(spent)) * 10 / horizon - 1e-9).astype(np.int64).clip(0, 10)
-    counts = np.bincount(tenth, spent, minlength=11).astype(np.int64)
+        labels = [str(k) for k in range(most + 1)]
+        return {"horizon": None, "most": most, "labels": labels, "agents": counts[: most + 1].tolist()}
+    tenth = np.ceil(np.arange(len(counts)) * 10 / horizon - 1e-9).astype(np.int64).clip(0, 10)
+    shares = np.bincount(tenth, counts, minlength=11).astype(np.int64)
     labels = ["0", *(f"{10 * k - 9}-{10 * k} %" for k in range(1, 11))]
-    return {"horizon": horizon, "most": most, "labels": labels, "agents": counts.tolist()}
-
-
-def _numbers(most: int) -> Sequence[str]:
-    return [str(k) for k in range(most + 1)]
+    return {"horizon": horizon, "most": most, "labels": labels, "agents": shares.tolist()}

@@ -11,6 +11,7 @@ from pipelines.commands.budget import budget
 from pipelines.commands.hosting import RunFailed
 from pipelines.commands.options import BadOption
 from pipelines.commands.plan import plan
+from pipelines.commands.report import report
 from pipelines.commands.schema import schema
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(demo.app, name="demo")
 app.command("plan")(plan)
 app.command("budget")(budget)
+app.command("report")(report)
 app.command("schema")(schema)
 
 

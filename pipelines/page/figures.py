@@ -40,7 +40,7 @@ def figures(view: View, *, kind: str, horizon: int | None, bounds: tuple[float, 
         "kind": kind,
         "running": view.running,
         "counts": {} if last is None else {name: getattr(last, name) for name in names},
-        "budget": None if last is None else budget(last, horizon),
+        "budget": None if last is None else budget(last.agents, last.spent, horizon),
         "flow": flow(view.turns),
         "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
     }

@@ -1,0 +1,284 @@
+"""The live page of a running engine, in a real browser, and who is refused."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators.agents import AgentsSettings
+from pipelines.page.server import PageServer
+from streaming.columns import Batch
+from streaming.deployment import open_deployment
+from streaming.engine import Engine
+from streaming.options import EngineOptions
+from streaming.rounds.deployment import open_rounds_store
+from streaming.rounds.engine import RoundsEngine
+from streaming.rounds.settings import RoundsSettings
+from streaming.sinks.group import Sinks
+from streaming.sinks.sink import Trust
+from streaming.telemetry import AgentsTelemetry, RoundsTelemetry
+from streaming.testing import MemorySink, ScriptedSource
+from tests.pipelines.command_line import arguments, meanstream, options, write_samples
+from tests.servers.browser import browser, complaints, hosts_asked, missing, until
+from tests.servers.conftest import need
+
+pytestmark = pytest.mark.slow
+
+SECRET = {"MEANSTREAM_SECRET": "sixteen bytes or more"}
+AGENTS = AgentsSettings(lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
+ROUNDS = RoundsSettings(lower=0, upper=10, epsilon=4.0, window="1h", estimator="kent", options={}, sizes="point:4")
+NAMES = 40
+
+
+class SlowSource(ScriptedSource):
+    """Gives a batch every fifth of a second, so that there is something to see."""
+
+    def next_batch(self, max_samples: int) -> Batch:
+        time.sleep(0.2)
+        return super().next_batch(max_samples)
+
+
+def samples(n: int) -> list[tuple[str, float, float]]:
+    begin = 1_700_000_000.0
+    good = [(f"agent {i % NAMES}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + 60 * i) for i in range(n)]
+    return [*good[:500], ("agent 1", 1.0, begin - 1e6), *good[500:]]  # one is far too late
+
+
+def run_agents(folder: Path, telemetry: AgentsTelemetry, stop: threading.Event) -> None:
+    deployment = open_deployment(folder / "agents.db", AGENTS, environment=SECRET)
+    engine = Engine(
+        source=SlowSource(samples(20_000)),
+        settings=AGENTS,
+        noise=deployment.noise,
+        store=deployment.store,
+        sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE)),
+        options=EngineOptions(batch_size=100, refresh=0.0),
+        on_turn=telemetry.observe,
+    )
+    engine.run(stop.is_set)
+    deployment.store.close()
+
+
+def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) -> None:
+    opened = open_rounds_store(folder / "rounds.db", ROUNDS, environment=SECRET)
+    engine = RoundsEngine(
+        source=SlowSource(samples(20_000)),
+        settings=ROUNDS,
+        secret=opened.secret,
+        store=opened.store,
+        sinks=Sinks(means=MemorySink(trust=Trust.PUBLIC)),
+        options=EngineOptions(batch_size=100, collaboration="none", refresh=None),
+        on_turn=telemetry.observe,
+    )
+    engine.run(stop.is_set)
+    opened.store.close()
+
+
+@contextmanager
+def page(telemetry: Any, work: Callable[[threading.Event], None]) -> Iterator[str]:
+    """Serve the page of an engine that works in a thread of its own, as SQLite wants it; give its address."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+            yield server.url
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder, telemetry = tmp_path_factory.mktemp("agents"), AgentsTelemetry(settings=AGENTS)
+    with page(telemetry, lambda stop: run_agents(folder, telemetry, stop)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def rounds_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder, telemetry = tmp_path_factory.mktemp("rounds"), RoundsTelemetry(settings=ROUNDS)
+    with page(telemetry, lambda stop: run_rounds(folder, telemetry, stop)) as url:
+        yield url
+
+
+def get(url: str, path: str, **headers: str) -> http.client.HTTPResponse:
+    place = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=10)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+def tile(driver: Any, name: str) -> str:
+    script = "return document.querySelector(`#tiles b[data-name='${arguments[0]}']`)?.textContent ?? ''"
+    return str(driver.execute_script(script, name))
+
+
+def drawn(driver: Any, chart: str) -> int:
+    """Count the marks of a chart."""
+    script = "return document.querySelectorAll(`#${arguments[0]} .trace, #${arguments[0]} .point`).length"
+    return int(driver.execute_script(script, chart))
+
+
+def overlaps(driver: Any) -> list[list[str]]:
+    """Tell which cards that are shown lie on each other, and which stand out of the window."""
+    found: list[list[str]] = driver.execute_script(
+        """
+        const boxes = [...document.querySelectorAll(".card, .tile")].filter((e) => e.offsetParent)
+          .map((e) => [e.id || e.textContent, e.getBoundingClientRect()]);
+        const found = [];
+        boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+          if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1) {
+            found.push([a, b]);
+          }
+        }));
+        boxes.filter(([, p]) => p.right > innerWidth + 1).forEach(([a]) => found.push([a, "window"]));
+        return found;
+        """
+    )
+    return found
+
+
+def test_the_page_of_agents_lives(agents_url: str) -> None:
+    need(missing())
+    with browser() as driver:
+        driver.get(agents_url)
+        first = until(lambda: tile(driver, "events"))
+        until(lambda: tile(driver, "events") != first and tile(driver, "estimates") not in ("", "0"))
+        for chart in ("convergence", "population", "budget", "flow"):
+            until(lambda chart=chart: drawn(driver, chart))
+        until(lambda: drawn(driver, "rejects"))  # the late one
+        driver.find_element("id", "name").send_keys("agent 7\n")
+        until(lambda: drawn(driver, "agent"))
+        assert driver.find_element("id", "agent-text").text.startswith("agent 7: ")
+        assert not driver.find_element("id", "windows-card").is_displayed()
+        assert "token" not in driver.current_url
+        assert driver.find_element("id", "state").text == "running"
+        assert complaints(driver) == []
+        assert hosts_asked(driver) == {"127.0.0.1"}
+
+
+def test_the_page_of_rounds_shows_what_is_public(rounds_url: str) -> None:
+    need(missing())
+    with browser() as driver:
+        driver.get(rounds_url)
+        until(lambda: tile(driver, "windows answered") not in ("", "0"))
+        before = until(lambda: drawn(driver, "windows"))
+        until(lambda: drawn(driver, "stages"))
+        until(lambda: drawn(driver, "windows") > before)
+        assert not driver.find_element("id", "agent-card").is_displayed()
+        assert not driver.find_element("id", "convergence-card").is_displayed()
+        assert complaints(driver) == []
+        assert hosts_asked(driver) == {"127.0.0.1"}
+        cookie = "; ".join(f"{c['name']}={c['value']}" for c in driver.get_cookies())
+    assert get(rounds_url, "/agent?name=agent%201", Cookie=cookie).status == 404
+    assert get(rounds_url, "/data", Cookie=cookie).status == 200
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [400, 1600])
+def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool) -> None:
+    need(missing())
+    with browser(width=width, dark=dark) as driver:
+        driver.get(agents_url)
+        until(lambda: drawn(driver, "convergence"))
+        assert overlaps(driver) == []
+        back = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, back[4:-1].split(","))) < 3 * 128) == dark
+        driver.execute_script("document.querySelector('#budget-card').style.marginTop = '-80px'")
+        assert overlaps(driver)  # it would be seen
+
+
+def test_a_request_that_leaves_the_machine_would_be_seen(agents_url: str) -> None:
+    need(missing())
+    with browser() as driver:
+        driver.get("data:text/html,<img src='http://meanstream.invalid/x.png'>")
+        until(lambda: "meanstream.invalid" in hosts_asked(driver))
+
+
+def test_who_has_no_token_sees_nothing(agents_url: str) -> None:
+    token = urllib.parse.parse_qs(urllib.parse.urlsplit(agents_url).query)["token"][0]
+    port = urllib.parse.urlsplit(agents_url).port
+    cookie = f"meanstream_page_{port}={{}}"
+    for path in ("/", "/data", "/agent?name=agent%201", "/plotly.js", "/nothing"):
+        assert get(agents_url, path).status == 401
+        assert get(agents_url, path, Cookie=cookie.format(token[:-1] + "é")).status in (401, 403)
+        assert get(agents_url, path, Cookie=cookie.format(token[:-1])).status == 403
+    assert get(agents_url, "/?token=" + token[::-1]).status == 403
+    assert get(agents_url, "/data", Cookie=cookie.format(token)).status == 200
+    assert get(agents_url, "/data", Cookie=cookie.format(token), Host="attacker.example").status == 403
+    moved = get(agents_url, f"/?token={token}")
+    assert (moved.status, moved.headers["Location"]) == (303, "/")
+    for word in ("HttpOnly", "SameSite=Strict"):
+        assert word in moved.headers["Set-Cookie"]
+    assert "default-src 'none'" in moved.headers["Content-Security-Policy"]
+
+
+def test_every_page_has_its_own_token() -> None:
+    telemetry = AgentsTelemetry(settings=AGENTS)
+    with PageServer("127.0.0.1:0", telemetry) as one, PageServer("127.0.0.1:0", telemetry) as other:
+        assert one.url.partition("token=")[2] != other.url.partition("token=")[2]
+        assert get(one.url, "/?token=" + other.url.partition("token=")[2]).status == 403
+
+
+def test_an_empty_page_says_what_it_waits_for() -> None:
+    need(missing())
+    with PageServer("127.0.0.1:0", AgentsTelemetry(settings=AGENTS)) as server, browser(width=400) as driver:
+        driver.get(server.url)
+        until(lambda: driver.find_element("id", "state").text == "running")
+        for chart in ("convergence", "population", "agent", "budget", "flow", "rejects"):
+            assert driver.find_element("id", chart).text, chart
+        assert overlaps(driver) == []
+        assert complaints(driver) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--page", "0.0.0.0:0"], "page must be an address of this machine only, unless --page-remote is given"),
+        (["--page", "8080"], "page must be HOST:PORT"),
+        (["--page-remote"], "page_remote must come with --page"),
+    ],
+)
+def test_addresses_that_are_refused(tmp_path: Path, given: list[str], message: str) -> None:
+    write_samples(tmp_path / "flights.csv")
+    typed = ["run", "agents", *arguments(options(tmp_path)), *given]
+    assert message in meanstream(*typed, environment=SECRET).message
+    assert not (tmp_path / "state.db").exists()
+
+
+def test_the_command_prints_the_address_once(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv")
+    typed = ["run", "agents", *arguments(options(tmp_path)), "--page", "127.0.0.1:0", "--quiet"]
+    ran = meanstream(*typed, environment=SECRET)
+    assert ran.code == 0
+    assert ran.err.count(b"token=") == 1
+    estimates = (tmp_path / "estimates.jsonl").read_bytes()
+    (tmp_path / "other").mkdir()
+    write_samples(tmp_path / "other" / "flights.csv")
+    other = meanstream("run", "agents", *arguments(options(tmp_path / "other")), environment=SECRET)
+    assert other.code == 0
+    assert (tmp_path / "other" / "estimates.jsonl").read_bytes() == estimates  # a page changes nothing
+
+
+def test_what_a_page_of_rounds_holds_is_public(rounds_url: str) -> None:
+    token = urllib.parse.parse_qs(urllib.parse.urlsplit(rounds_url).query)["token"][0]
+    place = urllib.parse.urlsplit(rounds_url)
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=10)
+    connection.request("GET", f"/data?token={token}")
+    shown = json.loads(connection.getresponse().read())
+    connection.close()
+    assert shown["kind"] == "rounds"
+    assert not {"clipped", "median_half_width", "convergence", "population"} & (shown.keys() | shown["counts"].keys())
