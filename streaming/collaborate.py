@@ -13,7 +13,7 @@ import numpy as np
 from operators.agents import AgentsSettings
 from operators.records import OwnSamples
 from streaming.clock import Clock, SystemClock
-from streaming.engine import never
+from streaming.loop import never
 from streaming.options import EngineOptions
 from streaming.own_state import OwnState, read_own_state
 from streaming.personal import PersonalEstimates

@@ -13,17 +13,18 @@ import numpy as np
 
 from operators.agents import Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
-from streaming.clock import Clock, SystemClock
+from streaming.clock import Clock
 from streaming.columns import Batch, Position, Rejects
 from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import Delivery
 from streaming.health import EngineHealth
 from streaming.intake import Intake
 from streaming.ledger import LedgerRows
+from streaming.loop import EngineLoop
 from streaming.options import EngineOptions
 from streaming.releases import budget_lines, dead_letter_lines, ledger_rows, refusal_lines
 from streaming.sinks.group import Sinks
-from streaming.sources.source import Begins, Source, TellsOffsets, let_rest
+from streaming.sources.source import Source, let_rest
 from streaming.stats import EngineStats
 from streaming.store import Store
 from streaming.times import shown
@@ -33,12 +34,7 @@ from streaming.variance import ReleaseVariance
 _log = logging.getLogger("meanstream.engine")
 
 
-def never() -> bool:
-    """Do not stop before the source ends."""
-    return False
-
-
-class Engine:
+class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     """Reads samples from a source, updates the agents, and lets releases and estimates out.
 
     One turn: read a batch, admit it, update the agents with what the watermark has passed, commit everything in one
@@ -77,6 +73,10 @@ class Engine:
     respect to the value of any one sample; times, ids, agents and the validity of a sample are public.
     """
 
+    state_name = "engine"
+    log = _log
+    delivery: Delivery
+
     def __init__(
         self,
         *,
@@ -92,18 +92,20 @@ class Engine:
         on_turn: Callable[[EngineStats], None] | None = None,
         health: EngineHealth | None = None,
     ) -> None:
-        self.stats = EngineStats()
-        self.health = health or EngineHealth()
+        super().__init__(
+            source=source,
+            store=store,
+            options=options or EngineOptions(),
+            stats=EngineStats(),
+            clock=clock,
+            crash=crash,
+            on_turn=on_turn,
+            health=health,
+        )
         self.agents = Agents(settings, noise)
-        self._source = source
         self._settings = settings
-        self._store = store
-        self._options = options or EngineOptions()
-        self._clock = clock or SystemClock()
-        self._crash = crash
-        self._on_turn = on_turn
         self._intake = Intake(settings, self._options, source.name, self.stats)
-        self._delivery = Delivery(
+        self.delivery = Delivery(
             store=store,
             sinks=sinks,
             settings=settings,
@@ -116,112 +118,34 @@ class Engine:
         )
         self._unused = unused or UnusedRecords(store, source.name)
         self._variance = ReleaseVariance(settings)
-        self._positions: dict[str, Position] = {}
         self._event_time = -math.inf
         self._saved_agents = 0
-        self._resumed = False
-        self._ended = False  # the last commit took in the end of a bounded source
-        self._active: tuple[int, ...] = ()
 
-    def run(self, stop: Callable[[], bool] = never) -> EngineStats:
-        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._intake.restore(self._store, state["intake"])
+        self.agents.add_agents(self._intake.names)
+        for chunk, columns in self._store.chunks("agents"):
+            self.agents.restore_chunk(chunk, columns)
+        self.agents.mark_clean()
+        self._variance.restore(state["variance"], self.agents.latest())
+        self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
 
-        Raises
-        ------
-        StoreError, SourceLostError, SinkLostError
-            If the store, the source or a sink cannot be used any more. Another run continues.
-        """
-        if not self._resumed:
-            self.resume()
-        self._deliver(stop, ended=self._ended)
-        self._report()
-        while not stop():
-            began = time.perf_counter()
-            with step(CrashPoint.READ_BATCH, self._crash):
-                batch = self._source.next_batch(self._options.batch_size)
-            self.stats.input_lag = batch.lag
-            if batch.exhausted:
-                self._finish(batch, stop, began)
-                break
-            if self._nothing_new(batch):
-                self.health.turned()
-                self._clock.sleep(self._options.poll)
-                continue
-            self._turn(batch, stop, ended=False)
-            self._report(began)
-        self.health.stopping()
-        self._delivery.mark()
-        return self.stats
-
-    def resume(self) -> None:
-        """Continue from the last commit, if there is one.
-
-        Raises
-        ------
-        ValueError
-            If source or sinks are not those that the store was used with.
-        """
-        self._resumed = True
-        state = self._store.state("engine")
-        if state is not None:
-            self._intake.restore(self._store, state["intake"])
-            self.agents.add_agents(self._intake.names)
-            for chunk, columns in self._store.chunks("agents"):
-                self.agents.restore_chunk(chunk, columns)
-            self.agents.mark_clean()
-            self._variance.restore(state["variance"], self.agents.latest())
-            self._positions = state["positions"]
-            self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
-            self._ended = bool(state["ended"])
-        position = self._positions.get(self._source.name)
-        if position is not None:
-            self._source.restore(position)
-        elif isinstance(self._source, Begins):
-            self._source.begin()
+    def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.spent = self._spent()
         self.stats.event_time = _finite(self._event_time)
         self.stats.watermark = _finite(self._intake.watermark)
-        self._delivery.resume()
-        self.health.started()
-        # Not the position: the offset in a file tells how many digits its values have.
-        begin = {"source": self._source.name, "store": str(self._store.path), "agents": self.stats.agents}
-        _log.info("started" if state is None else "resumed", extra={**begin, "event_time": shown(self._event_time)})
+        return {"agents": self.stats.agents, "event_time": shown(self._event_time)}
 
-    def _report(self, began: float | None = None) -> None:
-        """Tell whoever watches that all is committed and delivered, after a turn that began then."""
-        if began is not None:
-            self.stats.batch_seconds = time.perf_counter() - began
-        self.health.turned()
-        if self._on_turn is not None:
-            self._on_turn(self.stats)
+    def _has_waiting(self) -> bool:
+        return bool(self._intake.waiting)
 
-    def _nothing_new(self, batch: Batch) -> bool:
-        """Say that neither records nor the end of waiting for a partition have come."""
-        same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
-        return same and not len(batch.samples) and not len(batch.rejects)
-
-    def _finish(self, batch: Batch, stop: Callable[[], bool], began: float) -> None:
-        """Take in what still waits, and bring every agent's estimate up to date."""
-        if self._ended and not self._intake.waiting:
-            return  # this source had ended before, and nothing has come since
-        self._turn(batch, stop, ended=True)
-        self._report(began)
-
-    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
-        rejects = batch.rejects
-        with step(CrashPoint.UPDATE_AGENTS, self._crash):
-            self._intake.admit(batch.samples, rejects, self._clock.now())
-            released = self._update(batch.active, ended=ended)
-        with step(CrashPoint.COMMIT, self._crash):
-            self._commit(batch.position, released, rejects, ended=ended)
-        self._active, self._ended = batch.active, ended
-        if isinstance(self._source, TellsOffsets):
-            self._source.commit(batch.position)
-        self._deliver(stop, ended=ended)
+    def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
+        self._intake.admit(batch.samples, batch.rejects, self._clock.now())
+        return self._update(batch.active, ended=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
-        self._delivery.deliver(self.agents, self._variance, self._event_time, stop, ended=ended)
+        self.delivery.deliver(self.agents, self._variance, self._event_time, stop, ended=ended)
 
     def _update(self, active: tuple[int, ...], *, ended: bool) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed."""
@@ -241,11 +165,10 @@ class Engine:
         self.stats.watermark = _finite(self._intake.watermark)
         return released
 
-    def _commit(self, position: Position, released: list[ReleaseBatch], rejects: Rejects, *, ended: bool) -> None:
-        """Position, state, ledger and outgoing events: all or nothing."""
+    def _commit(self, position: Position, taken: list[ReleaseBatch], rejects: Rejects, *, ended: bool) -> None:
         began = time.perf_counter()
         store = self._store
-        rows = ledger_rows(released, self._intake.names, self._settings)
+        rows = ledger_rows(taken, self._intake.names, self._settings)
         with store.transaction():
             with step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_state(position, ended=ended)
@@ -255,7 +178,7 @@ class Engine:
             with step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(rows)
             with step(CrashPoint.FILL_OUTBOX, self._crash):
-                exhausted = self._post(released, rows, refused, rejects)
+                exhausted = self._post(taken, rows, refused, rejects)
                 self._unused.save(rejects)
         self.agents.mark_clean()
         self._saved_agents = len(self._intake.names)
@@ -273,7 +196,7 @@ class Engine:
             "event_time": _finite(self._event_time),
         }
         self._store.put_state("engine", state)
-        self._delivery.save()
+        self.delivery.save()
 
     def _post(self, released: list[ReleaseBatch], rows: LedgerRows, refused: list[int], rejects: Rejects) -> int:
         """Put dead letters and notices into the outbox; return how many agents reached their horizon."""

@@ -7,17 +7,18 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from operators.validation import require
-from streaming.clock import Clock, SystemClock
+from streaming.clock import Clock
 from streaming.columns import Batch, Position, Rejects
 from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import ROUNDS_OUTBOX, CommittedDelivery
-from streaming.engine import never
 from streaming.events import Charge, Report, WindowEstimate
 from streaming.health import EngineHealth
+from streaming.loop import EngineLoop
 from streaming.options import EngineOptions
 from streaming.releases import dead_letter_lines
 from streaming.rounds.curator import NO_SIDES
@@ -29,7 +30,7 @@ from streaming.rounds.stats import RoundsStats
 from streaming.rounds.summarize import sum_entries
 from streaming.rounds.user_side import StageResultsFile, WaitingRounds
 from streaming.sinks.group import Sinks
-from streaming.sources.source import Begins, Source, TellsOffsets, let_rest
+from streaming.sources.source import Source, let_rest
 from streaming.store import Store
 from streaming.times import shown
 
@@ -37,7 +38,7 @@ _log = logging.getLogger("meanstream.rounds")
 _KIND = "rounds_open"
 
 
-class RoundsEngine:
+class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     """Reads samples, keeps each window's sums per user, and runs a round when a window has ended.
 
     One turn: read a batch, admit it, run the rounds of the windows that the watermark has passed, commit everything in
@@ -73,6 +74,9 @@ class RoundsEngine:
     they decide when a window closes.
     """
 
+    state_name = "rounds"
+    log = _log
+
     def __init__(
         self,
         *,
@@ -89,22 +93,24 @@ class RoundsEngine:
         health: EngineHealth | None = None,
     ) -> None:
         require(results is None or not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
-        self.stats = RoundsStats()
-        self.health = health or EngineHealth()
-        self._source = source
+        super().__init__(
+            source=source,
+            store=store,
+            options=options,
+            stats=RoundsStats(),
+            clock=clock,
+            crash=crash,
+            on_turn=on_turn,
+            health=health,
+        )
         self._settings = settings
-        self._store = store
-        self._options = options
         self._results = results
-        self._clock = clock or SystemClock()
-        self._crash = crash
-        self._on_turn = on_turn
         self._intake = RoundsIntake(settings, options, source.name, self.stats)
         self._windows = OpenWindows(settings.windows)
         self._directory = Directory(self._intake.names)
         self._runner = RoundRunner(settings, secret, self._directory)
         self._waiting = WaitingRounds(settings, self._runner, self._directory)
-        self._delivery = CommittedDelivery(
+        self.delivery = CommittedDelivery(
             store=store,
             sinks=sinks,
             stats=self.stats,
@@ -116,100 +122,36 @@ class RoundsEngine:
             charged_role="reports",
             outbox=ROUNDS_OUTBOX,
         )
-        self._positions: dict[str, Position] = {}
         self._saved_users = 0
-        self._active: tuple[int, ...] = ()
-        self._resumed = self._ended = False
 
-    def run(self, stop: Callable[[], bool] = never) -> RoundsStats:
-        """Work until the source ends or `stop()` is true between two batches; everything is then committed.
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._intake.restore(self._store, state["intake"])
+        self._directory = self._runner.directory = self._waiting.directory = Directory(self._intake.names)
+        for number, columns in self._store.chunks(_KIND):
+            self._windows.restore(number, columns)
+        self._waiting.restore(self._store, state["waiting"])
 
-        Raises
-        ------
-        StoreError, SourceLostError, SinkLostError
-            If the store, the source or a sink cannot be used any more. Another run continues.
-        """
-        if not self._resumed:
-            self.resume()
-        self._delivery.deliver_committed(stop)
-        self._report()
-        while not stop():
-            began = time.perf_counter()
-            with step(CrashPoint.READ_BATCH, self._crash):
-                batch = self._source.next_batch(self._options.batch_size)
-            self.stats.input_lag = batch.lag
-            if batch.exhausted:
-                if not self._ended or len(self._windows) or len(self._waiting):
-                    self._turn(batch, stop, ended=True)
-                    self._report(began)
-                break
-            if self._nothing_new(batch):
-                self.health.turned()
-                self._clock.sleep(self._options.poll)
-                continue
-            self._turn(batch, stop, ended=False)
-            self._report(began)
-        self.health.stopping()
-        self._delivery.mark()
-        return self.stats
-
-    def resume(self) -> None:
-        """Continue from the last commit, if there is one.
-
-        Raises
-        ------
-        ValueError
-            If source or sinks are not those that the store was used with.
-        """
-        self._resumed = True
-        state = self._store.state("rounds")
-        if state is not None:
-            self._intake.restore(self._store, state["intake"])
-            self._directory = self._runner.directory = self._waiting.directory = Directory(self._intake.names)
-            for number, columns in self._store.chunks(_KIND):
-                self._windows.restore(number, columns)
-            self._waiting.restore(self._store, state["waiting"])
-            self._positions = state["positions"]
-            self._ended = bool(state["ended"])
-        position = self._positions.get(self._source.name)
-        if position is not None:
-            self._source.restore(position)
-        elif isinstance(self._source, Begins):
-            self._source.begin()
+    def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_users = len(self._intake.names)
         self.stats.spent = self._spent()
         self._see()
-        self._delivery.resume()
-        self.health.started()
-        begin = {"source": self._source.name, "store": str(self._store.path), "users": self.stats.agents}
-        _log.info("started" if state is None else "resumed", extra={**begin, "watermark": shown(self.stats.watermark)})
+        return {"users": self.stats.agents, "watermark": shown(self.stats.watermark)}
 
-    def _report(self, began: float | None = None) -> None:
-        if began is not None:
-            self.stats.batch_seconds = time.perf_counter() - began
-        self.health.turned()
-        if self._on_turn is not None:
-            self._on_turn(self.stats)
+    def _has_waiting(self) -> bool:
+        return bool(len(self._windows) or len(self._waiting))
 
     def _nothing_new(self, batch: Batch) -> bool:
-        same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
         if self._results is not None and len(self._waiting) and self._results.grew():
             return False
-        return same and not len(batch.samples) and not len(batch.rejects)
+        return super()._nothing_new(batch)
 
-    def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
-        rejects = batch.rejects
-        with step(CrashPoint.UPDATE_AGENTS, self._crash):
-            entries = self._intake.admit_to_windows(batch.samples, rejects, self._clock.now())
-            self._windows.add(sum_entries(self._settings.windows, entries, self._settings.grid))
-            reached = self._intake.closed(self._windows, batch.active, ended=ended)
-            outcome = self._rounds(reached)
-        with step(CrashPoint.COMMIT, self._crash):
-            self._commit(batch.position, outcome, rejects, ended=ended)
-        self._active, self._ended = batch.active, ended
-        if isinstance(self._source, TellsOffsets):
-            self._source.commit(batch.position)
-        self._delivery.deliver_committed(stop)
+    def _take_in(self, batch: Batch, *, ended: bool) -> Outcome:
+        entries = self._intake.admit_to_windows(batch.samples, batch.rejects, self._clock.now())
+        self._windows.add(sum_entries(self._settings.windows, entries, self._settings.grid))
+        return self._rounds(self._intake.closed(self._windows, batch.active, ended=ended))
+
+    def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
+        self.delivery.deliver_committed(stop)
 
     def _rounds(self, reached: int) -> Outcome:
         """Run the rounds of the windows that have ended; or begin them, and go on with those that can."""
@@ -229,8 +171,7 @@ class RoundsEngine:
             self._waiting.go_on(self._results.read(), outcome)
         return outcome
 
-    def _commit(self, position: Position, outcome: Outcome, rejects: Rejects, *, ended: bool) -> None:
-        """Position, state, ledger and outgoing events: all or nothing."""
+    def _commit(self, position: Position, taken: Outcome, rejects: Rejects, *, ended: bool) -> None:
         began = time.perf_counter()
         store = self._store
         with store.transaction():
@@ -242,12 +183,12 @@ class RoundsEngine:
                     store.put_chunk(_KIND, number, columns)
                 store.drop_chunks(_KIND, dropped)
             with step(CrashPoint.CHARGE_LEDGER, self._crash):
-                refused = store.ledger.charge(outcome.rows)
+                refused = store.ledger.charge(taken.rows)
             with step(CrashPoint.FILL_OUTBOX, self._crash):
-                for events in (*outcome.events, dead_letter_lines(rejects, self._source.name)):
+                for events in (*taken.events, dead_letter_lines(rejects, self._source.name)):
                     store.post(events.kind.topic, events.lines)
         self._saved_users = len(self._intake.names)
-        self._count(outcome, len(refused), rejects)
+        self._count(taken, len(refused), rejects)
         self.stats.commit_seconds = time.perf_counter() - began
 
     def _save_state(self, position: Position, *, ended: bool) -> None:
@@ -259,7 +200,7 @@ class RoundsEngine:
             "ended": ended,
         }
         self._store.put_state("rounds", state)
-        self._delivery.save()
+        self.delivery.save()
 
     def _count(self, outcome: Outcome, refused: int, rejects: Rejects) -> None:
         stats = self.stats

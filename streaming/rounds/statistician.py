@@ -21,9 +21,9 @@ from streaming.clock import Clock, SystemClock
 from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import ROUNDS_OUTBOX, CommittedDelivery
 from streaming.encode import EventLines
-from streaming.engine import never
 from streaming.events import Report, StageReports
 from streaming.health import EngineHealth
+from streaming.loop import never
 from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings

@@ -13,7 +13,8 @@ from operators.agents import AgentsSettings
 from streaming.clock import Clock
 from streaming.crash import CrashHook, no_crash
 from streaming.deployment import open_deployment
-from streaming.engine import Engine, never
+from streaming.engine import Engine
+from streaming.loop import never
 from streaming.options import EngineOptions
 from streaming.sinks.group import Sinks
 from streaming.sinks.jsonl import JsonlSink

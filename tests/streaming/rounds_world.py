@@ -13,7 +13,7 @@ import numpy as np
 from streaming.clock import Clock
 from streaming.columns import Batch, Rejects
 from streaming.crash import CrashHook, no_crash
-from streaming.engine import never
+from streaming.loop import never
 from streaming.options import EngineOptions
 from streaming.rounds.deployment import open_rounds_store, rounds_identity
 from streaming.rounds.engine import RoundsEngine
