@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from operators.planner_records import (
 )
 from operators.rounds import build_estimator
 from operators.sizes import SizeDistribution
+from operators.users_needed import users_needed
 from operators.validation import require, require_between, require_positive
 
 ASSUMPTIONS = {
@@ -39,8 +39,6 @@ CURATOR = "cummings.ratio"
 """What to take if everybody trusts one party with every sample."""
 
 _DECLARED = "users' own means spread by at most the declared between_users"
-
-MOST_USERS = 10**9
 
 
 def forecast(
@@ -132,12 +130,15 @@ class _Ask:
     sizes: SizeDistribution
     level: float
     declared: float | None
+    known: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def described(self, name: str, users: int) -> dict[str, Any]:
-        """Build an estimator and let it describe itself."""
-        own = {"between_users": self.declared or 0.0} if name == "plan" else {}
-        estimator = build_estimator(name, epsilon=self.epsilon, users=users, sizes=self.sizes, level=self.level, **own)
-        return estimator.describe()
+        """Build an estimator and let it describe itself, once."""
+        if (name, users) not in self.known:
+            own = {"between_users": self.declared or 0.0} if name == "plan" else {}
+            common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
+            self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
+        return self.known[name, users]
 
 
 def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
@@ -162,7 +163,7 @@ def _curator(ask: _Ask, users: int, z: float, target: float | None) -> Candidate
     stderr = float(ask.described(CURATOR, users)["predicted_stderr"])
     needed = None
     if target is not None:
-        needed = _bisected(lambda n: float(ask.described(CURATOR, n)["predicted_stderr"]), target)
+        needed = users_needed(lambda n: float(ask.described(CURATOR, n)["predicted_stderr"]), target, users)
     # Where users differ as much as they can, no weight and no window helps: noise for all of [-1, 1].
     weighted = max(SHARES[2] * users, 1.0)
     worst = 1.0 / weighted + 2.0 * (2.0 / (0.75 * ask.epsilon * weighted)) ** 2
@@ -175,64 +176,6 @@ def _curator(ask: _Ask, users: int, z: float, target: float | None) -> Candidate
         users_needed=needed,
         assumes="a trusted curator, who sees every sample; a user's size says nothing about its mean",
     )
-
-
-def _bisected(stderr: Callable[[int], float], target: float) -> int | None:
-    """Find the same as `users_needed` where errors do not fall as the root of the number of users: by halving."""
-    fails, reaches = 0.0, float(MOST_USERS)
-    if stderr(MOST_USERS) > target:
-        return None
-    while reaches > 1.02 * fails + 1.0:
-        middle = math.sqrt(max(fails, 1.0) * reaches)
-        if stderr(math.ceil(middle)) <= target:
-            reaches = middle
-        else:
-            fails = middle
-    return _two_digits(math.ceil(reaches))
-
-
-def users_needed(stderr: Callable[[int], float], target: float, start: int) -> int | None:
-    """Find how many users make a predicted standard error small enough, to two digits; None if 10**9 do not.
-
-    Parameters
-    ----------
-    stderr : callable
-        Predicted standard error for a number of users; it falls with the number, roughly.
-    target : float
-        To be reached.
-    start : int
-        Where to begin.
-
-    Examples
-    --------
-    >>> users_needed(lambda n: 2 / n**0.5, 0.02, 50)
-    10000
-    """
-    fails, reaches, n = 0, MOST_USERS + 1, max(start, 1)
-    while True:
-        error = stderr(n)
-        if error <= target:
-            reaches = n
-        else:
-            fails = n
-        if fails >= MOST_USERS:
-            return None
-        if reaches <= 1.05 * fails + 1 or reaches == 1:
-            return reaches
-        # Errors fall about as the root of the number of users, but for jumps where another design takes over.
-        n = _two_digits(min(n * (error / target) ** 2, MOST_USERS))
-        if not fails < n < reaches:
-            if reaches < MOST_USERS and 0.95 * reaches <= n <= reaches:
-                return reaches
-            n = _two_digits(math.sqrt(max(fails, 1) * reaches))
-            if not fails < n < reaches:
-                return reaches
-
-
-def _two_digits(n: float) -> int:
-    """Round up to two significant digits."""
-    unit = int(10 ** max(math.floor(math.log10(n)) - 1, 0))
-    return math.ceil(n / unit - 1e-9) * unit
 
 
 def _alike(described: dict[str, Any]) -> float:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from operators.planner import ASSUMPTIONS, forecast, users_needed
+from operators.planner import ASSUMPTIONS, forecast
 from operators.round_records import Summaries
 from operators.rounds import ESTIMATORS, build_estimator, run_rounds, stages_of_positions
 from operators.simulation.words import SeededWords
 from operators.sizes import SizeDistribution
+from operators.users_needed import users_needed
 
 LARGE = SizeDistribution.parse("point:1000")
 SMALL = SizeDistribution.parse("point:2")
@@ -98,8 +100,51 @@ def test_users_needed_jumps_and_limits() -> None:
     assert users_needed(lambda n: 1.0, 0.5, 100) is None
     assert users_needed(lambda n: 0.1, 0.5, 100) == 1
     # Where more users make another design possible.
-    steps = users_needed(lambda n: 1.0 if n < 7300 else 0.01, 0.5, 100)
-    assert 7300 <= steps <= 1.06 * 7300
+    for start in (1, 100, 7300, 10**9):
+        assert users_needed(lambda n: 1.0 if n < 7300 else 0.01, 0.5, start) == 7300
+        assert users_needed(lambda n: math.inf if n < 73 else 0.01, 0.5, start) == 73
+
+
+def scanned(stderr: Callable[[int], float], target: float, most: int) -> int:
+    """Brute force: the first number of two significant digits that reaches the target."""
+    numbers = (n for power in range(9) for n in range(10**power, 10 ** (power + 1), max(10 ** (power - 1), 1)))
+    return next(n for n in numbers if stderr(n) <= target or n > most)
+
+
+@pytest.mark.parametrize("start", [20, 1000, 30_000])
+@pytest.mark.parametrize("exponent", [0.1, 0.25, 0.5, 1.0, 1.7, 4.0])
+def test_users_needed_is_that_of_a_scan_however_errors_fall(exponent: float, start: int) -> None:
+    asked = []
+
+    def stderr(n: int) -> float:
+        asked.append(n)
+        return float((n / 137) ** -exponent)
+
+    for target in (1.9, 1.0, 0.61, 0.4):
+        asked.clear()
+        assert users_needed(stderr, target, start) == scanned(lambda n: (n / 137) ** -exponent, target, 10**8)
+        assert len(asked) == len(set(asked)) <= 16
+
+
+@pytest.mark.parametrize("name", ["kent", "cummings.ratio"])
+@pytest.mark.parametrize("target", [0.05, 0.0051])
+def test_users_needed_is_that_of_a_scan_of_designs(name: str, target: float) -> None:
+    """Errors of both fall faster than the root of the number of users, where bins become possible."""
+
+    def stderr(n: int) -> float:
+        return float(build_estimator(name, epsilon=1.0, users=n, sizes=LARGE).describe()["predicted_stderr"])
+
+    expected = scanned(stderr, target, 10_000)
+    assert {users_needed(stderr, target, start) for start in (50, 4000, 1_000_000)} == {expected}
+
+
+def test_below_a_bump_fewer_users_may_do() -> None:
+    """Another design takes over at 1000 users, too early: what fewer reach counts."""
+
+    def bumpy(n: int) -> float:
+        return float((n if n < 1000 else 0.8 * n) ** -0.5)
+
+    assert users_needed(bumpy, 900**-0.5, 2000) == scanned(bumpy, 900**-0.5, 10**4) == 900
 
 
 def skewed_users(n: int, size: int, spread: float, rng: np.random.Generator) -> Summaries:
