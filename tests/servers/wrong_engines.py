@@ -50,7 +50,7 @@ def releases_before_charging() -> None:
 
     def release_and_commit(self: Engine, position: Any, released: Any, *arguments: Any, **named: Any) -> None:
         rows = ledger_rows(released, self._intake.names, self._settings)
-        sinks = self._delivery._sinks
+        sinks = self.delivery._sinks
         sinks.write("releases", EventLines(Release, rows.output))
         sinks.flush()
         commit(self, position, released, *arguments, **named)
