@@ -19,40 +19,26 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam import typehints
-from apache_beam.pvalue import AsSingleton
-from apache_beam.transforms.window import GlobalWindows
 
 import pipelines.beam_agent_coders as _coders  # noqa: F401 - coders register themselves
 from operators.agents import AgentsSettings
 from operators.collaboration import make_collaboration
 from operators.validation import require
 from pipelines.beam_agent_answer import (
-    AnswerAgents,
-    FitReleases,
-    GatherShard,
-    ReleasesByShard,
     TellEstimates,
     TellPopulation,
     TellReleases,
 )
+from pipelines.beam_agent_parts import EstimateAgents, Released, ReleaseMeans, SnapshotReleases
 from pipelines.beam_agent_records import (
     AgentBatch,
     AgentReleases,
-    EstimateBatch,
-    FittedReleases,
-    ForShard,
-    LatestReleases,
-    OwnBatch,
-    Tick,
 )
-from pipelines.beam_agent_release import NOTES, NOTICES, OWN, REFUSALS, ReleaseShard, SplitByShard
-from pipelines.beam_agent_windows import AgentWindows, CarryAnswers, CarryNotes
+from pipelines.beam_agent_windows import AgentWindows
 from pipelines.beam_parts import SHARDS
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_summarize import sample_batch
-from pipelines.beam_windows import ForGood
-from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
+from streaming.events import PersonalEstimate, Population, Release
 from streaming.hashing import hash_ids
 from streaming.options import EngineOptions
 
@@ -65,41 +51,14 @@ __all__ = [
     "ReleaseMeans",
     "Released",
     "SecretPlace",
+    "SingleEvents",
     "SnapshotReleases",
     "agent_batch",
-    "events",
 ]
 
 
-KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, float]
-
-
-class Released(NamedTuple):
-    """What `ReleaseMeans` gives.
-
-    Attributes
-    ----------
-    releases : PCollection of AgentReleases
-        Public.
-    own : PCollection of OwnBatch
-        Private: each agent's own samples, summed up, for its owner.
-    notices : PCollection of BudgetEvent
-        Public: agents that made the last release of their horizon.
-    refusals : PCollection of Refusal
-        Public: releases that were refused.
-    ticks : PCollection of (int, Tick)
-        Public: the windows that have ended, for every shard.
-    """
-
-    releases: beam.PCollection
-    own: beam.PCollection
-    notices: beam.PCollection
-    refusals: beam.PCollection
-    ticks: beam.PCollection
-
-
 class Collaborated(NamedTuple):
-    """What `CollaborateAgents` gives: batches; `events` makes single events of them.
+    """What `CollaborateAgents` gives: batches; `SingleEvents` takes them apart.
 
     Attributes
     ----------
@@ -148,187 +107,6 @@ def agent_batch(
         key = hash_ids(np.frombuffer(b"".join(text), np.uint8), offsets)
     position = np.arange(1, len(batch) + 1)
     return AgentBatch(batch.names, batch.agent, batch.value, batch.time, key, position)
-
-
-class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
-    """Private to public: samples to releases on schedule, and each agent's own sums for its owner.
-
-    Input: samples `(agent, value, event time in seconds)`, or batches of them made by `agent_batch`, in the global
-    window. Output: `Released`.
-
-    **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and when is public. All
-    releases of an agent are (epsilon, delta)-differentially private for the life of the pipeline's state. What is
-    executed again releases the same again.
-
-    Parameters
-    ----------
-    settings : AgentsSettings
-        Bounds, privacy parameters, counter and schedule.
-    secret : SecretPlace, optional
-        Where workers find the secret; by default in their environment.
-    refresh : float, optional
-        Seconds of event time: shards take samples in at each multiple. By default once, at the end of a bounded input.
-    allowed_lateness : float
-        Seconds that a window waits for samples behind the watermark; later ones are counted (`late_samples`).
-    final_release : bool, optional
-        Whether everybody with new samples releases once more at the end. By default so without `refresh`; with it
-        there is no end.
-    shards : int
-        Into how many parts the agents are split by hash: the most workers that can share them.
-    """
-
-    def __init__(
-        self,
-        settings: AgentsSettings,
-        *,
-        secret: SecretPlace | None = None,
-        refresh: float | None = None,
-        allowed_lateness: float = 0.0,
-        final_release: bool | None = None,
-        shards: int = SHARDS,
-    ) -> None:
-        super().__init__()
-        require(1 <= shards <= 2**15, "shards", f"be in 1..{2**15}", shards)
-        require(not final_release or refresh is None, "final_release", "be left out with refresh", final_release)
-        require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
-        self._settings = settings
-        self._secret = secret or SecretPlace()
-        self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
-        self._final = refresh is None if final_release is None else final_release
-        self._shards = shards
-
-    def expand(self, pcoll: beam.PCollection) -> Released:
-        """Shuffle by shard, wait for the end of a window, release."""
-        window_fn = pcoll.windowing.windowfn
-        require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
-        ends = pcoll.is_bounded or self._windows.refresh is not None
-        require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
-        split = SplitByShard(self._windows, self._shards)
-        parts = pcoll | "Split" >> beam.ParDo(split).with_outputs(NOTES, main="samples")
-        samples, notes = parts.samples, parts[NOTES]
-        samples.element_type, notes.element_type = KEYED, NOTE
-        return release_shards(
-            samples, notes, self._settings, self._windows, self._secret, final_release=self._final, shards=self._shards
-        )
-
-
-def release_shards(
-    samples: beam.PCollection,
-    notes: beam.PCollection,
-    settings: AgentsSettings,
-    windows: AgentWindows,
-    secret: SecretPlace,
-    *,
-    final_release: bool,
-    shards: int,
-) -> Released:
-    """Private to public: `(shard, AgentSamples)`, with notes of their windows, to what the shards release."""
-    ticks = notes | "Tick" >> TickShards(windows, shards)
-    release = ReleaseShard(settings, windows, secret, final_release=final_release)
-    made = (
-        (samples | "For good" >> ForGood(), ticks)
-        | "For shards" >> beam.Flatten()
-        | "Release" >> beam.ParDo(release).with_outputs(OWN, NOTICES, REFUSALS, main="releases")
-    )
-    types = {"releases": AgentReleases, OWN: OwnBatch, NOTICES: BudgetEvent, REFUSALS: Refusal}
-    for name, kind in types.items():
-        made[name].element_type = kind
-    return Released(made.releases, made[OWN], made[NOTICES], made[REFUSALS], ticks)
-
-
-class TickShards(beam.PTransform):  # type: ignore[misc]
-    """Public: notes of windows with samples, `(number, newest event time)`, to one tick per window for every shard."""
-
-    def __init__(self, windows: AgentWindows, shards: int) -> None:
-        super().__init__()
-        self._windows = windows
-        self._shards = shards
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Take the newest of each window."""
-        shards = self._shards
-        return (
-            pcoll
-            | "Carry" >> CarryNotes(self._windows)
-            | "Newest" >> beam.CombineGlobally(max).without_defaults().with_output_types(tuple[int, float])
-            | "For good" >> ForGood()
-            | "To all" >> beam.FlatMap(_to_all, shards).with_output_types(KEYED)
-        )
-
-
-class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
-    """Public: releases to the population that everybody's newest one shows, once per window.
-
-    Input: `Released` of `ReleaseMeans`. Output: `FittedReleases`, one per window, to be a side input.
-
-    **Privacy.** Post-processing of releases: it spends nothing.
-
-    Parameters
-    ----------
-    settings : AgentsSettings
-        How the releases were made.
-    options : EngineOptions
-        Collaboration and level; and `stddev`, where the standard deviation of one sample is known.
-    windows : AgentWindows
-        Those of the releases.
-    shards : int
-        As for `ReleaseMeans`.
-    """
-
-    def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, shards: int = SHARDS
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._options = options
-        self._windows = windows
-        self._shards = shards
-
-    def expand(self, made: Released) -> beam.PCollection:
-        """Keep everybody's newest per shard; join the shards; fit."""
-        if made.releases.element_type not in (AgentReleases, Any, typehints.Any):
-            raise TypeError(f"collaboration takes releases only, got {made.releases.element_type}")
-        settings, windows = self._settings, self._windows
-        keyed = made.releases | "Shards" >> beam.ParDo(ReleasesByShard(self._shards)).with_output_types(KEYED)
-        return (
-            (keyed | "For good" >> ForGood(), made.ticks)
-            | "For shards" >> beam.Flatten()
-            | "Gather" >> beam.ParDo(GatherShard(settings, windows)).with_output_types(LatestReleases)
-            | "Carry" >> CarryAnswers(windows)
-            | "One key" >> beam.Map(_one_key).with_output_types(typehints.Tuple[int, LatestReleases])
-            | "Join" >> beam.GroupByKey()
-            | "Fit" >> beam.ParDo(FitReleases(settings, self._options)).with_output_types(FittedReleases)
-        )
-
-
-class EstimateAgents(beam.PTransform):  # type: ignore[misc]
-    """Private: each agent's own sums to its estimate with an interval, under the population of the same window.
-
-    Input: `OwnBatch` of `ReleaseMeans`. Output: `EstimateBatch`: it belongs to the agents, line by line.
-
-    **Privacy.** An estimate mixes in its agent's raw mean and is addressed to that agent. It spends nothing.
-
-    Parameters
-    ----------
-    settings, options, windows
-        As for `SnapshotReleases`.
-    population : PCollection of FittedReleases
-        Of `SnapshotReleases`.
-    """
-
-    def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, population: beam.PCollection
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._options = options
-        self._windows = windows
-        self._population = population
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Answer a shard of agents at a time."""
-        answer = beam.ParDo(AnswerAgents(self._settings, self._options), AsSingleton(self._population))
-        return pcoll | "Carry" >> CarryAnswers(self._windows) | "Answer" >> answer.with_output_types(EstimateBatch)
 
 
 class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
@@ -407,7 +185,7 @@ def collaborated(
     return Collaborated(estimates, made.releases, population | "Tell" >> tell, made.notices, made.refusals)
 
 
-class events(beam.PTransform):  # type: ignore[misc]  # noqa: N801 - a function to whoever uses it
+class SingleEvents(beam.PTransform):  # type: ignore[misc]
     """Batches of releases or of estimates to single events, `Release` or `PersonalEstimate`.
 
     Parameters
@@ -425,11 +203,3 @@ class events(beam.PTransform):  # type: ignore[misc]  # noqa: N801 - a function 
         if pcoll.element_type is AgentReleases:
             return pcoll | beam.ParDo(TellReleases(self._settings)).with_output_types(Release)
         return pcoll | beam.ParDo(TellEstimates()).with_output_types(PersonalEstimate)
-
-
-def _one_key(latest: LatestReleases) -> tuple[int, LatestReleases]:
-    return 0, latest
-
-
-def _to_all(newest: tuple[int, float], shards: int) -> list[tuple[int, Tick]]:
-    return [(shard, Tick(*newest)) for shard in range(shards)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from dataclasses import fields
 from typing import Any
@@ -19,6 +18,7 @@ from operators.learning_alone import FittedAlone
 from operators.pooled_variance import PooledVariance
 from operators.records import OwnSamples, ReleaseColumns
 from operators.sorted_tests import FittedTests
+from pipelines.beam_agent_bytes import names_of, opened, packed
 from pipelines.beam_agent_records import (
     SAMPLE_COLUMNS,
     AgentBatch,
@@ -34,46 +34,12 @@ from pipelines.beam_agent_records import (
 )
 from pipelines.beam_coders import DamagedBytesError, EventCoder
 from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
-from streaming.snapshot import Columns, decode_columns, encode_columns, read_columns, write_columns
+from streaming.snapshot import Columns
 
-VERSION = 1
-KEPT = frozenset({"shard", "charged", "latest shard"})
 _TICK = struct.Struct("<qd")
 POPULATIONS: dict[str, type[Any]] = {"prior": FittedPrior, "tests": FittedTests, "none": FittedAlone}
 _PUBLIC = tuple(field.name for field in fields(ReleaseColumns))
 _OWN = tuple(field.name for field in fields(OwnSamples))
-
-
-def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
-    """Write plain values, arrays and names; what is kept as state with a checksum."""
-    text = json.dumps([VERSION, kind, head], separators=(",", ":")).encode()
-    write = encode_columns if kind in KEPT else write_columns
-    return write({"": _bytes(text), **columns, **({} if names is None else _name_columns(names))})
-
-
-def opened(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
-    """Read what `packed` wrote.
-
-    Raises
-    ------
-    DamagedBytesError
-        If the bytes are of another version or kind.
-    CorruptedSnapshotError
-        If they are none of ours; of what is kept, if a byte was changed.
-    """
-    columns = decode_columns(encoded) if kinds[0] in KEPT else read_columns(encoded)
-    version, kind, head = json.loads(columns.pop("").tobytes())
-    if version != VERSION or kind not in kinds:
-        raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
-    return kind, head, columns
-
-
-def names_of(columns: Columns) -> pa.Array:
-    """Take the names out."""
-    lengths, text = columns.pop("name_length"), columns.pop("name_text")
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text.tobytes())]
-    return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
 
 
 def pack_samples(samples: AgentSamples) -> Packed:
@@ -287,22 +253,10 @@ for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
 
 
-def _bytes(text: bytes) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(text, np.uint8)
-
-
 def _small(column: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Take half the room where the numbers are small."""
     fits = not len(column) or int(column.max()) < 2**31
     return column.astype(np.int32) if fits else column
-
-
-def _name_columns(names: pa.Array) -> Columns:
-    names = pa.concat_arrays([names.cast(pa.large_binary())])  # without an offset
-    offsets = np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1]
-    data = names.buffers()[2]
-    text = b"" if data is None or not len(names) else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
-    return {"name_length": np.diff(offsets).astype(np.int32), "name_text": _bytes(text)}
 
 
 def _plain(fitted: FittedPopulation) -> tuple[list[Any], Columns]:

@@ -22,8 +22,9 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from operators.agents import AgentsSettings
 from operators.records import Ints
-from pipelines.agents import KEYED, NOTE, collaborated, release_shards
-from pipelines.beam_agent_release import NOTES, notes_of, split_columns
+from pipelines.agents import collaborated
+from pipelines.beam_agent_parts import KEYED, NOTE, release_shards
+from pipelines.beam_agent_split import NOTES, notes_of, split_columns
 from pipelines.beam_agent_windows import AgentWindows
 from pipelines.beam_parts import SHARDS
 from pipelines.beam_secret import SecretPlace

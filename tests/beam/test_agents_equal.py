@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from operators.agents import AgentsSettings
-from pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
+from pipelines.agents import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
 from pipelines.beam_agent_file import run_agents_file
 from pipelines.beam_runner import arguments_of, prism_binary
 from pipelines.beam_secret import SecretPlace
 from pipelines.beam_source import SourcePlace
+from streaming.events import PersonalEstimate, Release
 from streaming.mapping import ColumnMapping
 from streaming.options import EngineOptions
 from tests.beam.agents_world import (
@@ -209,6 +210,24 @@ def test_values_that_are_no_numbers_are_left_out_and_counted(tmp_path: Path) -> 
     _, released, counters = collaborate([*stream, *bad], CollaborateAgents(SETTINGS))
     assert release_lines(released) == sorted(engine_on(tmp_path, stream).lines("releases"))
     assert counters["rejected_not_finite"] == 3
+
+
+def test_single_events_are_those_of_the_engine(tmp_path: Path) -> None:
+    import apache_beam as beam
+
+    world = engine_on(tmp_path, samples(150))
+    keep, released = collector()
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        answers = pipeline | beam.Create(samples(150), reshuffle=False) | CollaborateAgents(SETTINGS)
+        _ = answers.releases | "Release events" >> SingleEvents(SETTINGS) | "Releases" >> keep
+        return answers.estimates | "Estimate events" >> SingleEvents(SETTINGS)
+
+    estimates, _ = run_pipeline(build)
+    expected = [Release.model_validate_json(line) for line in world.lines("releases")]
+    assert sorted(released, key=lambda e: e.release_id) == sorted(expected, key=lambda e: e.release_id)
+    assert {type(event) for event in estimates} == {PersonalEstimate}
+    assert_same_estimates([e.model_dump_json().encode() for e in estimates], world.lines("estimates"), SETTINGS)
 
 
 def test_nothing_is_made_of_nothing() -> None:

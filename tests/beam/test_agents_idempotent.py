@@ -24,7 +24,8 @@ from operators.records import ReleaseColumns, Words
 from pipelines import beam_agent_release
 from pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
 from pipelines.beam_agent_answer import GatherShard
-from pipelines.beam_agent_coders import CODERS, EstimateBatchCoder, ForShardCoder, opened, pack_samples
+from pipelines.beam_agent_bytes import opened
+from pipelines.beam_agent_coders import CODERS, EstimateBatchCoder, ForShardCoder, pack_samples
 from pipelines.beam_agent_records import AgentReleases, AgentSamples, Tick
 from pipelines.beam_agent_release import ReleaseShard
 from pipelines.beam_agent_shard import AgentShard, ReleaseLedger
