@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from operators.agents import AgentsSettings
 from operators.noise import KeyedNoise
@@ -22,7 +23,7 @@ class Deployment:
 
 
 def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
-    """Open or create a store, and find or make its secret.
+    """Open or create a store of agents, and find or make its secret; see `open_store`.
 
     Parameters
     ----------
@@ -31,30 +32,50 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
     settings : AgentsSettings
         Bounds, privacy parameters, counter and schedule; they cannot change over the life of a store.
     environment : mapping
+        Usually `os.environ`.
+    """
+    plain = asdict(settings)
+    store, secret = open_store(path, plain, environment=environment)
+    return Deployment(store, deployment_noise(secret, plain), derived_key(secret, "sample ids"))
+
+
+def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store."""
+    return check_store(path, asdict(settings), environment=environment)
+
+
+def open_store(path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]) -> tuple[Store, bytes]:
+    """Open or create a store, and find or make its secret.
+
+    Parameters
+    ----------
+    path : Path
+        The store's file.
+    identity : dict
+        What cannot change over the life of the store, as plain data.
+    environment : mapping
         Usually `os.environ`: see `streaming.secret.load_secret`.
 
     Raises
     ------
     StoreError
-        If the store is in use, is no store, or was made with other settings or another secret.
+        If the store is in use, is no store, or was made with another identity or another secret.
     ValueError
         If the secret is missing or too short.
     """
-    plain = asdict(settings)
     secret = load_secret(path, environment=environment)
-    store = Store.open(path, settings=plain, secret=secret)
-    return Deployment(store, deployment_noise(secret, plain), derived_key(secret, "sample ids"))
+    return Store.open(path, settings=identity, secret=secret), secret
 
 
-def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store.
+def check_store(path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_store` would refuse, without making anything; say whether there is a store.
 
     A store that another process uses is not refused here.
 
     Raises
     ------
     StoreError
-        If the store is no store, damaged, or was made with other settings or another secret.
+        If the store is no store, damaged, or was made with another identity or another secret.
     ValueError
         If the secret is missing or too short.
     """
@@ -65,7 +86,7 @@ def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mappi
         return False
     store = Store.read(path)
     try:
-        store.require_same(asdict(settings), secret)
+        store.require_same(identity, secret)
     finally:
         store.close()
     return True

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streaming.deployment import check_store, open_store
 from streaming.rounds.settings import RoundsSettings
-from streaming.secret import derived_key, is_named, load_secret, secret_path
+from streaming.secret import derived_key
 from streaming.store import Store
 
 
@@ -22,7 +23,7 @@ class RoundsDeployment:
 
 
 def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
-    """Open or create a store of rounds, and find or make its secret.
+    """Open or create a store of rounds, and find or make its secret; see `streaming.deployment.open_store`.
 
     Parameters
     ----------
@@ -31,43 +32,15 @@ def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapp
     settings : RoundsSettings
         All but the allowed lateness cannot change over the life of a store.
     environment : mapping
-        Usually `os.environ`: see `streaming.secret.load_secret`.
-
-    Raises
-    ------
-    StoreError
-        If the store is in use, is no store, or was made with other settings or another secret.
-    ValueError
-        If the secret is missing or too short.
+        Usually `os.environ`.
     """
-    secret = load_secret(path, environment=environment)
-    store = Store.open(path, settings=rounds_identity(settings), secret=secret)
+    store, secret = open_store(path, rounds_identity(settings), environment=environment)
     return RoundsDeployment(store, secret, derived_key(secret, "sample ids"))
 
 
 def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store.
-
-    A store that another process uses is not refused here.
-
-    Raises
-    ------
-    StoreError
-        If the store is no store, damaged, or was made with other settings or another secret.
-    ValueError
-        If the secret is missing or too short.
-    """
-    exists = path.exists()
-    if exists or is_named(environment) or secret_path(path).exists():
-        secret = load_secret(path, environment=environment, create=False)
-    if not exists:
-        return False
-    store = Store.read(path)
-    try:
-        store.require_same(rounds_identity(settings), secret)
-    finally:
-        store.close()
-    return True
+    """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store."""
+    return check_store(path, rounds_identity(settings), environment=environment)
 
 
 def rounds_identity(settings: RoundsSettings) -> dict[str, Any]:
