@@ -12,6 +12,7 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -177,6 +178,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a browser that keeps its connection must not keep the engine from ending
     site: _Site
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server for our own name."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a browser that has gone."""
