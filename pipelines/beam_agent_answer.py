@@ -7,6 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.metrics import Metrics
 from apache_beam.transforms.timeutil import TimeDomain
@@ -149,14 +150,18 @@ class AnswerAgents(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: OwnBatch, population: FittedReleases) -> Iterator[EstimateBatch]:
         """Answer."""
-        agent = agent_hash(element.words)
-        names = dict(zip(agent.tolist(), element.names.to_pylist(), strict=True))
-        host = PersonalEstimates(self._settings, self._options)
-        own = own_of(element.own, agent)
-        lines = host.answer(names, own, population.variance, population.fitted, population.newest).lines
+        host, agent = PersonalEstimates(self._settings, self._options), agent_hash(element.words)
+        lines: list[bytes] = []
+        rest = np.arange(len(agent))
+        while len(rest):  # once, unless somebody has made two names of one number: each is to have its own answer
+            first = np.unique(agent[rest], return_index=True)[1]
+            now, rest = rest[np.sort(first)], np.delete(rest, first)
+            names = dict(zip(agent[now].tolist(), element.names.take(pa.array(now)).to_pylist(), strict=True))
+            own = own_of(element.own, now, agent[now])
+            lines += host.answer(names, own, population.variance, population.fitted, population.newest).lines
         self._estimates.inc(len(lines))
         if lines:
-            yield EstimateBatch(list(lines))
+            yield EstimateBatch(lines)
 
 
 class TellPopulation(beam.DoFn):  # type: ignore[misc]

@@ -6,7 +6,7 @@ public: they are releases, or made of releases alone.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pyarrow as pa
@@ -220,9 +220,10 @@ class EstimateBatch:
         return len(self.lines)
 
 
-def own_of(own: OwnSamples, agent: Ints) -> OwnSamples:
-    """Give the agents other numbers."""
-    return OwnSamples(**{**asdict(own), "agent": agent})
+def own_of(own: OwnSamples, which: Ints, agent: Ints) -> OwnSamples:
+    """Select agents and give them other numbers."""
+    columns = {field.name: getattr(own, field.name)[which] for field in fields(own)}
+    return OwnSamples(**{**columns, "agent": agent})
 
 
 def agent_hash(words: Words) -> Ints:

@@ -154,11 +154,12 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
 
     def _own(self, shard: AgentShard, turn: Turn, tick: Tick) -> Any:
         names = [shard.agents.names[a] for a in turn.own.agent.tolist()]
+        everybody = np.arange(len(names))
         batch = OwnBatch(
             names=pa.array(names, pa.large_string()),
             words=shard.words[turn.own.agent],
             number=tick.number,
-            own=own_of(turn.own, np.arange(len(names))),
+            own=own_of(turn.own, everybody, everybody),
         )
         return TaggedOutput(OWN, at(self._windows.released(tick.number), batch))
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from operators.agents import AgentsSettings
+from pipelines import beam_agent_answer
 from pipelines.agents import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
 from pipelines.beam_agent_file import run_agents_file
 from pipelines.beam_runner import arguments_of, prism_binary
@@ -26,6 +27,7 @@ from tests.beam.agents_world import (
     MAPPING,
     SETTINGS,
     assert_same_estimates,
+    by_agent,
     engine_on,
     engine_on_file,
     flawed_file,
@@ -228,6 +230,18 @@ def test_single_events_are_those_of_the_engine(tmp_path: Path) -> None:
     assert sorted(released, key=lambda e: e.release_id) == sorted(expected, key=lambda e: e.release_id)
     assert {type(event) for event in estimates} == {PersonalEstimate}
     assert_same_estimates([e.model_dump_json().encode() for e in estimates], world.lines("estimates"), SETTINGS)
+
+
+@pytest.mark.parametrize("collaboration", ["learned_prior", "tests", "none"])
+def test_agents_whose_names_have_one_number_get_their_own_answers(
+    collaboration: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(beam_agent_answer, "agent_hash", lambda words: np.zeros(len(words), np.int64))
+    estimates, _, _ = collaborate(samples(), CollaborateAgents(SETTINGS, shards=2, collaboration=collaboration))
+    expected = by_agent(engine_on(tmp_path, samples(), collaboration=collaboration).lines("estimates"))
+    found = by_agent(estimates)
+    assert len(estimates) == len(found) == len(expected) == 25
+    assert {a: (e["n"], e["local"]) for a, e in found.items()} == {a: (e["n"], e["local"]) for a, e in expected.items()}
 
 
 def test_nothing_is_made_of_nothing() -> None:
