@@ -8,12 +8,14 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.coders import typecoders
+from apache_beam.coders import TimestampCoder, typecoders
+from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.timestamp import Duration, Timestamp
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from operators.records import Floats
 from operators.validation import require
@@ -43,8 +45,25 @@ SILENT_SECONDS = 60.0
 """So long records that must be there may not come before reading is given up."""
 DEAD_LETTERS = "dead_letters"
 
+
+class EventTimeProvider(WatermarkEstimatorProvider):  # type: ignore[misc]
+    """Event time of a partition; none has passed before its first sample was read, and a checkpoint says so."""
+
+    def initial_estimator_state(self, element: PartitionRange, restriction: OffsetRange) -> Timestamp:  # noqa: ARG002
+        """Begin before all times."""
+        return MIN_TIMESTAMP
+
+    def create_watermark_estimator(self, estimator_state: Timestamp) -> ManualWatermarkEstimator:
+        """Go on from a checkpoint."""
+        return ManualWatermarkEstimator(estimator_state)
+
+    def estimator_state_coder(self) -> TimestampCoder:
+        """Never pickle."""
+        return TimestampCoder()
+
+
+EVENT_TIME = beam.DoFn.WatermarkEstimatorParam(EventTimeProvider())
 OFFSETS = beam.DoFn.RestrictionParam(OffsetsProvider())
-EVENT_TIME = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
 
 
 class PlanRanges(beam.DoFn):  # type: ignore[misc]
@@ -220,6 +239,5 @@ def _timestamp(seconds: Floats | np.float64) -> Timestamp:
 
 def _advance(watermark: Any, to: Timestamp) -> None:
     """Event time never goes back."""
-    before = watermark.current_watermark()
-    if before is None or to > before:
+    if to > watermark.current_watermark():
         watermark.set_watermark(to)

@@ -113,9 +113,9 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pbegin: Any) -> FromKafka:
         """Plan once, then read each partition."""
-        ranges = pbegin | "Begin" >> beam.Impulse() | "Plan" >> beam.ParDo(self._plan)
-        typed = ranges | "Once" >> beam.Reshuffle().with_output_types(PartitionRange)
-        split = typed | "Read" >> beam.ParDo(self._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(
+        plan = beam.ParDo(self._plan).with_output_types(PartitionRange)
+        ranges = pbegin | "Begin" >> beam.Impulse() | "Plan" >> plan | "Once" >> beam.Reshuffle()
+        split = ranges | "Read" >> beam.ParDo(self._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(
             AgentBatch
         )
         split[DEAD_LETTERS].element_type = DeadLetter
