@@ -88,7 +88,7 @@ def _position(n: float) -> int:
     if n <= 99:
         return max(math.ceil(n), 1) - 1
     power = math.floor(math.log10(n)) - 1
-    return 99 + 90 * (power - 1) + math.ceil(n / 10**power - 1e-9) - 10
+    return 99 + 90 * (power - 1) + math.ceil(n / 10.0**power - 1e-9) - 10
 
 
 LAST = _position(MOST_USERS)

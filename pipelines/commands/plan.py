@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing, takes
 
 if TYPE_CHECKING:
+    from operators.planner_family_records import FamilyForecast
     from operators.planner_records import Forecast
+    from operators.sizes import SizeDistribution
+
+FAMILY = ("dimension", "sparsity", "radius", "density", "smoothness", "components")
+"""Options of vectors, densities and mixtures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +45,26 @@ class PlanOptions:
         float | None, typer.Option(help="Half-width of the interval that is wanted: how many users does it need?")
     ] = None
     level: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95
+    dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector: plan its mean.", min=1)] = None
+    sparsity: Annotated[
+        int | None, typer.Option(help="At most so many coordinates differ from the middle of the bounds.", min=1)
+    ] = None
+    radius: Annotated[
+        float | None, typer.Option(help="Vectors lie in a ball around the middle, of this radius in the value's unit.")
+    ] = None
+    density: Annotated[bool, typer.Option("--density", help="Plan the density of the samples.")] = False
+    smoothness: Annotated[
+        int | None, typer.Option(help="How often that density can be differentiated (default 2).", min=1)
+    ] = None
+    components: Annotated[int | None, typer.Option(help="Components of a mixture: plan their means.", min=1)] = None
     json: JsonOption = False
 
 
 @takes(PlanOptions)
 def plan(options: PlanOptions) -> None:
     """Predict the error of each estimator of a population's mean, and say which one to take.
+
+    With --dimension, --density or --components: of vectors, of a density, of a mixture's components.
 
     Everything is computed from what is declared; no privacy is spent. Sizes counted in a file of private data are
     private themselves: the forecast is then for the eyes of those who may see the file.
@@ -54,32 +73,44 @@ def plan(options: PlanOptions) -> None:
     Examples:
       meanstream plan --users 4000 --epsilon 1 --sizes uniform:1,199 --lower -30 --upper 120
       meanstream plan --users 4043 --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
+      meanstream plan --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
+      meanstream plan --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4 --target-half-width 0.05
+      meanstream plan --users 20000 --epsilon 1 --sizes point:100 --density --smoothness 2
     """  # noqa: D301 - click reads the escape
-    from operators.planner import forecast
     from streaming.sizes_file import read_sizes
 
     for name in ("users", "epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
-    assert options.users is not None  # noqa: S101 - just checked
-    assert options.epsilon is not None  # noqa: S101
-    assert options.sizes is not None  # noqa: S101
+    assert options.sizes is not None  # noqa: S101 - just checked
     with refusing():
         sizes = read_sizes(options.sizes)
-        found = forecast(
-            users=options.users,
-            epsilon=options.epsilon,
-            sizes=sizes,
-            lower=options.lower,
-            upper=options.upper,
-            level=options.level,
-            between_users=options.between_users,
-            target_half_width=options.target_half_width,
-        )
+        found = _forecast(options, sizes)
+    from operators.planner_records import Forecast
+
     if options.json:
         print_json(found.as_dict() | {"sizes": sizes.describe()})
-        return
-    _print_table(found)
+    elif isinstance(found, Forecast):
+        _print_table(found)
+    else:
+        _print_family(found)
+
+
+def _forecast(options: PlanOptions, sizes: SizeDistribution) -> Forecast | FamilyForecast:
+    """Predict: of one mean, if nothing else is asked for."""
+    from operators.planner import forecast
+    from operators.planner_family import FamilyAsk, forecast_family
+
+    assert options.users is not None  # noqa: S101 - checked before
+    assert options.epsilon is not None  # noqa: S101
+    common: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("users", "epsilon", "lower", "upper", "level", "between_users", "target_half_width")
+    }
+    family = {name: getattr(options, name) for name in FAMILY}
+    if all(value in (None, False) for value in family.values()):
+        return forecast(sizes=sizes, **common)
+    return forecast_family(FamilyAsk(sizes=sizes, **common, **family))
 
 
 def _print_table(found: Forecast) -> None:
@@ -107,3 +138,31 @@ def _print_table(found: Forecast) -> None:
     for line in (found.sentence, found.curator_sentence, found.warning):
         if line:
             console.print(line, markup=False)
+
+
+def _print_family(found: FamilyForecast) -> None:
+    """Print the same of vectors, a density or a mixture."""
+    from rich.console import Console
+    from rich.table import Table
+
+    summed = "integrated" if found.wanted == "density" else "summed"
+    title = f"{found.wanted}: {found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
+    table = Table(title=title, title_justify="left")
+    table.add_column("estimator")
+    table.add_column(f"mse, {summed}", justify="right")
+    if found.wanted != "density":
+        table.add_column("half-width of each", justify="right")
+    if found.target_half_width is not None:
+        table.add_column(f"users for {found.target_half_width:g}", justify="right")
+    table.add_column("assumes")
+    for one in found.candidates:
+        row = [f"[bold]{one.name}[/bold]" if one.name == found.recommended else one.name, f"{one.mse:.2e}"]
+        if one.half_width is not None:
+            row.append(f"{one.half_width:.3g}")
+        if found.target_half_width is not None:
+            row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+        table.add_row(*row, one.assumes)
+    console = Console(width=120, highlight=False)
+    console.print(table)
+    for line in (found.sentence, found.warning, *(f"{name}: {why}." for name, why in found.refused.items())):
+        console.print(line, markup=False)

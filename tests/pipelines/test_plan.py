@@ -48,6 +48,24 @@ def test_options_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "best", "others"),
+    [
+        (("--users", "20000", "--dimension", "20", "--radius", "1"), "kent.l2", ["kent.linf"]),
+        (("--dimension", "20", "--sparsity", "3"), "kent.sparse_select", ["kent.sparse_threshold", "kent.l2"]),
+        (("--density",), "kent.density", []),
+        (("--density", "--smoothness", "1"), "kent.density", []),
+        (("--components", "2"), "kent.mixture", []),
+    ],
+)
+def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, others: list[str]) -> None:
+    table = meanstream(*BASE, "--sizes", "point:100", *arguments, "--json").json
+    assert table["recommended"] == table["candidates"][0]["name"] == best
+    text = meanstream(*BASE, "--sizes", "point:100", *arguments).out.decode()
+    for part in (best, *others, "mse, ", " users, epsilon 1", f"Take {best}", "It assumes: "):
+        assert part in text
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--sizes", "point:0"), "sizes must"),
@@ -56,6 +74,10 @@ def test_options_from_a_file(tmp_path: Path) -> None:
         ((), "sizes must be given"),
         (("--sizes", "point:2", "--lower", "1"), "lower must be below upper (1.0), got 1.0"),
         (("--sizes", "point:2", "--between-users", "3"), "between_users must lie in [0, 1]"),
+        (("--sizes", "point:2", "--dimension", "3", "--density"), "dimension must be given alone: it, density or"),
+        (("--sizes", "point:2", "--smoothness", "2"), "smoothness must be left out without density, got 2"),
+        (("--sizes", "point:2", "--dimension", "3", "--radius", "5"), "radius must lie in (0, 1.732]"),
+        (("--sizes", "point:2", "--density", "--target-half-width", "1"), "target_half_width must be left out with"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
