@@ -23,6 +23,7 @@ from streaming.options import EngineOptions
 from streaming.rounds.deployment import open_rounds_store
 from streaming.rounds.engine import RoundsEngine
 from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.stats import RoundsStats
 from streaming.sinks.group import Sinks
 from streaming.sinks.sink import Trust
 from streaming.telemetry import AgentsTelemetry, RoundsTelemetry
@@ -185,6 +186,46 @@ def test_the_page_of_rounds_shows_what_is_public(rounds_url: str) -> None:
         cookie = "; ".join(f"{c['name']}={c['value']}" for c in driver.get_cookies())
     assert get(rounds_url, "/agent?name=agent%201", Cookie=cookie).status == 404
     assert get(rounds_url, "/data", Cookie=cookie).status == 200
+
+
+def window_line(day: int, value: Any, interval: Any) -> bytes:
+    stages = [{"stage": "vote", "users": 5, "lower": -0.5, "upper": 0.5}]
+    event = {"start": f"2024-01-0{day}T00:00:00Z", "end": f"2024-01-0{day + 1}T00:00:00Z", "value": value}
+    more = {"interval": interval, "users": 9, "epsilon": 1.0, "method": "kent", "stages": stages}
+    return json.dumps(event | more).encode()
+
+
+def test_a_chosen_window_shows_its_stages() -> None:
+    need(missing())
+    telemetry = RoundsTelemetry(settings=ROUNDS)
+    lines = [window_line(day, 5.0 + day, [4.0 + day, 6.0 + day]) for day in (1, 2, 3)]
+    telemetry.observe(RoundsStats(estimates=3, answers_of_turn=tuple(lines)))
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+        from selenium.webdriver import ActionChains
+
+        driver.get(server.url)
+        until(lambda: drawn(driver, "stages"))
+        text = driver.find_element("id", "stages-text")
+        assert text.text.startswith("Window from 2024-01-03 00:00")
+        points = driver.find_elements("css selector", "#windows .point")
+        ActionChains(driver).move_to_element(points[0]).click().perform()
+        until(lambda: text.text.startswith("Window from 2024-01-01 00:00"))
+        assert complaints(driver) == []
+
+
+def test_vectors_are_drawn_by_coordinate() -> None:
+    need(missing())
+    telemetry = RoundsTelemetry(settings=ROUNDS)
+    vector = window_line(4, [1.0, 9.0, 3.0], [[0.5, 1.5], [9.5, 10.0], [2.0, 4.0]])
+    telemetry.observe(RoundsStats(estimates=1, answers_of_turn=(vector,)))
+    with PageServer("127.0.0.1:0", telemetry) as server, browser(width=400) as driver:
+        driver.get(server.url)
+        until(lambda: len(driver.find_elements("css selector", "#windows .point")) == 3)
+        assert "coordinate" in driver.find_element("id", "windows").get_attribute("innerHTML")
+        assert driver.find_element("id", "stages").text == "The stages of this round say nothing of an interval."
+        assert driver.find_element("id", "state").text == "running"
+        assert overlaps(driver) == []
+        assert complaints(driver) == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

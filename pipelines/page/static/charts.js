@@ -156,6 +156,11 @@ function drawAgent(found) {
   ], layout({ title: "own samples" }, { title: "mean, value's unit" }, { showlegend: true }));
 }
 
+// An answer that was cut to the bounds, or to a ball, can lie outside of its interval.
+function reach(length) {
+  return Math.max(length, 0);
+}
+
 function drawWindows(rows, chosen, choose) {
   if (!rows.length) {
     empty("windows", "No window has ended yet.");
@@ -171,7 +176,7 @@ function drawWindows(rows, chosen, choose) {
       marker: { color: rows.map((_, i) => color(i === chosen ? "orange" : "blue")), size: rows.map((_, i) => (i === chosen ? 10 : 6)),
         opacity: 1, line: { width: 0 } },
       error_y: { type: "data", symmetric: false, color: color("blue"), thickness: 1.3, width: 0,
-        array: rows.map((row) => row.upper - row.value), arrayminus: rows.map((row) => row.value - row.lower) },
+        array: rows.map((row) => reach(row.upper - row.value)), arrayminus: rows.map((row) => reach(row.value - row.lower)) },
     }];
     if (rows.some((row) => row.true !== null)) {
       traces.push(curve(x, rows.map((row) => row.true), "true mean (demo only)", "gray"));
@@ -181,7 +186,8 @@ function drawWindows(rows, chosen, choose) {
   }
   const place = byId("windows");
   place.removeAllListeners("plotly_click");
-  place.on("plotly_click", (event) => choose(event.points[0].pointNumber));
+  const scalar = !Array.isArray(rows[rows.length - 1].value);
+  if (scalar) place.on("plotly_click", (event) => choose(event.points[0].pointNumber));
 }
 
 function drawCoordinates(row) {
@@ -189,8 +195,8 @@ function drawCoordinates(row) {
   draw("windows", [{
     x, y: row.value, name: "private mean", type: "scatter", mode: "markers", marker: { color: color("blue"), size: 6 },
     error_y: { type: "data", symmetric: false, color: color("blue"), thickness: 1.3, width: 0,
-      array: row.upper.map((u, i) => u - row.value[i]), arrayminus: row.lower.map((l, i) => row.value[i] - l) },
-  }], layout({ title: "coordinate" }, { title: "mean of the newest window" }));
+      array: row.upper.map((u, i) => reach(u - row.value[i])), arrayminus: row.lower.map((l, i) => reach(row.value[i] - l)) },
+  }], layout({ title: "coordinate" }, { title: `mean, window from ${row.start.slice(0, 10)}` }));
 }
 
 function drawStages(row, bounds) {
