@@ -38,16 +38,21 @@ def rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
+    samples = getattr(estimator, "privacy_unit", "user") == "sample"
     return {
         "mode": settings.mode,
-        "privacy_unit": "user",
+        "privacy_unit": "sample" if samples else "user",
         "trust": "local",
-        "protects": "all that one user sends within a window",
-        "neighboring": "two windows that differ in everything that one user sent within them, its number of samples "
-        "included",
-        "public": _public(settings),
-        "bounds": _bounds(settings),
-        "total": _total(settings),
+        "protects": "each single sample, NOT all that one user sends, and NOT its number of samples"
+        if samples
+        else "all that one user sends within a window",
+        "neighboring": "two windows that differ in the value of one sample"
+        if samples
+        else "two windows that differ in everything that one user sent within them, its number of samples included",
+        "public": _public(settings) + ("; how many samples each user has" if samples else ""),
+        "bounds": _bounds(settings, estimator),
+        "total": _total(settings)
+        | ({"over": "one sample, against everybody, the statistician included (local)"} if samples else {}),
         "window": {"window": settings.window, "kind": settings.windows.kind, "overlap": settings.windows.overlap},
         "estimator": _estimator(settings, estimator, users),
         "mechanisms": [] if settings.central else _mechanisms(settings, estimator, users),
@@ -72,11 +77,15 @@ def _public(settings: RoundsSettings) -> str:
     return f"who took part in which window; which records were not used, and why{sessions}{sizes}"
 
 
-def _bounds(settings: RoundsSettings) -> dict[str, Any]:
+def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
+    ball = ""
+    if settings.estimator == "kent.l2":
+        radius = f"{getattr(estimator, 'radius', 1.0):g}"
+        ball = f", vectors outside a ball of radius {radius} half widths cut back to it (--option radius={radius})"
     return {
         "lower": settings.lower,
         "upper": settings.upper,
-        "values_outside": "are clipped",
+        "values_outside": f"are clipped{ball}",
         "resolution": settings.grid.resolution,
     }
 
@@ -100,12 +109,9 @@ def _total(settings: RoundsSettings) -> dict[str, Any]:
 def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
     described = estimator.describe()
     scale = half_width(settings)
-    estimand = "mean over users of each user's own mean: every user counts once"
-    if not settings.one_mean:
-        estimand += "; of each coordinate, coefficient or component. The predicted error is in half widths, for all"
     return {
         "name": settings.estimator,
-        "estimand": estimand,
+        "estimand": _estimand(settings),
         "users": users,
         "users_are": "declared" if settings.users is not None else "an example: they are counted in each window",
         "sizes": settings.sizes,
@@ -115,13 +121,44 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
     }
 
 
+def _estimand(settings: RoundsSettings) -> str:
+    if settings.estimator == "kent.density":
+        return (
+            "density of samples, the average of each user's own: every user counts once; as coefficients of functions."
+            " The predicted error is relative to a flat density, without that of the functions left out"
+        )
+    if settings.estimator == "kent.mixture":
+        return (
+            "mean of each component, and its weight among users, each of whom draws all samples from one component."
+            " The predicted error is in half widths, for all means together"
+        )
+    if settings.estimator == "item":
+        return "mean over samples: larger users weigh more"
+    mean = "mean over users of each user's own mean: every user counts once"
+    if settings.one_mean:
+        return mean
+    return f"{mean}; of each coordinate. The predicted error is in half widths, for all coordinates together"
+
+
+def _asks(step: Any, estimator: Any) -> str:
+    """Say what a stage asks of a user; of vectors, about how many coordinates and at which share of epsilon."""
+    asks = (inspect.getdoc(type(getattr(step, "inner", step))) or str(step.name)).partition("\n")[0]
+    if not hasattr(step, "folds"):
+        return asks
+    each, epsilon = step.folds.participation, step.epsilon / step.folds.participation
+    what = {"kent.density": "functions", "kent.l2": "rotated coordinates"}.get(estimator.name, "coordinates")
+    return (
+        f"{asks} About {each} of {step.folds.coordinates} {what}, which a public hash chooses, at epsilon {epsilon:g}"
+    )
+
+
 def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
     """Tell what each stage asks, and the noise of one report through each channel that may be used."""
     stages: list[dict[str, Any]] = [
         {
             "stage": number,
             "name": step.name,
-            "asks": (inspect.getdoc(type(step)) or step.name).partition("\n")[0],
+            "asks": _asks(step, estimator),
             "share_of_users": float(share),
             "epsilon": float(step.epsilon),
         }
@@ -153,7 +190,7 @@ def as_text(facts: dict[str, Any]) -> str:
         "who sees what",
         *(f"  {who:<32}{what}" for who, what in facts["who_sees_what"].items()),
         f"users who differ: {differ['warning']}.",
-        f"  {differ['assumed']}",
+        f"  assumed: {differ['assumed']}",
         *_simulation_lines(differ),
     ]
     return "\n".join(lines) + "\n"

@@ -88,6 +88,8 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
         return "nothing: every user reports on the declared bounds"
     if settings.central:
         return "that a user's number of samples says nothing about its mean: larger users weigh more"
+    if settings.estimator == "kent.mixture":
+        return "as in its paper: every user draws all samples from one component, of which each has one law"
     return "as in its paper: all users draw from one law"
 
 

@@ -83,6 +83,62 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
     assert files(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("asked", "estimand", "asks"),
+    [
+        ({"estimator": "kent.density"}, "density of samples", "functions, which a public hash chooses"),
+        ({"estimator": "kent.mixture", "option": "components=2"}, "mean of each component, and its weight", "votes"),
+        ({"estimator": "kent.l2", "values": "x,y,z"}, "of each coordinate", "About 1 of 4 rotated coordinates"),
+        ({"estimator": "kent.linf", "values": "x,y,z"}, "of each coordinate", "of 3 coordinates"),
+        ({"estimator": "cummings.ratio"}, "larger users weigh more", "order statistics of private sizes"),
+    ],
+)
+def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], estimand: str, asks: str) -> None:
+    facts = explain(**asked, sizes="point:50", epsilon=2)
+    assert facts["protects"] == "all that one user sends within a window"
+    assert "its number of samples included" in facts["neighboring"]
+    assert facts["total"]["epsilon"] == 2.0
+    assert estimand in facts["estimator"]["estimand"]
+    assert asks in facts["mechanisms"][0]["asks"]
+    named = {"lower": -30, "upper": 120, "epsilon": 2, "window": "7d", "users": 400, "sizes": "point:50", **asked}
+    text = meanstream("explain", "rounds", *arguments(named)).out.decode()
+    assert estimand in text
+    assert asks in text
+
+
+def test_coordinates_share_epsilon() -> None:
+    """Whoever reports about several coordinates does so with a part of epsilon each."""
+    facts = explain(estimator="kent.linf", values="x,y,z", sizes="point:50", epsilon=2, option="participation=2")
+    assert {stage["epsilon"] for stage in facts["mechanisms"]} == {2.0}
+    for stage in facts["mechanisms"]:
+        assert "About 2 of 3 coordinates, which a public hash chooses, at epsilon 1" in stage["asks"]
+
+
+def test_a_ball_that_samples_are_cut_back_to_is_said() -> None:
+    facts = explain(estimator="kent.l2", values="x,y,z", sizes="point:50", option="radius=1.5")
+    assert "vectors outside a ball of radius 1.5 half widths cut back to it" in facts["bounds"]["values_outside"]
+    cube = explain(estimator="kent.linf", values="x,y,z", sizes="point:50")
+    assert cube["bounds"]["values_outside"] == "are clipped"
+
+
+def test_single_samples_are_not_called_users() -> None:
+    """The comparison with noise for each sample protects no user, and says so."""
+    facts = explain(estimator="item", sizes="point:10")
+    assert facts["privacy_unit"] == "sample"
+    assert facts["protects"].startswith("each single sample, NOT all that one user sends")
+    assert facts["neighboring"] == "two windows that differ in the value of one sample"
+    assert "how many samples each user has" in facts["public"]
+    assert facts["total"]["over"].startswith("one sample, against everybody")
+    assert facts["estimator"]["estimand"] == "mean over samples: larger users weigh more"
+    for other in ("semi", "split"):
+        assert explain(estimator=other, sizes="point:10")["privacy_unit"] == "user"
+
+
+def test_a_mixture_assumes_components_and_not_one_law() -> None:
+    differ = explain(estimator="kent.mixture", sizes="point:50", option="components=2")["users_who_differ"]
+    assert "from one component" in differ["assumed"]
+
+
 def test_a_bad_option_is_one_line() -> None:
     ran = meanstream("explain", "rounds", "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "soon")
     assert ran.message.startswith("window must be SIZE")
