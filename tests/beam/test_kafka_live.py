@@ -16,9 +16,13 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from confluent_kafka import Producer
 
 from pipelines.beam_kafka_source import ReadKafka
+from pipelines.beam_runner import arguments_of
 from streaming.mapping import ColumnMapping
 from tests.beam.test_flink import JOB_SERVER, cluster  # noqa: F401 - a fixture
+from tests.beam.test_kafka import MAPPING, PARTITIONS, consumed, fill, flawed, positions
+from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
+from tests.streaming.rounds_world import SECRET
 
 pytestmark = [
     pytest.mark.slow,
@@ -77,8 +81,7 @@ def test_event_time_waits_for_the_slowest_partition(
 
     send(0, 0, 1000)
     send(1, 0, 110)
-    arguments = [*cluster, *STREAMING]
-    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions(arguments))
+    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions([*cluster, *STREAMING]))
     place = f"kafka://{broker_address}/{topic}"
     read = pipeline | ReadKafka(place, ColumnMapping(), until_end=False, batch_size=5)
     windows = read.samples | beam.FlatMap(one_by_one) | beam.WindowInto(FixedWindows(50))
@@ -93,3 +96,36 @@ def test_event_time_waits_for_the_slowest_partition(
         assert panes(out) == [[50.0 * number, 10] for number in range(10)]
     finally:
         threading.Thread(target=result.cancel, daemon=True).start()
+
+
+def test_ranges_and_rounds_of_a_topic(
+    cluster: list[str],  # noqa: F811
+    broker_address: str,  # noqa: F811
+    new_topic: Callable[..., str],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    topic, sink, out = new_topic(PARTITIONS), new_topic(), str(tmp_path / "positions")
+    fill(broker_address, topic, flawed())
+    source = f"kafka://{broker_address}/{topic}"
+    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions(cluster))
+    read = pipeline | ReadKafka(source, MAPPING, ranges={0: (10, 80), 1: (0, 3)}, batch_size=7)
+    told = read.samples | beam.Map(lambda batch: json.dumps(positions([batch])))
+    _ = told | beam.io.WriteToText(out, num_shards=1, shard_name_template="")
+    pipeline.run().wait_until_finish()
+    found = sorted(tuple(one) for line in Path(out).read_text().splitlines() for one in json.loads(line))
+    assert found == [(0, at) for at in range(10, 80)] + [(1, at) for at in range(3)]
+
+    (tmp_path / "secret").write_text(SECRET)
+    options = {
+        "source": source, "until_end": True, "lower": 0, "upper": 10, "epsilon": 2, "window": "1d",
+        "estimator": "one_shot", "user_budget": 6, "secret_file": tmp_path / "secret",
+    }  # fmt: skip
+    engine = {**options, "store": tmp_path / "rounds.db", "sink": tmp_path / "engine.jsonl"}
+    assert meanstream("run", "rounds", *arguments(engine), "--quiet").code == 0
+    flink = {**options, "store": tmp_path / "b.db", "sink": f"kafka://{broker_address}/{sink}", "runner": "FlinkRunner"}
+    given = [f"--runner-arg={argument}" for argument in arguments_of("FlinkRunner", cluster)]
+    ran = meanstream("run", "rounds", *arguments(flink), *given, "--json")
+    assert ran.code == 0, ran.err.decode()
+    written = sorted(message.value() for message in consumed(broker_address, sink))
+    assert written == sorted((tmp_path / "engine.jsonl").read_bytes().splitlines())
+    assert len(written) > 3
