@@ -23,7 +23,15 @@ from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret,
 if TYPE_CHECKING:
     from pipelines.commands.agents_options import AgentsOptions
 
-ELSEWHERE = {"refresh": None, "dead_letters": None, "metrics": None, "until_end": False, "dry_run": False}
+ELSEWHERE = {
+    "refresh": None,
+    "dead_letters": None,
+    "metrics": None,
+    "page": None,
+    "page_remote": False,
+    "until_end": False,
+    "dry_run": False,
+}
 """Options of the engine alone, and what they are when they are left out; a pipeline of one's own has `refresh`."""
 
 

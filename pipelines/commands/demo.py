@@ -17,9 +17,9 @@ from pipelines.commands.agents_options import AgentsOptions
 from pipelines.commands.demo_rounds import demo_rounds
 from pipelines.commands.demo_score import MIN_COUNT, Score, score
 from pipelines.commands.flights import LOWER, UPPER, Truth, flights_file, hold_back, read_flights
-from pipelines.commands.hosting import check_page_options, opening
+from pipelines.commands.hosting import opening
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
-from pipelines.commands.page import showing, stay
+from pipelines.commands.page import check_page_options, showing, stay
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipelines.commands.flights import LOWER, UPPER, flights_file, read_flights
-from pipelines.commands.hosting import check_page_options, opening
+from pipelines.commands.hosting import opening
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
-from pipelines.commands.page import showing, stay
+from pipelines.commands.page import check_page_options, showing, stay
 from pipelines.commands.rounds_options import RoundsOptions
 
 if TYPE_CHECKING:

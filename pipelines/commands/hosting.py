@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.commands.agents_options import AgentSideOptions
 from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.page import check_page_options
 from pipelines.commands.progress import log_summary
 from pipelines.commands.watching import watching
 
@@ -147,23 +148,6 @@ def check_options(options: AgentSideOptions) -> AgentsSettings:
             raise BadOption("source must be given")
         open_source(options.source, column_mapping(options), sort=options.sort).close()
     return settings
-
-
-def check_page_options(page: str | None, *, remote: bool) -> None:
-    """Refuse a page that could not be shown.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
-    from operators.validation import require
-
-    require(page is not None or not remote, "page_remote", "come with --page", remote)
-    if page is not None:
-        from pipelines.page.server import check_page
-
-        check_page(page, remote=remote)
 
 
 def open_sinks(places: Mapping[str, str], kafka: KafkaSinks | None = None) -> Sinks:

@@ -25,6 +25,23 @@ def telemetry_of_rounds(**options: Any) -> Telemetry:
     return RoundsTelemetry(**options)
 
 
+def check_page_options(page: str | None, *, remote: bool) -> None:
+    """Refuse a page that could not be shown.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    from operators.validation import require
+
+    require(page is not None or not remote, "page_remote", "come with --page", remote)
+    if page is not None:
+        from pipelines.page.server import check_page
+
+        check_page(page, remote=remote)
+
+
 @contextmanager
 def showing(address: str, telemetry: Telemetry, settings: Any, *, remote: bool = False) -> Iterator[None]:
     """Serve a page as long as the context is open; its address, with the token, is printed once.

@@ -49,7 +49,8 @@ svg { display: block; width: 100%; height: auto; min-width: 560px; }
 table { border-collapse: collapse; margin-top: 10px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 3px 14px 3px 0; border-top: 1px solid var(--line); overflow-wrap: anywhere; }
 th { font-weight: 500; color: var(--quiet); overflow-wrap: normal; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0;
+  font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 """
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.hosting import (
-    check_page_options,
     check_sinks,
     check_store,
     failing,
@@ -20,7 +19,7 @@ from pipelines.commands.hosting import (
 )
 from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption, print_json, refusing
-from pipelines.commands.page import telemetry_of_rounds
+from pipelines.commands.page import check_page_options, telemetry_of_rounds
 from pipelines.commands.progress import Progress
 from pipelines.commands.rounds_options import RoundsOptions
 from pipelines.commands.watching import metrics_of_rounds, watching

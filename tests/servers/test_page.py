@@ -291,6 +291,7 @@ def test_an_empty_page_says_what_it_waits_for() -> None:
         (["--page", "0.0.0.0:0"], "page must be an address of this machine only, unless --page-remote is given"),
         (["--page", "8080"], "page must be HOST:PORT"),
         (["--page-remote"], "page_remote must come with --page"),
+        (["--runner", "FnApiRunner", "--page", "127.0.0.1:0"], "page "),
     ],
 )
 def test_addresses_that_are_refused(tmp_path: Path, given: list[str], message: str) -> None:
@@ -323,3 +324,9 @@ def test_what_a_page_of_rounds_holds_is_public(rounds_url: str) -> None:
     connection.close()
     assert shown["kind"] == "rounds"
     assert not {"clipped", "median_half_width", "convergence", "population"} & (shown.keys() | shown["counts"].keys())
+
+
+def test_a_page_of_rounds_needs_the_side_that_reads_samples() -> None:
+    for side in (["--runner", "FnApiRunner"], ["--from-reports", "reports.jsonl", "--stages", "stages.jsonl"]):
+        message = meanstream("run", "rounds", "--page", "127.0.0.1:0", *side).message
+        assert message.startswith("page must be of the engine that reads samples")
