@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from pipelines.agents import CollaborateAgents
 from pipelines.beam_kafka_sink import WriteKafka
 from pipelines.beam_kafka_source import ReadKafka
 from pipelines.beam_runner import arguments_of, prism_binary
@@ -22,6 +23,7 @@ from streaming.events import PersonalEstimate, Release
 from streaming.mapping import ColumnMapping
 from streaming.sources.open import open_source
 from streaming.testing import ScriptedSource
+from tests.beam import agents_world
 from tests.beam.collecting import collector, lines, run_pipeline
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
@@ -230,3 +232,26 @@ def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
         "run", "rounds", *arguments({n: v for n, v in beamed.items() if n != "until_end"}), environment=environment
     )
     assert ran.message == "until_end must be given with --runner and a topic, got False"
+
+
+def test_agents_release_what_the_engine_releases(
+    broker_address: str,  # noqa: F811
+    new_topic: Callable[..., str],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Ids of samples come along: one that was sent twice, to two partitions, counts once."""
+    topic, stream = new_topic(PARTITIONS), agents_world.samples(200)
+    values: dict[int, list[bytes | None]] = {
+        p: [encoded(*one) for one in stream[p::PARTITIONS]] for p in range(PARTITIONS)
+    }
+    fill(broker_address, topic, {**values, 1: [*values[1], values[0][9]]})
+    world = agents_world.engine_on(tmp_path, stream)
+    mapping = ColumnMapping(agent="user", id="id")
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        read = pipeline | ReadKafka(f"kafka://{broker_address}/{topic}", mapping, batch_size=20)
+        return (read.samples | CollaborateAgents(agents_world.SETTINGS)).releases
+
+    released, counters = run_pipeline(build)
+    assert agents_world.release_lines(released) == sorted(world.lines("releases"))
+    assert counters["duplicate_samples"] == 1
