@@ -215,6 +215,7 @@ def side_input(findings: beam.PCollection | None) -> tuple[AsSingleton, ...]:
 
 def number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
     """Say how many stages a pipeline needs."""
+    settings.require_user_privacy()
     require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
     populations = POPULATIONS if settings.users is None else (settings.users,)
     designed = [settings.estimator_for(users) for users in populations]
@@ -223,7 +224,8 @@ def number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:
 
 
 def require_sides(settings: RoundsSettings) -> None:
-    """Refuse to split a round into two sides where a trusted curator sees the samples."""
+    """Refuse to split a round into two sides where a trusted curator sees the samples, or users are not protected."""
+    settings.require_user_privacy()
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
 
 

@@ -68,6 +68,7 @@ def check_options(options: RoundsOptions) -> RoundsSettings:
 
     with refusing():
         settings = options.settings()
+        settings.require_user_privacy()
         options.engine_options()
         if options.source is None:
             raise BadOption("source must be given")
@@ -246,6 +247,7 @@ def _statistician(options: RoundsOptions) -> dict[str, Any]:
     assert options.from_reports is not None  # noqa: S101 - that is how we came here
     with refusing():
         settings = options.settings()
+        settings.require_user_privacy()
         identity = statistician_identity(settings)
         if not options.from_reports.is_file():
             raise BadOption(f"from_reports must be a readable file, got {str(options.from_reports)!r}")

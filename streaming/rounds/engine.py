@@ -92,6 +92,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         on_turn: Callable[[RoundsStats], None] | None = None,
         health: EngineHealth | None = None,
     ) -> None:
+        settings.require_user_privacy()
         require(results is None or not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
         super().__init__(
             source=source,

@@ -181,6 +181,11 @@ epsilon 1), got None
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
         return found if self.values is not None else {name: x for name, x in found.items() if name != "values"}
 
+    def require_user_privacy(self) -> None:
+        """Refuse an estimator that protects single samples only, which exists for comparison, before anything runs."""
+        unit = getattr(estimator_class(self.estimator), "privacy_unit", "user")
+        require(unit == "user", "estimator", "protect users, not single samples (it can be simulated)", self.estimator)
+
     def protocol(self) -> dict[str, Any]:
         """Give what the users' and the statistician's side must agree on, as plain data."""
         return {name: value for name, value in self.plain().items() if name not in HOST_ONLY}

@@ -176,6 +176,10 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
         ({"level": 1.5}, "level must lie strictly between 0 and 1, got 1.5"),
         ({"user": "tailnumber"}, "agent column must be in the source, got 'tailnumber'; did you mean 'tailnum'?"),
         ({"estimator": "split"}, "sizes must be given for split"),
+        (
+            {"estimator": "item", "sizes": "point:5"},
+            "estimator must protect users, not single samples (it can be simulated), got 'item'",
+        ),
         ({"sizes": "unknown", "between_users": 0}, "users must be declared with unknown sizes, got None"),
         ({"sizes": "unknown", "users": 20000}, "between_users must be declared with unknown sizes, got None"),
         (
