@@ -207,7 +207,7 @@ function drawStages(row, bounds) {
   }
   const shown = row.stages.filter((stage) => stage.center !== null);
   byId("stages-text").textContent = `Window from ${row.start.slice(0, 16).replace("T", " ")}, ${row.method}: ` +
-    `${number(row.users)} users. What each stage's votes chose, which everybody may see.`;
+    `${number(row.users)} users. The interval of each stage, as the votes or reports before it chose it.`;
   if (!shown.length) {
     empty("stages", "The stages of this round say nothing of an interval.");
     return;
@@ -267,6 +267,6 @@ function drawRejects(found) {
     return;
   }
   draw("rejects", [{ x: reasons.map((r) => found[r]), y: reasons, type: "bar", orientation: "h", marker: { color: color("orange") },
-    text: reasons.map((r) => number(found[r])), textposition: "auto" }],
+    text: reasons.map((r) => number(found[r])), textposition: "auto", insidetextfont: { color: color("card") } }],
     layout({ title: "records", rangemode: "tozero" }, { title: "", autorange: "reversed", type: "category" }));
 }
