@@ -197,6 +197,8 @@ def vector_estimate(
 ) -> Estimate:
     """Make an answer of d numbers; where not given, the value is cut to [-1, 1] and intervals are normal.
 
+    A value that was moved, as to the nearest point of a ball, is always within its interval, which grows to hold it.
+
     Parameters
     ----------
     unclipped, stderr : float array (d,)
@@ -204,11 +206,14 @@ def vector_estimate(
     """
     margin = float(ndtri(0.5 * (1.0 + settings.level))) * stderr
     empty = settings.answer(0.0, 1.0, n_users=users, stages=stages)
+    value = np.clip(unclipped, -1.0, 1.0) if value is None else value
+    lower = np.clip(unclipped - margin, -1.0, 1.0) if lower is None else lower
+    upper = np.clip(unclipped + margin, -1.0, 1.0) if upper is None else upper
     return replace(
         empty,
-        value=np.clip(unclipped, -1.0, 1.0) if value is None else value,
-        lower=np.clip(unclipped - margin, -1.0, 1.0) if lower is None else lower,
-        upper=np.clip(unclipped + margin, -1.0, 1.0) if upper is None else upper,
+        value=value,
+        lower=np.minimum(lower, value),
+        upper=np.maximum(upper, value),
         stderr=stderr,
         unclipped=unclipped,
     )

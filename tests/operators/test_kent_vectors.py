@@ -251,6 +251,19 @@ def test_answers_in_the_ball_stay_there():
     assert max(norms) > 0.99
 
 
+def test_an_answer_that_is_moved_into_the_ball_is_within_its_interval():
+    """Coordinates that all went wrong with small standard errors: the point of the ball is far from what they say."""
+    estimator = build("kent.l2")
+    measured = np.array([1.2, 0.9, 0.0])
+    coordinates = estimator.rotation.forward(measured[None])[0] / estimator.radius
+    found = [estimator._settings.answer(float(x), 0.001, n_users=150) for x in coordinates]
+    estimate = estimator._finish(found, {}, 600)
+    assert estimate.unclipped == pytest.approx(measured)
+    assert estimate.value == pytest.approx([0.8, 0.6, 0.0])
+    assert (estimate.lower <= estimate.value).all()
+    assert (estimate.value <= estimate.upper).all()
+
+
 # Votes in pairs
 
 
