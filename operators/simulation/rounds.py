@@ -11,6 +11,7 @@ import numpy as np
 
 from operators.central import CentralEstimator, run_central
 from operators.records import Floats
+from operators.round_records import Estimate
 from operators.rounds import Estimator, assign_stages, build_estimator, estimator_class, run_rounds
 from operators.simulation.round_laws import BetweenLaw, parse_data
 from operators.simulation.round_population import RoundPopulation
@@ -173,7 +174,8 @@ def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) ->
     (0.0108, 0.0108, 0.94)
     """
     estimator = config.build() if estimator is None else estimator
-    found = np.array([_one_run(config, estimator, run) for run in range(config.runs)])
+    answers = [simulate_round(config, estimator, run) for run in range(config.runs)]
+    found = np.array([[float(x) for x in (one.unclipped, one.value, one.lower, one.upper)] for one in answers])
     theta = config.population.theta
     error = found[:, 0] - theta
     said = estimator.describe()
@@ -193,8 +195,8 @@ def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) ->
     )
 
 
-def _one_run(config: RoundsConfig, estimator: Estimator, run: int) -> list[float]:
-    """Unclipped and clipped value, and the interval."""
+def simulate_round(config: RoundsConfig, estimator: Estimator, run: int = 0) -> Estimate:
+    """Simulate one round; run r depends on the seed and on r only."""
     rng = np.random.default_rng([config.seed, run])
     users = config.population.draw(rng)
     stage = assign_stages(estimator.shares, users.user, b"simulated round %d" % run)
@@ -205,7 +207,7 @@ def _one_run(config: RoundsConfig, estimator: Estimator, run: int) -> list[float
         asked = np.bincount(stage, minlength=len(estimator.shares))
         estimate = run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
     require(estimate.value.ndim == 0, "estimator", "answer one mean", config.estimator)
-    return [float(x) for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)]
+    return estimate
 
 
 def _stderr(values: Floats) -> float | None:

@@ -29,17 +29,10 @@ def channels(settings: RoundsSettings, estimator: Estimator, users: int) -> list
     """Name the channels of the design, and of one simulated round; of one mean only."""
     if not settings.one_mean:
         return []
-    import numpy as np
-
     from operators.channels import CHANNELS, make_channel
-    from operators.rounds import assign_stages, run_rounds
-    from operators.simulation.words import SeededWords
+    from operators.simulation.rounds import simulate_round
 
-    rng = np.random.default_rng(0)
-    population = _config(settings, users, None).population.draw(rng)
-    stage = assign_stages(estimator.shares, population.user, b"explained")
-    asked = np.bincount(stage, minlength=len(estimator.shares)).tolist()
-    answer = run_rounds(estimator, population, stage, [SeededWords(rng, n) for n in asked])
+    answer = simulate_round(_config(settings, users, None), estimator)
     half = half_width(settings)
     found = []
     for name in sorted((_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)):
