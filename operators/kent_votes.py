@@ -30,9 +30,10 @@ class PairVoteRound(VoteRound):
         found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
         window = Window()
         if tally.n:
-            elected = int(np.argmax(pair_counts(tally)))
+            counts = pair_counts(tally)
+            elected = int(np.argmax(counts))
             window = pair_window(self.bins, elected, self._reach)
-            found["bin"] = elected
+            found |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
         return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
 
     def usual_window(self) -> Window:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,11 @@ class PairVoteRound:
         before = public.get("found", [])
         if not tally.n:
             return {"center": 0.0, "stderr": 1.0, "found": [*before, {"stage": self.name, "reports": 0}]}
-        counts = np.array(tally.sums)
-        best = int(np.argmax(counts[1:] + counts[:-1]))
+        counts = [a + b for a, b in pairwise(tally.sums)]
+        best = int(np.argmax(counts))
         center = self.bins.edges(best)[1]
         found = {"stage": self.name, "reports": tally.n, "center": center, "bins": self.bins.count}
+        found["votes"] = counts[best]  # randomized zeros vote too
         return {"center": center, "stderr": self.design.error, "found": [*before, found]}
 
 

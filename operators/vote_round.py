@@ -74,7 +74,7 @@ class VoteRound:
         if tally.n:
             elected = int(np.argmax(tally.sums))
             window = self.bins.window(elected, self._reach)
-            found["bin"] = elected
+            found |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
         return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
 
     def usual_window(self) -> Window:

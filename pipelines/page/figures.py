@@ -96,9 +96,9 @@ def window_row(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> 
     --------
     >>> event = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z", "value": 4.0, "interval": [3.0, 5.0],
     ...          "users": 9, "method": "dame", "epsilon": 1.0,
-    ...          "stages": [{"stage": "vote", "users": 4, "bin": 1, "lower": 0.0, "upper": 0.5}]}
+    ...          "stages": [{"stage": "vote", "users": 4, "bin": 1, "votes": 3, "lower": 0.0, "upper": 0.5}]}
     >>> window_row(event, (0.0, 10.0))["stages"]
-    [{'name': 'vote', 'users': 4, 'lower': 5.0, 'upper': 7.5, 'center': 6.25}]
+    [{'name': 'vote', 'users': 4, 'votes': 3, 'lower': 5.0, 'upper': 7.5, 'center': 6.25}]
     """
     value, interval = event["value"], event["interval"]
     vector = isinstance(value, list)
@@ -132,6 +132,7 @@ def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, A
     return {
         "name": str(stage.get("stage", "")),
         "users": users if _number(users) else None,
+        "votes": stage.get("votes"),
         "lower": None if ends is None else middle + half * ends[0],
         "upper": None if ends is None else middle + half * ends[1],
         "center": None if center is None else middle + half * center,

@@ -212,10 +212,12 @@ function drawStages(row, bounds) {
     empty("stages", "The stages of this round say nothing of an interval.");
     return;
   }
-  const labels = shown.map((stage, i) => `${i + 1} ${stage.name}`);
+  const labels = shown.map((stage, i) => `${i + 1} ${stage.name}` +
+    (stage.votes === null ? "" : `<br>${number(stage.votes)} votes`));
   const half = (stage) => (stage.lower === null ? 0 : (stage.upper - stage.lower) / 2);
   const middle = (stage) => (stage.lower === null ? stage.center : (stage.lower + stage.upper) / 2);
-  const text = shown.map((stage) => `${number(stage.users)} users`);
+  const text = shown.map((stage) => `${number(stage.users)} users` +
+    (stage.votes === null ? "" : `, ${number(stage.votes)} votes for it`));
   draw("stages", [
     { y: labels, x: shown.map((s) => 2 * half(s)), base: shown.map((s) => middle(s) - half(s)), type: "bar", orientation: "h",
       width: 0.45, name: "interval", marker: { color: faint("blue"), line: { color: color("blue"), width: 1 } },
