@@ -89,10 +89,9 @@ def arguments_of(runner: str, arguments: Sequence[str]) -> list[str]:
     ValueError: runner must be one of FnApiRunner, PrismRunner, FlinkRunner, DataflowRunner, got 'DirectRunner' (it \
 may run a pipeline again on another runner without saying so)
     """
-    if runner == "DirectRunner":
-        why = "(it may run a pipeline again on another runner without saying so)"
-        raise ValueError(f"runner must be one of {', '.join(RUNNERS)}, got {runner!r} {why}")
-    require(runner in RUNNERS, "runner", f"be one of {', '.join(RUNNERS)}", runner)
+    if runner not in RUNNERS:
+        why = " (it may run a pipeline again on another runner without saying so)" if runner == "DirectRunner" else ""
+        raise ValueError(f"runner must be one of {', '.join(RUNNERS)}, got {runner!r}{why}")
     given = list(arguments)
     if runner == "PrismRunner" and not any(a.startswith("--prism_location") for a in given):
         binary = prism_binary()

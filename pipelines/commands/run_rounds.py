@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from streaming.stats import EngineStats
     from streaming.store import Store
 
-RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
-
 
 def run_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were asked for, and say what was done."""
@@ -201,13 +199,11 @@ def engine_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, An
 
 def _check_sides(options: RoundsOptions) -> None:
     """Refuse combinations that mean nothing, before anything else."""
-    if options.runner is not None and options.runner not in RUNNERS:
-        why = (
-            " (it may run a pipeline on another runner without saying so: name the one that you mean)"
-            if options.runner == "DirectRunner"
-            else ""
-        )
-        raise BadOption(f"runner must be one of {', '.join(RUNNERS)}, got {options.runner!r}{why}")
+    if options.runner is not None:
+        from pipelines.beam_runner import arguments_of
+
+        with refusing():
+            arguments_of(options.runner, options.runner_arg or [])
     if options.page is not None and (options.runner is not None or options.from_reports is not None):
         raise BadOption("page must be of the engine that reads samples: without --runner and --from-reports")
     if options.dry_run and (options.runner is not None or options.from_reports is not None):
