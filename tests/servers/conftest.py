@@ -85,6 +85,10 @@ def new_topic(broker_address: str) -> Callable[..., str]:
         admin = AdminClient({"bootstrap.servers": broker_address})
         name = f"topic-{os.getpid()}-{next(_numbers)}"
         admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(30)
+        until = time.monotonic() + 30
+        # A busy broker acknowledges a topic a moment before it lists it.
+        while name not in admin.list_topics(timeout=10).topics and time.monotonic() < until:
+            time.sleep(0.05)
         return name
 
     return make
