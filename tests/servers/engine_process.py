@@ -23,7 +23,7 @@ ROLES = ("releases", "estimates", "dead_letters", "notices")
 SECRET = "a secret of more than sixteen bytes"  # noqa: S105 - of tests only
 STEPS = list(product(CrashPoint, Moment))
 KILLED = -signal.SIGKILL
-END_SECONDS = 90.0
+END_SECONDS = 180.0
 
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(

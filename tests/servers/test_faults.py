@@ -67,15 +67,18 @@ def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are
     assert worlds.expected.charged
     world = worlds.new()[0]
     life = world.start(Fate(pace=0.25))
-    for outage, turn in enumerate(turns, 1):
+    for turn in turns:
         wait_for(lambda turn=turn: turned(life) >= turn, life)
+        before = said(life, broker, down)
         broker.kill()
-        wait_for(lambda outage=outage: said(life, broker, down) == [outage] * len(down), life)
+        wait_for(lambda before=before: more(said(life, broker, down), before), life)
+        before = said(life, broker, up)
         broker.start()
-        wait_for(lambda outage=outage: said(life, broker, up) == [outage] * len(up), life)
+        wait_for(lambda before=before: more(said(life, broker, up), before), life)
     life.succeed()
     assert worlds.faults(world) == []
-    assert len(lines(life, down + up, address=broker.address)) == len(turns) * len(down + up)
+    # A broker that starts may be reached, refuse, and be reached: one outage may be told twice, none may be missing.
+    assert min(said(life, broker, down + up)) >= len(turns)
     worlds.close()
 
 
@@ -151,6 +154,11 @@ def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(broker_addres
 def said(life: EngineProcess, broker: kafka.Broker, kinds: list[str]) -> list[int]:
     """Count the lines of each kind that an engine has written so far."""
     return [len(re.findall(kind.format(address=re.escape(broker.address)), life.log)) for kind in kinds]
+
+
+def more(now: list[int], before: list[int]) -> bool:
+    """Tell whether every count has grown."""
+    return all(a > b for a, b in zip(now, before, strict=True))
 
 
 def turned(life: EngineProcess) -> int:
