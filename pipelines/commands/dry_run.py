@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.agents_options import AgentSideOptions
@@ -16,15 +17,20 @@ if TYPE_CHECKING:
 def dry_run(options: AgentSideOptions) -> None:
     """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budget."""
     settings = check_options(options)
-    facts = {"source": options.source, "store": _store(options, settings)}
+    facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.horizon}
-    if options.json:
+    tell(facts, _told, as_json=options.json)
+
+
+def tell(facts: dict[str, Any], told: Callable[[Any], str], *, as_json: bool) -> None:
+    """Print what was found, a line each."""
+    if as_json:
         print_json(facts)
         return
     width = max(map(len, facts))
     for name, fact in facts.items():
-        sys.stdout.write(f"{name:<{width}}  {_told(fact)}\n")
+        sys.stdout.write(f"{name:<{width}}  {told(fact)}\n")
     sys.stdout.write("Everything is there; nothing was read or written.\n")
 
 

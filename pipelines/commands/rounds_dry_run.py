@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
+from pipelines.commands.dry_run import tell
 from pipelines.commands.hosting import OPTION_OF, opening
-from pipelines.commands.options import print_json
 from pipelines.commands.rounds_options import RoundsOptions
 from pipelines.commands.run_rounds import check_options, environment_of
 
@@ -20,13 +19,7 @@ def dry_run(options: RoundsOptions) -> None:
     facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
-    if options.json:
-        print_json(facts)
-        return
-    width = max(map(len, facts))
-    for name, fact in facts.items():
-        sys.stdout.write(f"{name:<{width}}  {_told(fact)}\n")
-    sys.stdout.write("Everything is there; nothing was read or written.\n")
+    tell(facts, _told, as_json=options.json)
 
 
 def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
