@@ -20,24 +20,23 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-import pipelines.beam_agent_coders as _coders  # noqa: F401 - coders register themselves
+import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from operators.agents import AgentsSettings
 from operators.collaboration import make_collaboration
 from operators.validation import require
-from pipelines.beam_agent_answer import (
+from pipelines.beam.agents.answer import (
     TellEstimates,
     TellPopulation,
     TellReleases,
 )
-from pipelines.beam_agent_parts import EstimateAgents, Released, ReleaseMeans, SnapshotReleases
-from pipelines.beam_agent_records import (
+from pipelines.beam.agents.parts import EstimateAgents, Released, ReleaseMeans, SnapshotReleases
+from pipelines.beam.agents.records import (
     AgentBatch,
     AgentReleases,
 )
-from pipelines.beam_agent_windows import AgentWindows
-from pipelines.beam_parts import SHARDS
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_summarize import sample_batch
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.samples import SHARDS, sample_batch
+from pipelines.beam.secret import SecretPlace
 from streaming.events import PersonalEstimate, Population, Release
 from streaming.hashing import hash_ids
 from streaming.options import EngineOptions

@@ -21,8 +21,7 @@ from apache_beam import typehints
 from apache_beam.pvalue import AsIter
 
 from operators.validation import require
-from pipelines.beam_parts import (
-    SHARDS,
+from pipelines.beam.rounds.parts import (
     AggregateReports,
     CountedUsers,
     DecodeEstimate,
@@ -34,11 +33,11 @@ from pipelines.beam_parts import (
     require_sides,
     side_input,
 )
-from pipelines.beam_records import ReportBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_stages import EncodeNextStage, StampReports, TellReports, TellResults
-from pipelines.beam_summarize import sample_batch
-from pipelines.beam_windows import CarryRounds
+from pipelines.beam.rounds.records import ReportBatch
+from pipelines.beam.rounds.stages import EncodeNextStage, StampReports, TellReports, TellResults
+from pipelines.beam.rounds.windows import CarryRounds
+from pipelines.beam.samples import SHARDS, sample_batch
+from pipelines.beam.secret import SecretPlace
 from streaming.events import StageResult
 from streaming.rounds.settings import RoundsSettings
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.agents_options import AgentSideOptions
-from pipelines.commands.hosting import OPTION_OF, check_options, environment_of, opening
-from pipelines.commands.options import print_json
+from pipelines.commands.hosting import OPTION_OF, check_options, opening
+from pipelines.commands.options import environment_of, print_json
 
 if TYPE_CHECKING:
     from operators.agents import AgentsSettings
@@ -43,7 +43,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
 
     place = {"place": str(options.store)}
     with opening():
-        if not check_deployment(options.store, settings, environment=environment_of(options)):
+        if not check_deployment(options.store, settings, environment=environment_of(options.secret_file)):
             return {**place, "agents": 0}
         return {**place, **asdict(budgets(options.store).summary)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.agents_options import AgentSideOptions
 from pipelines.commands.logs import logging_to_stderr
-from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.options import BadOption, environment_of, print_json, refusing
 from pipelines.commands.page import check_page_options
 from pipelines.commands.progress import log_summary
 from pipelines.commands.watching import watching
@@ -105,7 +104,7 @@ def run_engine(
     hook = crash or no_crash
     with ExitStack() as things, failing(), stopping_on_signals() as stop:
         with opening():
-            deployment = open_deployment(options.store, settings, environment=environment_of(options))
+            deployment = open_deployment(options.store, settings, environment=environment_of(options.secret_file))
             things.callback(deployment.store.close)
             # After the store, which may refuse: then no sink was touched.
             sinks = open_sinks(options.sinks, _kafka_sinks(options.sinks, deployment, stop, hook))
@@ -275,16 +274,6 @@ def column_mapping(options: AgentSideOptions) -> ColumnMapping:
     from streaming.mapping import ColumnMapping
 
     return ColumnMapping(agent=options.agent, value=options.value, time=options.time, id=options.id)
-
-
-def environment_of(options: AgentSideOptions) -> Mapping[str, str]:
-    """Take the environment, in which a file named on the command line wins."""
-    from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
-
-    if options.secret_file is None:
-        return os.environ
-    others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
-    return {**others, SECRET_FILE_VARIABLE: str(options.secret_file)}
 
 
 def summary(stats: EngineStats) -> dict[str, Any]:

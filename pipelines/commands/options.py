@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -112,3 +113,13 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def environment_of(secret_file: Path | None) -> Mapping[str, str]:
+    """Take the environment, in which a file named on the command line wins."""
+    from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
+
+    if secret_file is None:
+        return os.environ
+    others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
+    return {**others, SECRET_FILE_VARIABLE: str(secret_file)}

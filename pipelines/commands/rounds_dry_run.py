@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.dry_run import tell
 from pipelines.commands.hosting import OPTION_OF, opening
+from pipelines.commands.options import environment_of
 from pipelines.commands.rounds_options import RoundsOptions
-from pipelines.commands.run_rounds import check_options, environment_of
+from pipelines.commands.run_rounds import check_options
 
 if TYPE_CHECKING:
     from streaming.rounds.settings import RoundsSettings
@@ -31,7 +32,7 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
 
     place = {"place": str(options.store)}
     with opening():
-        if not check_rounds_store(options.store, settings, environment=environment_of(options)):
+        if not check_rounds_store(options.store, settings, environment=environment_of(options.secret_file)):
             return {**place, "users": 0}
         return {**place, **asdict(rounds_budgets(options.store).summary)}
 

@@ -35,7 +35,7 @@ def agents(options: AgentsOptions) -> None:
     if options.runner is None:
         host(options)
         return
-    from pipelines.beam_agent_runner import run_on_beam
+    from pipelines.beam.agents.runner import run_on_beam
 
     run_on_beam(options, options.runner)
 

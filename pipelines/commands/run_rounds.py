@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from pipelines.commands.hosting import (
     stopping_on_signals,
 )
 from pipelines.commands.logs import logging_to_stderr
-from pipelines.commands.options import BadOption, print_json, refusing
+from pipelines.commands.options import BadOption, environment_of, print_json, refusing
 from pipelines.commands.page import check_page_options, telemetry_of_rounds
 from pipelines.commands.progress import Progress
 from pipelines.commands.rounds_options import RoundsOptions
@@ -45,7 +44,7 @@ def run_rounds(options: RoundsOptions) -> None:
         return
     if options.runner is not None:
         check_options(options)
-        from pipelines.beam_runner import run_on_beam
+        from pipelines.beam.rounds.runner import run_on_beam
 
         run_on_beam(options, options.runner, options.runner_arg or [])
         return
@@ -100,7 +99,7 @@ def run_engine(
     assert options.source is not None  # noqa: S101 - checked above
     with ExitStack() as things, failing(), stopping_on_signals() as stop:
         with opening():
-            opened = open_rounds_store(options.store, settings, environment=environment_of(options))
+            opened = open_rounds_store(options.store, settings, environment=environment_of(options.secret_file))
             things.callback(opened.store.close)
             # After the store, which may refuse: then no sink was touched.
             sinks = open_sinks(options.sinks, _kafka_sinks(options, opened.store, stop, crash))
@@ -164,16 +163,6 @@ def column_mapping(options: RoundsOptions) -> ColumnMapping:
     )
 
 
-def environment_of(options: RoundsOptions) -> Mapping[str, str]:
-    """Take the environment, in which a file named on the command line wins."""
-    from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE
-
-    if options.secret_file is None:
-        return os.environ
-    others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
-    return {**others, SECRET_FILE_VARIABLE: str(options.secret_file)}
-
-
 def _run_here(options: RoundsOptions) -> dict[str, Any]:
     """Run the engine, and say what it did."""
     stats = run_engine(options)
@@ -200,7 +189,7 @@ def engine_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, An
 def _check_sides(options: RoundsOptions) -> None:
     """Refuse combinations that mean nothing, before anything else."""
     if options.runner is not None:
-        from pipelines.beam_runner import arguments_of
+        from pipelines.beam.runners import arguments_of
 
         with refusing():
             arguments_of(options.runner, options.runner_arg or [])

@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipelines.beam_summarize import NAMESPACE
+from pipelines.beam.metrics import NAMESPACE
 
 COLLECTED: dict[int, list[Any]] = defaultdict(list)
 _numbers = itertools.count()

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from operators.agents import AgentsSettings
-from pipelines import beam_agent_answer
 from pipelines.agents import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
-from pipelines.beam_agent_file import run_agents_file
-from pipelines.beam_runner import arguments_of, prism_binary
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_source import SourcePlace
+from pipelines.beam.agents import answer
+from pipelines.beam.agents.file import run_agents_file
+from pipelines.beam.runners import arguments_of, prism_binary
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.source import SourcePlace
 from streaming.events import PersonalEstimate, Release
 from streaming.mapping import ColumnMapping
 from streaming.options import EngineOptions
@@ -236,7 +236,7 @@ def test_single_events_are_those_of_the_engine(tmp_path: Path) -> None:
 def test_agents_whose_names_have_one_number_get_their_own_answers(
     collaboration: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(beam_agent_answer, "agent_hash", lambda words: np.zeros(len(words), np.int64))
+    monkeypatch.setattr(answer, "agent_hash", lambda words: np.zeros(len(words), np.int64))
     estimates, _, _ = collaborate(samples(), CollaborateAgents(SETTINGS, shards=2, collaboration=collaboration))
     expected = by_agent(engine_on(tmp_path, samples(), collaboration=collaboration).lines("estimates"))
     found = by_agent(estimates)

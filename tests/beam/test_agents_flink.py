@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.beam_runner import arguments_of
+from pipelines.beam.runners import arguments_of
 from tests.beam import test_flink
 from tests.beam.agents_world import SETTINGS, assert_same_estimates, flawed_file
 from tests.pipelines.command_line import arguments, meanstream

@@ -21,17 +21,17 @@ from apache_beam.transforms.userstate import StateSpec
 from operators.agents import ReleaseBatch
 from operators.noise import KeyedNoise, owner_words
 from operators.records import ReleaseColumns, Words
-from pipelines import beam_agent_release
 from pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
-from pipelines.beam_agent_answer import GatherShard
-from pipelines.beam_agent_bytes import opened
-from pipelines.beam_agent_coders import CODERS, EstimateBatchCoder, ForShardCoder, pack_samples
-from pipelines.beam_agent_records import AgentReleases, AgentSamples, Tick
-from pipelines.beam_agent_release import ReleaseShard
-from pipelines.beam_agent_shard import AgentShard, ReleaseLedger
-from pipelines.beam_agent_windows import AgentWindows
-from pipelines.beam_coders import DamagedBytesError, EventCoder
-from pipelines.beam_secret import SecretPlace
+from pipelines.beam.agents import release
+from pipelines.beam.agents.answer import GatherShard
+from pipelines.beam.agents.bytes import opened
+from pipelines.beam.agents.coders import CODERS, EstimateBatchCoder, ForShardCoder, pack_samples
+from pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
+from pipelines.beam.agents.release import ReleaseShard
+from pipelines.beam.agents.shard import AgentShard, ReleaseLedger
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.events import DamagedBytesError, EventCoder
+from pipelines.beam.secret import SecretPlace
 from streaming.secret import deployment_noise
 from streaming.snapshot import CorruptedSnapshotError
 from tests.beam.agents_world import HOUR, SETTINGS, release_lines, samples
@@ -70,7 +70,7 @@ def test_a_repeated_bundle_releases_the_same(
     fresh: bool, refresh: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fresh:
-        monkeypatch.setattr(beam_agent_release, "deployment_noise", lambda *_: FreshNoise())
+        monkeypatch.setattr(release, "deployment_noise", lambda *_: FreshNoise())
     made, _ = run(samples(), _releases(ReleaseMeans(SETTINGS, refresh=refresh)), options=REPEAT)
     found = values_of(made)
     assert len(found) > 100
@@ -245,7 +245,7 @@ def test_agents_that_were_lost_while_the_ledger_was_kept_release_what_is_stored(
     first = public(life(state, samples_of(0), 0))
     rows, charges = list(state["ledger"].values), state["charges"].value
     state["agents"].value = None
-    monkeypatch.setattr(beam_agent_release, "deployment_noise", _other_noise_same_versions)
+    monkeypatch.setattr(release, "deployment_noise", _other_noise_same_versions)
     again = life(state, samples_of(0), 0)
     assert public(again) == first != []
     assert (state["ledger"].values, state["charges"].value) == (rows, charges)  # nothing was charged
@@ -348,6 +348,6 @@ def test_what_is_not_a_release_does_not_reach_the_public_side() -> None:
 
 
 def _by_shard() -> Any:
-    from pipelines.beam_agent_answer import ReleasesByShard
+    from pipelines.beam.agents.answer import ReleasesByShard
 
     return ReleasesByShard(2)

@@ -15,7 +15,7 @@ from apache_beam.transforms.window import FixedWindows, IntervalWindow, Timestam
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
 from pipelines.agents import CollaborateAgents, ReleaseMeans
-from pipelines.beam_agent_windows import AgentWindows
+from pipelines.beam.agents.windows import AgentWindows
 from tests.beam.agents_world import SETTINGS, by_agent, engine_on, release_lines
 from tests.beam.collecting import collector, run_pipeline
 

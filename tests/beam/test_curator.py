@@ -14,9 +14,9 @@ import pytest
 from operators.central import ReleaseWords
 from operators.noise import owner_words
 from operators.round_records import Tally
-from pipelines.beam_curator import AddSums, CuratorSums, CuratorSumsCoder, ReleaseOnce, SumUp
-from pipelines.beam_records import StageFindings, UserBatch
-from pipelines.beam_secret import SecretPlace
+from pipelines.beam.rounds.curator import AddSums, CuratorSums, CuratorSumsCoder, ReleaseOnce, SumUp
+from pipelines.beam.rounds.records import StageFindings, UserBatch
+from pipelines.beam.secret import SecretPlace
 from pipelines.rounds import RunRounds, sample_batch
 from streaming.events import PublicEvent, WindowEstimate
 from streaming.mapping import ColumnMapping

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.beam_file import run_file
-from pipelines.beam_runner import arguments_of, prism_binary
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_source import SourcePlace
+from pipelines.beam.rounds.file import run_file
+from pipelines.beam.runners import arguments_of, prism_binary
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.source import SourcePlace
 from pipelines.rounds import RunRounds, sample_batch
 from streaming.mapping import ColumnMapping
 from streaming.options import EngineOptions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.beam_runner import arguments_of
+from pipelines.beam.runners import arguments_of
 from tests.pipelines.command_line import arguments, meanstream
 from tests.streaming.rounds_world import SECRET, samples
 

@@ -15,11 +15,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from operators.noise import KeyedNoise
-from pipelines import beam_stages
-from pipelines.beam_parts import SummarizeUsers
-from pipelines.beam_records import ReportBatch, UserBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_stages import reports_of
+from pipelines.beam.rounds import stages
+from pipelines.beam.rounds.parts import SummarizeUsers
+from pipelines.beam.rounds.records import ReportBatch, UserBatch
+from pipelines.beam.rounds.stages import reports_of
+from pipelines.beam.secret import SecretPlace
 from pipelines.rounds import ReportRounds, RunRounds
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.windows import Window
@@ -56,7 +56,7 @@ def test_a_repeated_bundle_makes_the_same_reports(make: Any, monkeypatch: pytest
         made.append(make(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(beam_stages, "reports_of", noted)
+    monkeypatch.setattr(stages, "reports_of", noted)
     run(samples(), RunRounds(rounds_settings()), options=REPEAT)
     reports = by_user(made)
     assert {stage for _, stage, _ in reports} == {0, 1}

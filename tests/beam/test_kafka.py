@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from pipelines.agents import CollaborateAgents
-from pipelines.beam_kafka_sink import WriteKafka
-from pipelines.beam_kafka_source import ReadKafka
-from pipelines.beam_runner import arguments_of, prism_binary
+from pipelines.beam.kafka.sink import WriteKafka
+from pipelines.beam.kafka.source import ReadKafka
+from pipelines.beam.runners import arguments_of, prism_binary
 from pipelines.rounds import RunRounds
 from streaming.encode import EventLines
 from streaming.events import PersonalEstimate, Release

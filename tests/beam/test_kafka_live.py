@@ -15,8 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from confluent_kafka import Producer
 
-from pipelines.beam_kafka_source import ReadKafka
-from pipelines.beam_runner import arguments_of
+from pipelines.beam.kafka.source import ReadKafka
+from pipelines.beam.runners import arguments_of
 from streaming.mapping import ColumnMapping
 from tests.beam.test_flink import JOB_SERVER, cluster  # noqa: F401 - a fixture
 from tests.beam.test_kafka import MAPPING, PARTITIONS, consumed, fill, flawed, positions

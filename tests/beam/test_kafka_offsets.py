@@ -15,9 +15,9 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import beam_kafka_read
-from pipelines.beam_kafka_offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
-from pipelines.beam_kafka_read import EventTimeProvider, ReadPartition, ReadRange
+import pipelines.beam.kafka.read as reading
+from pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
+from pipelines.beam.kafka.read import EventTimeProvider, ReadPartition, ReadRange
 from streaming.columns import place_in_partition
 from streaming.kafka.partition import Taken
 from streaming.kafka.values import Records
@@ -44,7 +44,7 @@ class FakeReader:
 
 
 def worker(kind: type[ReadRange], end: int, batch: int) -> ReadRange:
-    with patch.object(beam_kafka_read, "PartitionReader", lambda _: FakeReader(end)):
+    with patch.object(reading, "PartitionReader", lambda _: FakeReader(end)):
         read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None)
         read.setup()
     return read

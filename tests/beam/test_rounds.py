@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from apache_beam.coders import typecoders
 
-import pipelines.beam_coders as coders
 from operators.noise import owner_words
 from operators.round_records import Tally
 from operators.rounds import ESTIMATORS, estimator_class
-from pipelines.beam_ledger import SpendLedger
-from pipelines.beam_records import (
+from pipelines.beam.ledger import SpendLedger
+from pipelines.beam.rounds import coders
+from pipelines.beam.rounds.records import (
     ReportBatch,
     StageFindings,
     StageTally,
@@ -25,9 +25,9 @@ from pipelines.beam_records import (
     distinct_words,
     join_users,
 )
-from pipelines.beam_runner import arguments_of, prism_binary
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_stages import SumTallies
+from pipelines.beam.rounds.stages import SumTallies
+from pipelines.beam.runners import arguments_of, prism_binary
+from pipelines.beam.secret import SecretPlace
 from pipelines.rounds import AnswerReports, EncodeReports, ReportRounds, RunRounds, SummarizeUsers, sample_batch
 from streaming.rounds.summarize import UserSums
 from streaming.rounds.windows import Window

@@ -12,10 +12,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-import pipelines.beam_coders as coders
 from operators.round_records import Summaries
-from pipelines import beam_stages
-from pipelines.beam_records import ReportBatch, UserBatch
+from pipelines.beam.rounds import coders, stages
+from pipelines.beam.rounds.records import ReportBatch, UserBatch
 from pipelines.rounds import AnswerReports, ReportLines, ReportRounds, RunRounds
 from streaming.columns import SampleColumns
 from streaming.events import StageResult, WindowEstimate
@@ -131,11 +130,11 @@ def test_no_raw_type_occurs_in_the_pipeline_of_the_statistician() -> None:
 def test_what_the_statistician_is_given_is_public(monkeypatch: pytest.MonkeyPatch) -> None:
     settings, seen = rounds_settings(), set()
     for kind in (
-        beam_stages.StampReports,
-        beam_stages.TallyStage,
-        beam_stages.DecodeStage,
-        beam_stages.TellResults,
-        beam_stages.EncodeNextStage,
+        stages.StampReports,
+        stages.TallyStage,
+        stages.DecodeStage,
+        stages.TellResults,
+        stages.EncodeNextStage,
     ):
         process = kind.process
 

@@ -15,9 +15,9 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 from operators.noise import owner_words
-from pipelines.beam_ledger import SpendLedger
-from pipelines.beam_summarize import JoinBatches, SumBatches
-from pipelines.beam_windows import CarryRounds, release_time
+from pipelines.beam.ledger import SpendLedger
+from pipelines.beam.rounds.summarize import JoinBatches, SumBatches
+from pipelines.beam.rounds.windows import CarryRounds, release_time
 from pipelines.rounds import RunRounds, SummarizeUsers
 from streaming.rounds.windows import Window
 from tests.beam.collecting import run, run_pipeline

@@ -9,11 +9,11 @@ import numpy as np
 from apache_beam.metrics import Metrics
 
 from operators.round_records import Estimate, Public, Tally
-from pipelines.beam_coders import StageTallyCoder
-from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_summarize import NAMESPACE
-from pipelines.beam_windows import carried
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.rounds.coders import StageTallyCoder
+from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam.rounds.windows import carried
+from pipelines.beam.secret import SecretPlace
 from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings

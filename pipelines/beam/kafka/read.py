@@ -19,11 +19,11 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from operators.records import Floats
 from operators.validation import require
-from pipelines.beam_agent_records import AgentBatch
-from pipelines.beam_coders import EventCoder
-from pipelines.beam_kafka_offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_summarize import NAMESPACE
+from pipelines.beam.agents.records import AgentBatch
+from pipelines.beam.events import EventCoder
+from pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.secret import SecretPlace
 from streaming.columns import Rejects, SampleColumns, partition_of, place_in_partition
 from streaming.events import DeadLetter
 from streaming.kafka.location import KafkaLocation

@@ -6,19 +6,14 @@ Nothing of Beam is loaded before the options are found to be good.
 from __future__ import annotations
 
 import importlib.util
-import logging
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from operators.validation import require
-from pipelines.beam_runner import arguments_of
-from pipelines.beam_secret import SecretPlace
-from pipelines.commands.options import BadOption, print_json, refusing
-from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
+from pipelines.beam.runners import arguments_of, quiet, secret_place
+from pipelines.commands.options import BadOption, environment_of, print_json, refusing
 
 if TYPE_CHECKING:
     from pipelines.commands.agents_options import AgentsOptions
@@ -54,10 +49,10 @@ def run_on_beam(options: AgentsOptions, runner: str) -> None:
         settings = check_options(options)
         if importlib.util.find_spec("apache_beam") is None:
             raise BadOption("runner needs apache-beam: pip install 'meanstream[beam]'")
-        secret = _secret_place(options)
-    with tempfile.TemporaryDirectory() as folder, _quiet():
-        from pipelines.beam_agent_file import run_agents_file
-        from pipelines.beam_source import SourcePlace
+        secret = secret_place(options.store, environment_of(options.secret_file))
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        from pipelines.beam.agents.file import run_agents_file
+        from pipelines.beam.source import SourcePlace
 
         places = {role: path or Path(folder, f"{role}.jsonl") for role, path in sinks.items()}
         counters = run_agents_file(
@@ -103,25 +98,3 @@ def _location(options: AgentsOptions) -> str:
     """Workers may stand elsewhere: a file by its whole path."""
     source = str(options.source)
     return str(Path(source).resolve()) if Path(source).is_file() else source
-
-
-def _secret_place(options: AgentsOptions) -> SecretPlace:
-    """Find the secret as the engine does, or make it; tell workers the place."""
-    from pipelines.commands.hosting import environment_of
-
-    environment = environment_of(options)
-    load_secret(options.store, environment=environment)
-    if environment.get(SECRET_VARIABLE):
-        return SecretPlace(variable=SECRET_VARIABLE)
-    named = environment.get(SECRET_FILE_VARIABLE)
-    return SecretPlace(file=str((Path(named) if named else secret_path(options.store)).resolve()))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Beam tells on the root logger, as it is loaded, what it could do with more packages; keep it to errors."""
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)

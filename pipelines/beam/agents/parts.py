@@ -9,11 +9,11 @@ from apache_beam import typehints
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
-import pipelines.beam_agent_coders as _coders  # noqa: F401 - coders register themselves
+import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from operators.agents import AgentsSettings
 from operators.validation import require
-from pipelines.beam_agent_answer import AnswerAgents, FitReleases, GatherShard, ReleasesByShard
-from pipelines.beam_agent_records import (
+from pipelines.beam.agents.answer import AnswerAgents, FitReleases, GatherShard, ReleasesByShard
+from pipelines.beam.agents.records import (
     AgentReleases,
     EstimateBatch,
     FittedReleases,
@@ -22,12 +22,12 @@ from pipelines.beam_agent_records import (
     OwnBatch,
     Tick,
 )
-from pipelines.beam_agent_release import NOTICES, OWN, REFUSALS, ReleaseShard
-from pipelines.beam_agent_split import NOTES, SplitByShard
-from pipelines.beam_agent_windows import AgentWindows, CarryAnswers, CarryNotes
-from pipelines.beam_parts import SHARDS
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_windows import ForGood
+from pipelines.beam.agents.release import NOTICES, OWN, REFUSALS, ReleaseShard
+from pipelines.beam.agents.split import NOTES, SplitByShard
+from pipelines.beam.agents.windows import AgentWindows, CarryAnswers, CarryNotes
+from pipelines.beam.samples import SHARDS
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.windows import ForGood
 from streaming.events import BudgetEvent, Refusal
 from streaming.options import EngineOptions
 

@@ -19,12 +19,13 @@ from apache_beam.utils.timestamp import Timestamp
 from operators.agents import AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from operators.records import ReleaseColumns
-from pipelines.beam_agent_coders import ForShardCoder, open_samples, pack_samples
-from pipelines.beam_agent_records import AgentReleases, AgentSamples, OwnBatch, Packed, Tick, own_of
-from pipelines.beam_agent_shard import AgentShard, ReleaseLedger, Turn
-from pipelines.beam_agent_windows import MILLI, AgentWindows, at
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_summarize import NAMESPACE, RememberedWords
+from pipelines.beam.agents.coders import ForShardCoder, open_samples, pack_samples
+from pipelines.beam.agents.records import AgentReleases, AgentSamples, OwnBatch, Packed, Tick, own_of
+from pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
+from pipelines.beam.agents.windows import MILLI, AgentWindows, at
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.samples import RememberedWords
+from pipelines.beam.secret import SecretPlace
 from streaming.events import BudgetEvent, Refusal
 from streaming.releases import budget_lines, ledger_rows, refusal_lines
 from streaming.secret import deployment_noise

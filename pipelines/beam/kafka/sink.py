@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from pipelines.beam_summarize import NAMESPACE
+from pipelines.beam.metrics import NAMESPACE
 from streaming.encode import EventLines, lines_of
 from streaming.events import Event
 from streaming.kafka.idempotent import IdempotentWriter

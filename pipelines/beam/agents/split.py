@@ -15,10 +15,11 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from operators.records import Ints, Words
-from pipelines.beam_agent_coders import pack_samples
-from pipelines.beam_agent_records import AgentSamples, Tick
-from pipelines.beam_agent_windows import AgentWindows, at
-from pipelines.beam_summarize import BATCH, NAMESPACE, RememberedWords, by_shard, sample_batch
+from pipelines.beam.agents.coders import pack_samples
+from pipelines.beam.agents.records import AgentSamples, Tick
+from pipelines.beam.agents.windows import AgentWindows, at
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.samples import BATCH, RememberedWords, by_shard, sample_batch
 from streaming.columns import SampleColumns
 
 NOTES = "notes"

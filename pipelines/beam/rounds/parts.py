@@ -8,23 +8,23 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
-import pipelines.beam_coders as _coders  # noqa: F401 - coders register themselves
+import pipelines.beam.rounds.coders as _coders  # noqa: F401 - coders register themselves
 from operators.validation import require
-from pipelines.beam_curator import RunReleases
-from pipelines.beam_ledger import EnforceBudget
-from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_stages import CountUsers, DecodeStage, DesignFor, EncodeStage, SumTallies, TallyStage
-from pipelines.beam_summarize import JoinBatches, SumBatches
-from pipelines.beam_windows import CarryRounds, ForGood, JoinSessions
+from pipelines.beam.ledger import EnforceBudget
+from pipelines.beam.rounds.curator import RunReleases
+from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam.rounds.stages import CountUsers, DecodeStage, DesignFor, EncodeStage, SumTallies, TallyStage
+from pipelines.beam.rounds.summarize import JoinBatches, SumBatches
+from pipelines.beam.rounds.windows import CarryRounds, JoinSessions
+from pipelines.beam.samples import SHARDS
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.windows import ForGood
 from streaming.events import WindowEstimate
 from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.settings import RoundsSettings
 
 POPULATIONS = tuple(10**power for power in range(8))
 """Numbers of users for which an estimator is designed, to see how many stages a pipeline needs, where it is counted."""
-
-SHARDS = 8
 
 
 class SummarizeUsers(beam.PTransform):  # type: ignore[misc]

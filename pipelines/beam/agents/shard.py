@@ -13,10 +13,10 @@ from operators.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from operators.pooled_variance import PooledVariance, release_differences
 from operators.records import Bools, Ints, OwnSamples, ReleaseColumns, Words
-from pipelines.beam_agent_bytes import names_of, opened, packed
-from pipelines.beam_agent_records import AgentReleases, AgentSamples, LatestReleases, Tick, agent_hash
-from pipelines.beam_agent_windows import AgentWindows
-from pipelines.beam_ledger import SpendLedger
+from pipelines.beam.agents.bytes import names_of, opened, packed
+from pipelines.beam.agents.records import AgentReleases, AgentSamples, LatestReleases, Tick, agent_hash
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.ledger import SpendLedger
 
 NEVER = -(2**62)
 _PUBLIC = tuple(field.name for field in fields(ReleaseColumns))

@@ -6,18 +6,18 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_summarize import NAMESPACE, RememberedWords, keyed_by_shard
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.rounds.summarize import keyed_by_shard
+from pipelines.beam.samples import RememberedWords
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.source import SourcePlace
 from streaming.events import WindowEstimate
-from streaming.kafka.location import KafkaLocation, is_kafka
-from streaming.mapping import ColumnMapping
 from streaming.options import EngineOptions
 from streaming.rounds.intake import RoundsIntake
 from streaming.rounds.open_windows import OpenWindows
@@ -25,40 +25,8 @@ from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.stats import RoundsStats
 from streaming.rounds.summarize import sum_entries
 from streaming.secret import derived_key
-from streaming.sources.open import open_source
-from streaming.sources.source import Source
 
 _COUNTED = ("events", "accepted", "clipped")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourcePlace:
-    """A file, or ranges of a topic, that a worker can read: what the engine takes, it takes.
-
-    Parameters
-    ----------
-    location : str
-        As for `streaming.sources.open.open_source`.
-    mapping : ColumnMapping
-        Which column means what.
-    sort : bool
-        Whether to replay a file in event-time order; a topic is read as it stands.
-    ranges : tuple of (int, int, int)
-        Of a topic: partition, first offset, and the offset after the last one.
-    """
-
-    location: str
-    mapping: ColumnMapping
-    sort: bool = True
-    ranges: tuple[tuple[int, int, int], ...] = ()
-
-    def open(self, id_key: bytes) -> Source:
-        """Open it, on a worker."""
-        if not is_kafka(self.location):
-            return open_source(self.location, self.mapping, sort=self.sort, id_key=id_key)
-        from streaming.kafka.ranges import RangeSource
-
-        return RangeSource(KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key)
 
 
 class ReadSums(beam.DoFn):  # type: ignore[misc]
@@ -66,7 +34,7 @@ class ReadSums(beam.DoFn):  # type: ignore[misc]
 
     Which samples count is decided by the engine's own intake, in the order of the file: plausible times, duplicates,
     lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
-    partitions in parallel has `pipelines.beam_kafka_source.ReadKafka`.
+    partitions in parallel has `pipelines.beam.kafka.source.ReadKafka`.
     """
 
     def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:

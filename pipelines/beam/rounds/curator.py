@@ -20,9 +20,9 @@ from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from operators.round_records import Estimate, Public, Tally
-from pipelines.beam_records import StageFindings, UserBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_summarize import NAMESPACE
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.rounds.records import StageFindings, UserBatch
+from pipelines.beam.secret import SecretPlace
 from streaming.events import WindowEstimate
 from streaming.rounds.curator import noise_once, sum_up
 from streaming.rounds.reports import WindowRound

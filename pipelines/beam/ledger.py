@@ -14,10 +14,11 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from operators.records import Bools, Ints, Words
-from pipelines.beam_coders import DamagedBytesError, UserBatchCoder
-from pipelines.beam_records import UserBatch
-from pipelines.beam_summarize import NAMESPACE
-from pipelines.beam_windows import MILLI, carried, release_time, stamp
+from pipelines.beam.events import DamagedBytesError
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.rounds.coders import UserBatchCoder
+from pipelines.beam.rounds.records import UserBatch
+from pipelines.beam.rounds.windows import MILLI, carried, release_time, stamp
 from streaming.rounds.settings import RoundsSettings
 
 LEDGER_VERSION = 1

@@ -12,10 +12,9 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.coders.coders import Coder, IntervalWindowCoder
-from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark, Repeatedly
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, AfterWatermark
 from apache_beam.transforms.window import (
     FixedWindows,
-    GlobalWindows,
     IntervalWindow,
     Sessions,
     TimestampedValue,
@@ -23,7 +22,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from pipelines.beam_records import UserBatch
+from pipelines.beam.rounds.records import UserBatch
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.windows import Window
 
@@ -80,16 +79,6 @@ class JoinSessions(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put each where it would be a session of its own."""
         return pcoll | "Window" >> _window_into(_BatchSessions(self._settings), late_panes=True)
-
-
-class ForGood(beam.PTransform):  # type: ignore[misc]
-    """Elements into the one window whose state is never dropped, each as soon as it is there."""
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Put them there."""
-        return pcoll | "Window" >> beam.WindowInto(
-            GlobalWindows(), trigger=Repeatedly(AfterCount(1)), accumulation_mode=AccumulationMode.DISCARDING
-        )
 
 
 def _window_into(window_fn: WindowFn, *, late_panes: bool) -> beam.WindowInto:

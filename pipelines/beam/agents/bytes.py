@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.beam_coders import DamagedBytesError
+from pipelines.beam.events import DamagedBytesError
 from streaming.snapshot import Columns, decode_columns, encode_columns, read_columns, write_columns
 
 VERSION = 1

@@ -23,13 +23,13 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from operators.agents import AgentsSettings
 from operators.records import Ints
 from pipelines.agents import collaborated
-from pipelines.beam_agent_parts import KEYED, NOTE, release_shards
-from pipelines.beam_agent_split import NOTES, notes_of, split_columns
-from pipelines.beam_agent_windows import AgentWindows
-from pipelines.beam_parts import SHARDS
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_source import SourcePlace
-from pipelines.beam_summarize import NAMESPACE, RememberedWords
+from pipelines.beam.agents.parts import KEYED, NOTE, release_shards
+from pipelines.beam.agents.split import NOTES, notes_of, split_columns
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.metrics import NAMESPACE, counters_of
+from pipelines.beam.samples import SHARDS, RememberedWords
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.source import SourcePlace
 from streaming.buffer import Due
 from streaming.intake import Intake
 from streaming.options import EngineOptions
@@ -67,9 +67,9 @@ def run_agents_file(
     engine_options : EngineOptions
         Intake, collaboration, level; `refresh` must be None.
     runner : str
-        One of `pipelines.beam_runner.RUNNERS`.
+        One of `pipelines.beam.runners.RUNNERS`.
     arguments : sequence of str
-        Options of the runner, from `pipelines.beam_runner.arguments_of`.
+        Options of the runner, from `pipelines.beam.runners.arguments_of`.
     shards : int
         As for `ReleaseMeans`.
     """
@@ -108,15 +108,6 @@ def run_agents_file(
     for path in sinks.values():
         path.touch()
     return counters_of(result)
-
-
-def counters_of(result: Any) -> dict[str, int]:
-    """Add up the counters of a pipeline that has run."""
-    totals: dict[str, int] = {}
-    for counter in result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-        name = counter.key.metric.name
-        totals[name] = totals.get(name, 0) + (counter.result or 0)
-    return dict(sorted(totals.items()))
 
 
 class ReadAgents(beam.DoFn):  # type: ignore[misc]

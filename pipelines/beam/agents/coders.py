@@ -18,8 +18,8 @@ from operators.learning_alone import FittedAlone
 from operators.pooled_variance import PooledVariance
 from operators.records import OwnSamples, ReleaseColumns
 from operators.sorted_tests import FittedTests
-from pipelines.beam_agent_bytes import names_of, opened, packed
-from pipelines.beam_agent_records import (
+from pipelines.beam.agents.bytes import names_of, opened, packed
+from pipelines.beam.agents.records import (
     SAMPLE_COLUMNS,
     AgentBatch,
     AgentReleases,
@@ -32,7 +32,7 @@ from pipelines.beam_agent_records import (
     Packed,
     Tick,
 )
-from pipelines.beam_coders import DamagedBytesError, EventCoder
+from pipelines.beam.events import DamagedBytesError, EventCoder
 from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
 from streaming.snapshot import Columns
 

@@ -14,9 +14,10 @@ from apache_beam import coders
 from apache_beam.coders import typecoders
 
 from operators.round_records import Tally
-from pipelines.beam_records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam.events import DamagedBytesError, EventCoder
+from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
 from streaming.columns import SampleColumns
-from streaming.events import Event, StageResult, WindowEstimate
+from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.summarize import UserSums
 from streaming.rounds.windows import Window
 
@@ -24,10 +25,6 @@ VERSION = 1
 _HEAD = struct.Struct("<BBqqqqq")
 _SUMS = ("count", "total", "first_time", "first")
 _WIDE = ("total", "first")
-
-
-class DamagedBytesError(ValueError):
-    """Bytes that this version does not read; the message is one line and shows nothing of them."""
 
 
 class UserBatchCoder(coders.Coder):  # type: ignore[misc]
@@ -126,24 +123,6 @@ class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
         start, end, stage, users, counted, public = _versioned(encoded)
         window = Window(start, end)
         return StageFindings(window=window, stage=stage, users=users, counted=counted, public=public)
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
-
-class EventCoder(coders.Coder):  # type: ignore[misc]
-    """Public: an event, as in a file of events; it carries its own version."""
-
-    kind: type[Event]
-
-    def encode(self, value: Event) -> bytes:
-        """One JSON object."""
-        return value.model_dump_json().encode()
-
-    def decode(self, encoded: bytes) -> Event:
-        """Read and check it."""
-        return self.kind.model_validate_json(encoded)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

@@ -15,8 +15,8 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import TimestampedValue
 
 from operators.agents import AgentsSettings
-from pipelines.beam_agent_coders import AgentReleasesCoder, ForShardCoder
-from pipelines.beam_agent_records import (
+from pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder
+from pipelines.beam.agents.records import (
     AgentReleases,
     EstimateBatch,
     FittedReleases,
@@ -27,10 +27,11 @@ from pipelines.beam_agent_records import (
     agent_hash,
     own_of,
 )
-from pipelines.beam_agent_release import take_due
-from pipelines.beam_agent_shard import LatestOfShard, join_latest
-from pipelines.beam_agent_windows import AgentWindows, at
-from pipelines.beam_summarize import NAMESPACE, RememberedWords, by_shard
+from pipelines.beam.agents.release import take_due
+from pipelines.beam.agents.shard import LatestOfShard, join_latest
+from pipelines.beam.agents.windows import AgentWindows, at
+from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.samples import RememberedWords, by_shard
 from streaming.events import PersonalEstimate, Population, Release
 from streaming.options import EngineOptions
 from streaming.personal import PersonalEstimates

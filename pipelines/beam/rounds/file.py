@@ -11,11 +11,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.trigger import DefaultTrigger
 
-from pipelines.beam_parts import SHARDS, JoinUsers, RunStages
-from pipelines.beam_records import UserBatch
-from pipelines.beam_secret import SecretPlace
-from pipelines.beam_source import ReadSums, SourcePlace, WriteLines
-from pipelines.beam_summarize import NAMESPACE
+from pipelines.beam.metrics import counters_of
+from pipelines.beam.rounds.parts import JoinUsers, RunStages
+from pipelines.beam.rounds.read import ReadSums, WriteLines
+from pipelines.beam.rounds.records import UserBatch
+from pipelines.beam.samples import SHARDS
+from pipelines.beam.secret import SecretPlace
+from pipelines.beam.source import SourcePlace
 from streaming.options import EngineOptions
 from streaming.rounds.settings import RoundsSettings
 
@@ -41,15 +43,15 @@ def run_file(
         A file or a topic that the workers can read.
     sink : Path or str
         A file that the workers can write, which is replaced; or `kafka://...`, which each window is added to, see
-        `pipelines.beam_kafka_sink.WriteKafka`.
+        `pipelines.beam.kafka.sink.WriteKafka`.
     secret : SecretPlace
         Where workers find the secret.
     engine_options : EngineOptions
         Batches and plausible times.
     runner : str
-        One of `pipelines.beam_runner.RUNNERS`.
+        One of `pipelines.beam.runners.RUNNERS`.
     arguments : sequence of str
-        Options of the runner, from `pipelines.beam_runner.arguments_of`.
+        Options of the runner, from `pipelines.beam.runners.arguments_of`.
     shards : int
         As for `SummarizeUsers`.
     """
@@ -66,17 +68,12 @@ def run_file(
     _write(answers, sink)
     result = pipeline.run()
     result.wait_until_finish()
-    counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
-    totals: dict[str, int] = {}
-    for counter in counters:
-        name = counter.key.metric.name
-        totals[name] = totals.get(name, 0) + (counter.result or 0)
-    return dict(sorted(totals.items()))
+    return counters_of(result)
 
 
 def _write(answers: beam.PCollection, sink: Path | str) -> None:
     if isinstance(sink, str):
-        from pipelines.beam_kafka_sink import WriteKafka
+        from pipelines.beam.kafka.sink import WriteKafka
 
         _ = answers | "Write" >> WriteKafka(sink)
         return

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-import pipelines.beam_agent_coders as _coders  # noqa: F401 - coders register themselves
+import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from operators.validation import require
-from pipelines.beam_agent_records import AgentBatch
-from pipelines.beam_kafka_offsets import UNBOUNDED, PartitionRange
-from pipelines.beam_kafka_read import DEAD_LETTERS, PlanRanges, ReadPartition, ReadRange
-from pipelines.beam_secret import SecretPlace
+from pipelines.beam.agents.records import AgentBatch
+from pipelines.beam.kafka.offsets import UNBOUNDED, PartitionRange
+from pipelines.beam.kafka.read import DEAD_LETTERS, PlanRanges, ReadPartition, ReadRange
+from pipelines.beam.secret import SecretPlace
 from streaming.events import DeadLetter
 from streaming.kafka.location import KafkaLocation
 from streaming.mapping import ColumnMapping

@@ -1,0 +1,1 @@
+"""Agents on Beam, in parts."""

@@ -1,0 +1,1 @@
+"""Rounds on Beam, in parts."""

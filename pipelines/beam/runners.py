@@ -1,0 +1,92 @@
+"""Runners by name, their options, and what every pipeline of the command line needs: a secret and silence."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from operators.validation import require
+from pipelines.beam.secret import SecretPlace
+from streaming.kafka.location import KafkaLocation
+from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
+
+RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
+
+
+def arguments_of(runner: str, arguments: Sequence[str]) -> list[str]:
+    """Check a runner's name and its options, and add where Prism is, if it is where `make servers` puts it.
+
+    Raises
+    ------
+    ValueError
+        If the runner is none of `RUNNERS`, or cannot be used here, with the reason.
+
+    Examples
+    --------
+    >>> arguments_of("DirectRunner", ())
+    Traceback (most recent call last):
+    ValueError: runner must be one of FnApiRunner, PrismRunner, FlinkRunner, DataflowRunner, got 'DirectRunner' (it \
+may run a pipeline again on another runner without saying so)
+    """
+    if runner not in RUNNERS:
+        why = " (it may run a pipeline again on another runner without saying so)" if runner == "DirectRunner" else ""
+        raise ValueError(f"runner must be one of {', '.join(RUNNERS)}, got {runner!r}{why}")
+    given = list(arguments)
+    if runner == "PrismRunner" and not any(a.startswith("--prism_location") for a in given):
+        binary = prism_binary()
+        require(binary is not None, "prism_location", "be the Prism binary (make servers builds it)", None)
+        given.append(f"--prism_location={binary}")
+    if runner == "FlinkRunner":
+        there = any(a.startswith("--flink_master") for a in given)
+        require(there, "flink_master", "be given with FlinkRunner, as HOST:PORT", None)
+    if runner == "DataflowRunner":
+        require(_has("google.cloud.dataflow_v1beta3"), "runner", "be installed (apache-beam[gcp])", runner)
+    return given
+
+
+def prism_binary() -> Path | None:
+    """Find Prism: on the path, or where `make servers` puts it."""
+    servers = Path(os.environ.get("MEANSTREAM_SERVERS") or Path.home() / ".cache" / "meanstream-servers")
+    found = shutil.which("prism", path=os.pathsep.join([str(servers / "prism"), os.environ.get("PATH", "")]))
+    return Path(found) if found else None
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Beam tells on the root logger, as it is loaded, what it could do with more packages; keep it to errors."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def held_now(location: str) -> tuple[tuple[int, int, int], ...]:
+    """Ask what a topic holds: decided once, so that what is executed again reads the same."""
+    from pipelines.beam.kafka.read import planned
+    from streaming.kafka.partition import PartitionReader
+
+    place = KafkaLocation.parse(location)
+    with closing(PartitionReader(place)) as reader:
+        return tuple(planned(reader, place, None, until_end=True))
+
+
+def secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:
+    """Find the secret as the engine does, or make it; tell workers the place."""
+    load_secret(store, environment=environment)
+    if environment.get(SECRET_VARIABLE):
+        return SecretPlace(variable=SECRET_VARIABLE)
+    named = environment.get(SECRET_FILE_VARIABLE)
+    return SecretPlace(file=str((Path(named) if named else secret_path(store)).resolve()))

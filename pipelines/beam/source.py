@@ -1,0 +1,40 @@
+"""A file of samples, read by a worker as the engine reads it; a file of answers, written as the engine writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streaming.kafka.location import KafkaLocation, is_kafka
+from streaming.mapping import ColumnMapping
+from streaming.sources.open import open_source
+from streaming.sources.source import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlace:
+    """A file, or ranges of a topic, that a worker can read: what the engine takes, it takes.
+
+    Parameters
+    ----------
+    location : str
+        As for `streaming.sources.open.open_source`.
+    mapping : ColumnMapping
+        Which column means what.
+    sort : bool
+        Whether to replay a file in event-time order; a topic is read as it stands.
+    ranges : tuple of (int, int, int)
+        Of a topic: partition, first offset, and the offset after the last one.
+    """
+
+    location: str
+    mapping: ColumnMapping
+    sort: bool = True
+    ranges: tuple[tuple[int, int, int], ...] = ()
+
+    def open(self, id_key: bytes) -> Source:
+        """Open it, on a worker."""
+        if not is_kafka(self.location):
+            return open_source(self.location, self.mapping, sort=self.sort, id_key=id_key)
+        from streaming.kafka.ranges import RangeSource
+
+        return RangeSource(KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key)
