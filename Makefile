@@ -1,6 +1,6 @@
 # Two commands do all the set-up on a machine that has Python 3.11 or newer, pip and make:
 #   make demo    a year of flights becomes one private mean per aircraft (make demo-rounds: one per week, over aircraft)
-#   make test    every test
+#   make test    every test (make check: those of every day, without servers and long simulations)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +17,7 @@ FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 
-.PHONY: demo demo-rounds test lint lock bench soak servers flink clean
+.PHONY: demo demo-rounds test check lint lock bench soak servers flink clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -28,6 +28,9 @@ demo-rounds: $(DEMO_STAMP)
 
 test: $(DEMO_STAMP)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -q
+
+check: $(DEMO_STAMP)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -q -m "not slow and not servers"
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
