@@ -16,6 +16,7 @@ from apache_beam.transforms.window import TimestampedValue
 
 from operators.agents import AgentsSettings
 from pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder
+from pipelines.beam.agents.latest import LatestOfShard, join_latest
 from pipelines.beam.agents.records import (
     AgentReleases,
     EstimateBatch,
@@ -28,7 +29,6 @@ from pipelines.beam.agents.records import (
     own_of,
 )
 from pipelines.beam.agents.release import take_due
-from pipelines.beam.agents.shard import LatestOfShard, join_latest
 from pipelines.beam.agents.windows import AgentWindows, at
 from pipelines.beam.metrics import NAMESPACE
 from pipelines.beam.samples import RememberedWords, by_shard

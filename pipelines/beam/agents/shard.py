@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from operators.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
-from operators.pooled_variance import PooledVariance, release_differences
 from operators.records import Bools, Ints, OwnSamples, ReleaseColumns, Words
 from pipelines.beam.agents.bytes import names_of, opened, packed
-from pipelines.beam.agents.records import AgentReleases, AgentSamples, LatestReleases, Tick, agent_hash
+from pipelines.beam.agents.records import AgentSamples, Tick
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.ledger import SpendLedger
 
@@ -211,76 +209,6 @@ class ReleaseLedger:
                 columns[name][at] = found[name][place]
         releases = ReleaseColumns(agent=batch.releases.agent, **columns)
         return ReleaseBatch(releases=releases, version=batch.version, time=time, exhausted=batch.exhausted), refused
-
-
-class LatestOfShard:
-    """Public: everybody's newest release in a shard, and the pooled variance of one sample.
-
-    Parameters
-    ----------
-    settings : AgentsSettings
-        How the releases were made.
-    encoded : bytes
-        As `to_bytes` gives it; empty at first.
-    """
-
-    def __init__(self, settings: AgentsSettings, encoded: bytes = b"") -> None:
-        self._settings = settings
-        self._pool = PooledVariance(settings.lower, settings.upper)
-        self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
-        self._columns = {name: np.zeros(0, np.int64) for name in _LATEST}
-        if encoded:
-            _, head, columns = opened(encoded, "latest shard")
-            self._pool, self._agent = PooledVariance.restore(head["pool"]), columns.pop("agent")
-            self._columns = columns
-
-    def to_bytes(self) -> bytes:
-        """Give what makes the same again."""
-        return packed("latest shard", {"pool": self._pool.snapshot()}, {"agent": self._agent, **self._columns})
-
-    def observe(self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]) -> None:
-        """Take releases in, each once, in any order; of an agent's, the newest stays."""
-        if not batches:
-            return
-        hashes = [agent_hash(words(batch.names.to_pylist()))[batch.releases.agent] for batch in batches]
-        fresh = {name: np.concatenate([getattr(b.releases, name) for b in batches]) for name in _LATEST}
-        known, place = np.unique(np.concatenate([self._agent, *hashes]), return_inverse=True)
-        old, new = place[: len(self._agent)], place[len(self._agent) :]
-        last = np.zeros(len(known), np.int64)
-        last[old] = self._columns["index"]
-        later = np.flatnonzero(fresh["index"] > last[new])
-        order = later[np.lexsort((fresh["index"][later], new[later]))]
-        twice = (new[order[1:]] == new[order[:-1]]) & (fresh["index"][order[1:]] == fresh["index"][order[:-1]])
-        order = order[np.concatenate([np.ones(min(len(order), 1), np.bool_), ~twice])]
-        agent = np.concatenate([old, new[order]])
-        both = {name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST}
-        self._pool.update(release_differences(ReleaseColumns(agent=agent, **both), self._settings.mechanism))
-        newest = np.zeros(len(known), np.int64)
-        newest[agent] = np.arange(len(agent))  # of several releases of an agent the last one stays
-        self._agent, self._columns = known, {name: column[newest] for name, column in both.items()}
-
-    def latest(self, newest: float) -> LatestReleases:
-        """Give everybody's newest release."""
-        named: dict[str, Any] = {name: self._columns[name] for name in ("count", "mean", "noise_variance")}
-        return LatestReleases(newest=newest, agent=self._agent, pool=self._pool, **named)
-
-
-def join_latest(parts: Sequence[LatestReleases]) -> LatestReleases:
-    """Public: join the newest releases of different shards, in the order of the agents' hashes.
-
-    The result does not depend on the order of the parts, to the last bit.
-    """
-    some = sorted(parts, key=lambda part: part.agent[:1].tolist())
-    agent = np.concatenate([part.agent for part in some])
-    order = np.argsort(agent, kind="stable")
-    pool = PooledVariance(some[0].pool.lower, some[0].pool.upper)
-    for part in some:
-        pool.merge(part.pool)
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in some])[order]
-        for name in ("count", "mean", "noise_variance")
-    }
-    return LatestReleases(newest=max(part.newest for part in some), agent=agent[order], pool=pool, **columns)
 
 
 def _row(batch: ReleaseBatch, words: Words, new: Bools) -> bytes:
