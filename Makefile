@@ -13,6 +13,7 @@ export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
 BEAM_VERSION := 2.77.0
 PRISM := $(MEANSTREAM_SERVERS)/prism/prism
+PUBSUB := $(MEANSTREAM_SERVERS)/pubsub-fake
 FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
@@ -75,12 +76,16 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 
 # The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
 # them their tests are skipped.
-servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v go),$(PRISM))
+servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v go),$(PRISM) $(PUBSUB))
 
 # A runner of Beam, from its source; where there is no Go its tests are skipped.
 $(PRISM):
 	GOBIN=$(@D) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
 	    github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
+
+# A Pub/Sub server in memory, of Google's own Go client; where there is no Go its tests are skipped.
+$(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
+	cd tests/servers/pubsub && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $@ .
 
 # Flink from PyPI and Beam's job server from Maven (400 MB, some minutes): for one test, which is skipped without them.
 flink: $(FLINK)/beam-flink-job-server.jar
