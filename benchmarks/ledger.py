@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming.audit import verify_ledger
 from streaming.budget import budgets
-from streaming.ledger import LedgerRows
 from streaming.release_ids import release_ids
-from streaming.store import Store
+from streaming.store.audit import verify_ledger
+from streaming.store.ledger import LedgerRows
+from streaming.store.store import Store
 
 OUTPUT = (
     '{"release_id":"%s","agent":"%s","index":%d,"time":"2026-01-01T00:00:00Z","n":640,"total":123456789,'

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from operators.records import Ints
-from streaming.audit import audited
-from streaming.store import Store
+from streaming.store.audit import audited
+from streaming.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

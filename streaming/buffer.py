@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from operators.records import Floats, Ints, Words
-from streaming.snapshot import Columns
+from streaming.store.snapshot import Columns
 
 MAX_PIECES = 256
 """Beyond so many, pieces are merged into one."""

@@ -21,7 +21,7 @@ from streaming.columns import PARTITION_SHIFT, partition_of, place_in_partition
 from streaming.events import DeadLetter, Reason
 from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.sources.lines import LineReader
-from streaming.store import Store
+from streaming.store.store import Store
 from streaming.unused import UnusedRecords
 
 READ_LINES = 1 << 16

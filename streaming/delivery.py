@@ -20,7 +20,7 @@ from streaming.personal import PersonalEstimates
 from streaming.sinks.group import Sinks
 from streaming.sinks.sink import DeliveryFailedError, SinkPosition
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.store import Store
 from streaming.variance import ReleaseVariance
 
 NEVER = 1e18

@@ -10,7 +10,7 @@ from typing import Any
 from operators.agents import AgentsSettings
 from operators.noise import KeyedNoise
 from streaming.secret import deployment_noise, derived_key, is_named, load_secret, secret_path
-from streaming.store import Store
+from streaming.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ from streaming.crash import CrashHook, CrashPoint, no_crash, step
 from streaming.delivery import Delivery
 from streaming.health import EngineHealth
 from streaming.intake import Intake
-from streaming.ledger import LedgerRows
 from streaming.loop import EngineLoop
 from streaming.options import EngineOptions
 from streaming.releases import budget_lines, dead_letter_lines, ledger_rows, refusal_lines
 from streaming.sinks.group import Sinks
 from streaming.sources.source import Source, let_rest
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.ledger import LedgerRows
+from streaming.store.store import Store
 from streaming.times import shown
 from streaming.unused import UnusedRecords
 from streaming.variance import ReleaseVariance

@@ -15,9 +15,9 @@ from streaming.buffer import Due, EventBuffer, Piece
 from streaming.columns import Rejects, SampleColumns, partition_of
 from streaming.options import EngineOptions
 from streaming.seen_ids import SeenIds
-from streaming.snapshot import Columns
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.snapshot import Columns
+from streaming.store.store import Store
 from streaming.watermark import Watermark
 
 

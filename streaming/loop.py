@@ -16,7 +16,7 @@ from streaming.health import EngineHealth
 from streaming.options import EngineOptions
 from streaming.sources.source import Begins, Source, TellsOffsets
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.store import Store
 
 Stats = TypeVar("Stats", bound=EngineStats)
 Taken = TypeVar("Taken")

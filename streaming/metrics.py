@@ -29,7 +29,7 @@ from streaming.events import Reason
 from streaming.health import EngineHealth
 from streaming.personal import PublicPopulation
 from streaming.stats import EngineStats
-from streaming.store import Store, StoreError
+from streaming.store.store import Store, StoreError
 
 PREFIX = "meanstream"
 REASONS: tuple[str, ...] = get_args(Reason)

@@ -10,8 +10,8 @@ from typing import Any
 from operators.agents import Agents, AgentsSettings
 from operators.noise import KeyedNoise
 from operators.records import OwnSamples
-from streaming.database import StoreError
-from streaming.store import Store
+from streaming.store.database import StoreError
+from streaming.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from operators.records import Floats
 from streaming.columns import Rejects, partition_of, place_in_partition
 from streaming.encode import EventLines, columns_to_lines
 from streaming.events import BudgetEvent, DeadLetter, Refusal, Release
-from streaming.ledger import LedgerRows
 from streaming.release_ids import release_ids
+from streaming.store.ledger import LedgerRows
 from streaming.times import iso
 
 

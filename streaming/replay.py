@@ -13,7 +13,7 @@ from operators.validation import closest
 from streaming.dead_letters import DeadLetters
 from streaming.sources.again import Reopen
 from streaming.sources.selected import SelectedSource
-from streaming.store import Store
+from streaming.store.store import Store
 from streaming.unused import ReplayedRecords
 
 _STATE = "replay"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from operators.records import Bools, Floats, Words
-from streaming.snapshot import Columns
+from streaming.store.snapshot import Columns
 
 MAX_IDS = 4_000_000
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from operators.records import Ints
 from streaming.columns import Rejects
-from streaming.store import Store
+from streaming.store.store import Store
 
 PIECE = 1024
 """Positions in a row of the store; the newest row is written anew until it is full."""

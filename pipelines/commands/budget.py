@@ -38,7 +38,7 @@ def budget(
     """  # noqa: D301 - click reads the escape
     from streaming.budget import budgets
     from streaming.rounds.budget import is_of_rounds, rounds_budgets
-    from streaming.store import StoreError
+    from streaming.store.store import StoreError
 
     until = None if as_of is None else _seconds(as_of)
     try:

@@ -117,7 +117,7 @@ def replay(options: ReplayOptions) -> None:
 def _read(place: str, store: Path | None) -> DeadLetters:
     """Read dead letters; of a store, only of records that are unused so far."""
     from streaming.dead_letters import read_dead_letters, still_unused
-    from streaming.store import Store, StoreError
+    from streaming.store.store import Store, StoreError
 
     with refusing():
         letters = read_dead_letters(place)

@@ -227,7 +227,7 @@ def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None =
 @contextmanager
 def opening() -> Iterator[None]:
     """Refuse an option whose store, source or sink cannot be opened."""
-    from streaming.store import StoreError
+    from streaming.store.store import StoreError
 
     try:
         with refusing():
@@ -241,7 +241,7 @@ def failing() -> Iterator[None]:
     """Turn the end of a store, a source or a sink into one line and exit code 1."""
     from streaming.sinks.sink import DeliveryFailedError, SinkLostError
     from streaming.sources.source import SourceLostError
-    from streaming.store import StoreError
+    from streaming.store.store import StoreError
 
     try:
         yield

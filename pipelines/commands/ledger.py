@@ -12,7 +12,7 @@ from pipelines.commands.hosting import RunFailed
 from pipelines.commands.options import BadOption, ConfigOption, JsonOption, print_json, refusing
 
 if TYPE_CHECKING:
-    from streaming.audit import LedgerReport, NotedLedger
+    from streaming.store.audit import LedgerReport, NotedLedger
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -45,8 +45,8 @@ def verify(
       meanstream ledger verify --store state.db
       meanstream ledger verify --store state.db --rows 18234 --head 0f3a...9c
     """  # noqa: D301 - click reads the escape
-    from streaming.audit import OtherLedgerError, verify_ledger
-    from streaming.store import DamagedStoreError, StoreError
+    from streaming.store.audit import OtherLedgerError, verify_ledger
+    from streaming.store.store import DamagedStoreError, StoreError
 
     noted = _noted(rows, head)
     try:
@@ -74,8 +74,8 @@ def backup(
     Example:
       meanstream ledger backup --store state.db --to backups/2026-01-31.db
     """  # noqa: D301 - click reads the escape
-    from streaming.backup import back_up
-    from streaming.store import DamagedStoreError, StoreError
+    from streaming.store.backup import back_up
+    from streaming.store.store import DamagedStoreError, StoreError
 
     try:
         report = back_up(store, to)
@@ -96,7 +96,7 @@ def _show(report: LedgerReport, *, as_json: bool) -> None:
 
 def _noted(rows: int | None, head: str | None) -> NotedLedger:
     from operators.validation import require
-    from streaming.audit import NotedLedger
+    from streaming.store.audit import NotedLedger
 
     with refusing():
         require(rows is None or rows >= 0, "rows", "be at least 0", rows)

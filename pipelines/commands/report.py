@@ -37,7 +37,7 @@ def report(
     from pipelines.commands.report_parts import Part, as_html, command_line
     from pipelines.commands.report_result import report_of_result
     from pipelines.commands.report_store import report_of_store
-    from streaming.store import StoreError
+    from streaming.store.store import StoreError
 
     if (store is None) == (result is None):
         raise BadOption("store must be given, or result: one of the two")

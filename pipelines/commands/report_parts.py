@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streaming.audit import LedgerReport
+    from streaming.store.audit import LedgerReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from pipelines.commands.report_parts import Part, Report, commands, ledger_rows,
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from streaming.audit import LedgerReport
     from streaming.rounds.settings import RoundsSettings
+    from streaming.store.audit import LedgerReport
 
 FLAGS = (
     "window",
@@ -71,7 +71,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> Report:
 
 def _rounds_settings(path: Path) -> RoundsSettings:
     from streaming.rounds.settings import RoundsSettings
-    from streaming.store import Store
+    from streaming.store.store import Store
 
     store = Store.read(path)
     try:
@@ -127,7 +127,7 @@ def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int
 
 def ledger_blocks(path: Path) -> Iterator[Any]:
     """Give the rows of a ledger, each compared with its chain."""
-    from streaming.store import Store
+    from streaming.store.store import Store
 
     store = Store.read(path)
     try:

@@ -11,8 +11,8 @@ from pipelines.commands.report_rounds import ledger_blocks, report_of_rounds
 
 if TYPE_CHECKING:
     from operators.agents import AgentsSettings
-    from streaming.audit import LedgerReport
     from streaming.personal import PublicPopulation
+    from streaming.store.audit import LedgerReport
 
 FLAGS = (
     "lower",
@@ -42,8 +42,8 @@ def report_of_store(path: Path) -> Report:
     StoreError
         If there is no store, nothing has begun on it, or its ledger is not what was written.
     """
-    from streaming.audit import verify_ledger
     from streaming.rounds.budget import is_of_rounds
+    from streaming.store.audit import verify_ledger
 
     ledger = verify_ledger(path)
     return report_of_rounds(path, ledger) if is_of_rounds(path) else _of_agents(path, ledger)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from streaming.rounds.statistician import StatisticianStats
     from streaming.rounds.stats import RoundsStats
     from streaming.stats import EngineStats
-    from streaming.store import Store
+    from streaming.store.store import Store
 
 
 def run_rounds(options: RoundsOptions) -> None:
@@ -227,7 +227,7 @@ def _statistician(options: RoundsOptions) -> dict[str, Any]:
     """Run the statistician's side alone."""
     from streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
     from streaming.sinks.open import place_of
-    from streaming.store import Store
+    from streaming.store.store import Store
 
     assert options.from_reports is not None  # noqa: S101 - that is how we came here
     with refusing():

@@ -10,7 +10,7 @@ import numpy as np
 
 from streaming.budget import charged_until
 from streaming.rounds.settings import RoundsSettings
-from streaming.store import Store
+from streaming.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 from streaming.deployment import check_store, open_store
 from streaming.rounds.settings import RoundsSettings
 from streaming.secret import derived_key
-from streaming.store import Store
+from streaming.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, repr=False)

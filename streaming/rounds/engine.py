@@ -31,7 +31,7 @@ from streaming.rounds.summarize import sum_entries
 from streaming.rounds.user_side import StageResultsFile, WaitingRounds
 from streaming.sinks.group import Sinks
 from streaming.sources.source import Source, let_rest
-from streaming.store import Store
+from streaming.store.store import Store
 from streaming.times import shown
 
 _log = logging.getLogger("meanstream.rounds")

@@ -11,7 +11,7 @@ import numpy as np
 from operators.records import Ints
 from streaming.rounds.summarize import UserSums, join, numbered
 from streaming.rounds.windows import Window, Windows
-from streaming.snapshot import Columns
+from streaming.store.snapshot import Columns
 
 ALIKE = 8
 """So many pieces of a window that are of about the same size are joined into one."""

@@ -11,13 +11,13 @@ from operators.noise import owner_words
 from operators.records import Ints, Words
 from operators.round_records import Estimate, Public, Tally
 from streaming.encode import EventLines
-from streaming.ledger import LedgerRows
 from streaming.release_ids import release_ids
 from streaming.rounds.curator import charge_lines, noise_once, sum_up
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums
 from streaming.rounds.windows import MICROS, Window
+from streaming.store.ledger import LedgerRows
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from streaming.rounds.windows import MICROS, Window
 from streaming.sinks.group import Sinks
 from streaming.sources.lines import LineReader
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.store import Store
 
 _READ_LINES = 65_536
 _log = logging.getLogger("meanstream.statistician")

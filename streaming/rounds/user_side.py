@@ -19,7 +19,7 @@ from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums
 from streaming.rounds.windows import Window
 from streaming.sources.lines import LineReader
-from streaming.store import Store
+from streaming.store.store import Store
 
 _READ_LINES = 65_536
 _KIND = "rounds_waiting"

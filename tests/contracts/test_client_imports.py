@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ONLY_IN = {
     "confluent_kafka": "streaming/kafka/client.py",
     "prometheus_client": "streaming/metrics.py",
-    "sqlite3": "streaming/database.py",
+    "sqlite3": "streaming/store/database.py",
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipelines.commands import progress
-from streaming.snapshot import decode_columns
+from streaming.store.snapshot import decode_columns
 from tests.contracts.test_no_raw_values import LOWER, UPPER, found, write_stream
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 

@@ -19,7 +19,7 @@ from pipelines.commands.hosting import RunFailed
 from pipelines.commands.logs import logging_to_stderr
 from pipelines.commands.options import BadOption
 from streaming.stats import EngineStats
-from streaming.store import StoreError
+from streaming.store.store import StoreError
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options, write_samples
 
 LOG = logging.getLogger("meanstream.engine")

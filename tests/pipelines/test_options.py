@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streaming.store import Store
+from streaming.store.store import Store
 from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from operators.agents import AgentsSettings
 from streaming.events import EVENTS, Sample
-from streaming.ledger import LedgerRows
 from streaming.releases import refusal_lines
+from streaming.store.ledger import LedgerRows
 from streaming.times import moment
 from tests.pipelines.command_line import meanstream, run_agents, write_samples
 from tests.pipelines.test_run_rounds import run as run_rounds

@@ -34,7 +34,7 @@ from streaming.engine import Engine
 from streaming.options import EngineOptions
 from streaming.sinks.group import Sinks
 from streaming.sinks.sink import Trust
-from streaming.store import StoreError
+from streaming.store.store import StoreError
 from streaming.testing import MemorySink, SettableClock
 from tests.privacy.audit import Event, Outputs, audit_epsilon_lower_bound, implemented_tail
 from tests.privacy.test_counter_sensitivity import columns as strategy_columns

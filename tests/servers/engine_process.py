@@ -181,7 +181,7 @@ def live(arguments: Sequence[str], log: Path, trace: Trace, fate: Fate) -> None:
     os.environ["MEANSTREAM_SECRET"] = SECRET
     if not fate.durable:
         os.fsync = lambda _: None  # type: ignore[assignment]
-        sys.modules["streaming.database"].SYNCHRONOUS = "OFF"  # type: ignore[attr-defined]
+        sys.modules["streaming.store.database"].SYNCHRONOUS = "OFF"  # type: ignore[attr-defined]
     if fate.wrong:
         from tests.servers import wrong_engines
 

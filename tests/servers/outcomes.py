@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from streaming.audit import audited
-from streaming.database import DamagedStoreError
-from streaming.store import Store
+from streaming.store.audit import audited
+from streaming.store.database import DamagedStoreError
+from streaming.store.store import Store
 
 READ_SECONDS = 30.0
 STORED = ("releases", "dead_letters", "notices")

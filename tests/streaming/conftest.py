@@ -21,7 +21,7 @@ from streaming.sinks.jsonl import JsonlSink
 from streaming.sinks.sink import Trust
 from streaming.sources.source import Source
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.store import Store
 from streaming.testing import SettableClock
 
 ROLES = {
@@ -104,7 +104,7 @@ class World:
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies loses nothing that it wrote; only a machine that dies would."""
     monkeypatch.setattr("os.fsync", lambda _: None)
-    monkeypatch.setattr("streaming.database.SYNCHRONOUS", "OFF")
+    monkeypatch.setattr("streaming.store.database.SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

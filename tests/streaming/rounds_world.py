@@ -25,7 +25,7 @@ from streaming.sinks.group import Sinks
 from streaming.sinks.jsonl import JsonlSink
 from streaming.sinks.sink import Trust
 from streaming.sources.source import Source
-from streaming.store import Store
+from streaming.store.store import Store
 from streaming.testing import ScriptedSource, SettableClock
 
 ROLES = ("reports", "stages", "means", "dead_letters", "notices")

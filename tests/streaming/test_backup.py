@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.commands.main import app
-from streaming.audit import LedgerReport, NotedLedger, OtherLedgerError, verify_ledger
-from streaming.backup import back_up
 from streaming.crash import CrashPoint, Moment
 from streaming.secret import load_secret
-from streaming.store import Store, StoreError
+from streaming.store.audit import LedgerReport, NotedLedger, OtherLedgerError, verify_ledger
+from streaming.store.backup import back_up
+from streaming.store.store import Store, StoreError
 from streaming.testing import ScriptedSource
 
 SAMPLES = [(f"agent {i % 5}", float(i * 7 % 11), float(i)) for i in range(200)]

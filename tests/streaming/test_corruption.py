@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming.audit import verify_ledger
 from streaming.budget import budgets
 from streaming.columns import Batch, Rejects
 from streaming.crash import CrashPoint, Moment
 from streaming.options import EngineOptions
-from streaming.store import Store, StoreError
+from streaming.store.audit import verify_ledger
+from streaming.store.store import Store, StoreError
 from streaming.testing import ScriptedSource
 
 HEADER = 100  # bytes of SQLite's file header

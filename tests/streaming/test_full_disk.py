@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from streaming.audit import verify_ledger
-from streaming.database import Database
-from streaming.store import Store, StoreError
+from streaming.store.audit import verify_ledger
+from streaming.store.database import Database
+from streaming.store.store import Store, StoreError
 from streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.audit import LedgerReport, NotedLedger, OtherLedgerError, verify_ledger
 from streaming.budget import budgets
-from streaming.chain import START
-from streaming.layout import NEW_IN_2
-from streaming.ledger import CHUNK, LedgerRows
-from streaming.ledger_reader import LedgerFaultError
-from streaming.store import DamagedStoreError, Store
+from streaming.store.audit import LedgerReport, NotedLedger, OtherLedgerError, verify_ledger
+from streaming.store.chain import START
+from streaming.store.layout import NEW_IN_2
+from streaming.store.ledger import CHUNK, LedgerRows
+from streaming.store.ledger_reader import LedgerFaultError
+from streaming.store.store import DamagedStoreError, Store
 
 SECRET = b"a secret of more than sixteen bytes"
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "horizon": 9}

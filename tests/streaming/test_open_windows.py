@@ -9,7 +9,7 @@ from operators.fixed_point import FixedPoint
 from streaming.rounds.open_windows import ALIKE, OpenWindows
 from streaming.rounds.summarize import UserSums, summarize_windows
 from streaming.rounds.windows import Windows
-from streaming.snapshot import Columns
+from streaming.store.snapshot import Columns
 
 GRID = FixedPoint(0, 10)
 LAST = 2**62

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from streaming.audit import verify_ledger
 from streaming.budget import budgets
-from streaming.store import Store, StoreError
+from streaming.store.audit import verify_ledger
+from streaming.store.store import Store, StoreError
 
 ROOT = Path(__file__).parents[2]
 SECRET = b"a secret of more than sixteen bytes"
@@ -23,10 +23,10 @@ SETTINGS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "horizon": 100}
 OPENED = f"""
 import sys
 from pathlib import Path
-from streaming import database
-from streaming.ledger import LedgerRows
-from streaming.lock import StoreLock
-from streaming.store import Store
+from streaming.store import database
+from streaming.store.ledger import LedgerRows
+from streaming.store.lock import StoreLock
+from streaming.store.store import Store
 database.SYNCHRONOUS = "OFF"
 def opened():
     return Store.open(Path(sys.argv[1]), settings={SETTINGS!r}, secret={SECRET!r})

@@ -25,7 +25,7 @@ from streaming.sinks.sink import Trust
 from streaming.sources.again import Opened, reopening
 from streaming.sources.open import open_source
 from streaming.stats import EngineStats
-from streaming.store import Store
+from streaming.store.store import Store
 
 FIRST = ColumnMapping(id="id")
 MENDED = ColumnMapping(value="amount", time="when", id="id")

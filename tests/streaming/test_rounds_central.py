@@ -16,7 +16,6 @@ from operators.central import ReleaseWords, run_central
 from operators.noise import KeyedNoise, owner_words
 from operators.round_records import Estimate, Public, Summaries, Tally
 from operators.rounds import assign_stages
-from streaming.audit import verify_ledger
 from streaming.crash import CrashPoint, Moment
 from streaming.events import EVENTS, PublicEvent
 from streaming.rounds import curator
@@ -28,6 +27,7 @@ from streaming.rounds.run import RoundRunner
 from streaming.rounds.statistician import statistician_identity
 from streaming.rounds.summarize import summarize
 from streaming.rounds.windows import MICROS, Window
+from streaming.store.audit import verify_ledger
 from streaming.testing import ScriptedSource
 from tests.streaming.rounds_world import SECRET, RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.test_rounds_crash import POINTS, DieAt, Died

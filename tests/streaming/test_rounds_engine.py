@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from operators.round_records import Estimate
 from operators.rounds import ESTIMATORS
-from streaming.audit import verify_ledger
 from streaming.events import EVENTS, PublicEvent
 from streaming.options import EngineOptions
 from streaming.rounds.reports import WindowRound, user_words
 from streaming.rounds.summarize import summarize
 from streaming.rounds.windows import MICROS, Window
+from streaming.store.audit import verify_ledger
 from streaming.testing import Script, ScriptedSource
 from tests.streaming.rounds_world import DAY, ROLES, SECRET, RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.tiny_estimator import TINY

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.audit import verify_ledger
 from streaming.secret import fingerprint, load_secret, secret_path
-from streaming.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
-from streaming.store import Store, StoreError
+from streaming.store.audit import verify_ledger
+from streaming.store.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
+from streaming.store.store import Store, StoreError
 from streaming.testing import ScriptedSource
 
 SECRET = b"a secret of more than sixteen bytes"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.beam.events import DamagedBytesError
-from streaming.snapshot import Columns, decode_columns, encode_columns, read_columns, write_columns
+from streaming.store.snapshot import Columns, decode_columns, encode_columns, read_columns, write_columns
 
 VERSION = 1
 KEPT = frozenset({"shard", "charged", "latest shard"})

@@ -34,7 +34,7 @@ from pipelines.beam.agents.records import (
 )
 from pipelines.beam.events import DamagedBytesError, EventCoder
 from streaming.events import BudgetEvent, PersonalEstimate, Population, Refusal, Release
-from streaming.snapshot import Columns
+from streaming.store.snapshot import Columns
 
 _TICK = struct.Struct("<qd")
 POPULATIONS: dict[str, type[Any]] = {"prior": FittedPrior, "tests": FittedTests, "none": FittedAlone}

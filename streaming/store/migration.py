@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streaming.database import Database
-from streaming.layout import NEW_IN_2, VERSION
-from streaming.ledger import Ledger, LedgerRows
 from streaming.release_ids import release_ids
-from streaming.tables import Tables
+from streaming.store.database import Database
+from streaming.store.layout import NEW_IN_2, VERSION
+from streaming.store.ledger import Ledger, LedgerRows
+from streaming.store.tables import Tables
 
 _BLOCK = 65_536
 

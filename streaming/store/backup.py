@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from streaming.audit import LedgerReport, verify_ledger
-from streaming.store import Store, StoreError
+from streaming.store.audit import LedgerReport, verify_ledger
+from streaming.store.store import Store, StoreError
 
 
 def back_up(store: Path, place: Path) -> LedgerReport:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from streaming.database import StoreError
+from streaming.store.database import StoreError
 
 _OWNER = "{:<20}\n"
 _WITNESS = "{} {:<20}\n"

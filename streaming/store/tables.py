@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streaming.contents import Contents, mark
-from streaming.database import Database
-from streaming.snapshot import CHECKSUM_BYTES, Columns, CorruptedSnapshotError, decode_columns, encode_columns
-from streaming.snapshot import seal as sealed
-from streaming.snapshot import unseal as unsealed
+from streaming.store.contents import Contents, mark
+from streaming.store.database import Database
+from streaming.store.snapshot import CHECKSUM_BYTES, Columns, CorruptedSnapshotError, decode_columns, encode_columns
+from streaming.store.snapshot import seal as sealed
+from streaming.store.snapshot import unseal as unsealed
 
 CONTENTS = "contents"
 """Name of the state that says what everything else must be; each commit writes it anew."""

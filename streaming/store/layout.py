@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streaming.database import APPLICATION_ID, Database, StoreError
+from streaming.store.database import APPLICATION_ID, Database, StoreError
 
 VERSION = 2
 

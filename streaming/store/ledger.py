@@ -9,10 +9,10 @@ import numpy as np
 
 from operators.records import Bools, Ints
 from operators.validation import require
-from streaming.chain import LedgerColumns, links
-from streaming.database import Database
-from streaming.ledger_reader import HEAD, LedgerReader, next_indexes
-from streaming.tables import Tables
+from streaming.store.chain import LedgerColumns, links
+from streaming.store.database import Database
+from streaming.store.ledger_reader import HEAD, LedgerReader, next_indexes
+from streaming.store.tables import Tables
 
 CHUNK = 4096
 """Agents whose numbers of charges are saved together."""

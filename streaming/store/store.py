@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from streaming.database import DamagedStoreError, Database, StoreError
-from streaming.layout import VERSION, create_tables, version_of
-from streaming.ledger import Ledger
-from streaming.lock import StoreLock, Witness
-from streaming.migration import migrate
 from streaming.secret import fingerprint
-from streaming.tables import Tables
+from streaming.store.database import DamagedStoreError, Database, StoreError
+from streaming.store.layout import VERSION, create_tables, version_of
+from streaming.store.ledger import Ledger
+from streaming.store.lock import StoreLock, Witness
+from streaming.store.migration import migrate
+from streaming.store.tables import Tables
 
 __all__ = ["DamagedStoreError", "Store", "StoreError"]
 
@@ -43,7 +43,7 @@ class Store(Tables):
     >>> store.close()
     >>> Store.open(path, settings={"epsilon": 2.0}, secret=b"sixteen bytes or more")
     Traceback (most recent call last):
-    streaming.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0
+    streaming.store.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0
     """
 
     def __init__(self, database: Database, lock: StoreLock | None) -> None:
@@ -144,7 +144,7 @@ class Store(Tables):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def copy_to(self, path: Path) -> None:
-        """Write the store as it is now into an empty file; see `streaming.backup.back_up`."""
+        """Write the store as it is now into an empty file; see `streaming.store.backup.back_up`."""
         self._database.copy_to(path)
 
     def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:

@@ -45,7 +45,7 @@ def encode_columns(columns: Columns) -> bytes:
     [3, 4]
     >>> decode_columns(data[:-1] + bytes([data[-1] ^ 1]))
     Traceback (most recent call last):
-    streaming.snapshot.CorruptedSnapshotError: snapshot must match its checksum, got other bytes
+    streaming.store.snapshot.CorruptedSnapshotError: snapshot must match its checksum, got other bytes
     """
     return seal(write_columns(columns))
 

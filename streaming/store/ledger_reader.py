@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from operators.records import Ints
-from streaming.chain import START, LedgerColumns, links
-from streaming.database import DamagedStoreError, Database
 from streaming.release_ids import release_ids
-from streaming.tables import Tables
+from streaming.store.chain import START, LedgerColumns, links
+from streaming.store.database import DamagedStoreError, Database
+from streaming.store.tables import Tables
 
 BLOCK = 4096
 """Rows that are read at a time."""

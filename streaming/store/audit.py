@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming.chain import START
-from streaming.ledger_reader import LedgerBlock, next_indexes
-from streaming.store import Store, StoreError
+from streaming.store.chain import START
+from streaming.store.ledger_reader import LedgerBlock, next_indexes
+from streaming.store.store import Store, StoreError
 
 
 class OtherLedgerError(StoreError):
