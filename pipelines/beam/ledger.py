@@ -9,13 +9,12 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam.coders import BytesCoder
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from operators.records import Bools, Ints, Words
 from pipelines.beam.events import DamagedBytesError
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import counter
 from pipelines.beam.rounds.coders import UserBatchCoder
 from pipelines.beam.rounds.records import UserBatch
 from pipelines.beam.rounds.windows import MILLI, carried, release_time, stamp
@@ -85,7 +84,7 @@ class EnforceBudget(beam.DoFn):  # type: ignore[misc]
     """Users of a shard, round after round in the order of time; who cannot pay does not enter.
 
     Rounds wait until event time has come to their release, so that an earlier round is always charged before a later
-    one. Users who do not enter are counted (`refused_users`).
+    one. Users who do not enter are counted (`over_budget`).
 
     **Privacy.** The state is keyed by shard and lives as long as the pipeline; a user's total spend over all rounds
     stays within `user_budget`.
@@ -101,7 +100,7 @@ class EnforceBudget(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         """Begin to count."""
         self._coder = UserBatchCoder()
-        self._refused = Metrics.counter(NAMESPACE, "refused_users")
+        self._refused = counter("over_budget")
 
     def process(
         self,

@@ -1,19 +1,121 @@
-"""The counters of a pipeline."""
+"""What pipelines count: one table of names, those of the engine's metrics, from which every step takes its own.
+
+A runner shows these figures to whoever may look at it, so they are public figures only, as the engine's metrics are:
+counts, event times and durations. How many values were clipped depends on values and is not among them.
+
+Names within one table row are counted by one step each: of two steps that Flink runs as one operator, it shows only
+the last one's counter of a name.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.metrics import Metrics
 
 NAMESPACE = "meanstream"
 """Of the counters of a pipeline."""
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A row of the table.
+
+    Attributes
+    ----------
+    family : str
+        What it is in Prometheus, without the prefix `meanstream_` and, if it is a counter there, without `_total`.
+    text : str
+        What it counts.
+    label : str
+        Of the family: the name ends with its value.
+    """
+
+    family: str
+    text: str
+    label: str = ""
+
+
+COUNTERS = {
+    "events": Figure("events", "Records read by a source of ours, good and bad."),
+    "samples": Figure("events", "Samples given to the pipeline: the events, where another source has read them."),
+    "accepted": Figure("accepted", "Samples of a file that were taken."),
+    "rejected_": Figure("rejects", "Records, samples or reports that were not used, by reason.", "reason"),
+    "agents": Figure("agents", "Agents (users, of a file for rounds) with at least one good sample."),
+    "releases": Figure("releases", "Releases charged in the ledger."),
+    "refusals": Figure("refusals", "Releases refused, because the same was made before from another input."),
+    "exhausted": Figure("agents_exhausted", "Agents that have made the last release of their horizon."),
+    "estimates": Figure("estimates", "Personal estimates made."),
+    "rounds": Figure("rounds", "Rounds that came to their end: windows answered."),
+    "rounds_reports_": Figure("rounds_reports", "Reports made, one per user and round, by stage.", "stage"),
+    "over_budget": Figure("rounds_over_budget", "How often the budget did not pay for a user's data in a round."),
+    "sent": Figure("sent", "Events written to a topic."),
+}
+"""By name; one that ends with `_` is followed by the value of the label."""
+
+DISTRIBUTIONS = {
+    "batch_samples": Figure("batch_samples", "Samples that were taken together to the shards."),
+    "batch_milliseconds": Figure("batch_seconds", "Duration of a shard's turn, from what waits to its releases."),
+    "release_lag_milliseconds": Figure(
+        "release_lag_seconds", "The clock minus the event time that a shard has released up to."
+    ),
+    "rounds_window_users": Figure("rounds_window_users", "Users whose reports were counted in a window."),
+}
+"""By name. Flink's Prometheus reporter shows no distribution, so each has two counters as well: `_sum` and `_count`."""
+
+
+def counter(name: str, value: object = "") -> Any:
+    """Give a counter of the table.
+
+    Parameters
+    ----------
+    name : str
+        A key of `COUNTERS`.
+    value : str or int
+        Of the label, where the row has one.
+
+    Examples
+    --------
+    >>> counter("rejected_", "late").metric_name.name
+    'rejected_late'
+    >>> counter("clipped")
+    Traceback (most recent call last):
+    KeyError: 'clipped'
+    """
+    if bool(COUNTERS[name].label) != bool(str(value)):
+        raise ValueError(f"counter must have a value where its row has a label, got {name}{value}")
+    return Metrics.counter(NAMESPACE, f"{name}{value}")
+
+
+class DistributionOf:
+    """A distribution of the table, with its sum and its number as counters.
+
+    Parameters
+    ----------
+    name : str
+        A key of `DISTRIBUTIONS`.
+    """
+
+    def __init__(self, name: str) -> None:
+        _ = DISTRIBUTIONS[name]
+        self._distribution = Metrics.distribution(NAMESPACE, name)
+        self._sum, self._count = (Metrics.counter(NAMESPACE, f"{name}_{part}") for part in ("sum", "count"))
+
+    def update(self, value: int) -> None:
+        """Take a whole number."""
+        self._distribution.update(value)
+        self._sum.inc(value)
+        self._count.inc()
+
+
 def counters_of(result: Any) -> dict[str, int]:
-    """Add up the counters of a pipeline that has run."""
+    """Add up the counters of a pipeline that has run; of distributions there are none."""
     totals: dict[str, int] = {}
-    for counter in result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]:
-        name = counter.key.metric.name
-        totals[name] = totals.get(name, 0) + (counter.result or 0)
+    hidden = {f"{name}_{part}" for name in DISTRIBUTIONS for part in ("sum", "count")}
+    for found in result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+        name = found.key.metric.name
+        if name not in hidden:
+            totals[name] = totals.get(name, 0) + (found.result or 0)
     return dict(sorted(totals.items()))

@@ -203,7 +203,7 @@ def test_ids_drop_duplicates_and_order_what_has_one_time(tmp_path: Path) -> None
     pieces = [batch.take(slice(start, start + 10)) for start in range(0, 120, 10)]
     _, released, counters = collaborate(pieces[::-1], CollaborateAgents(SETTINGS))
     assert release_lines(released) == sorted(world.lines("releases"))
-    assert counters["duplicate_samples"] == 9
+    assert counters["rejected_duplicate"] == 9
 
 
 def test_values_that_are_no_numbers_are_left_out_and_counted(tmp_path: Path) -> None:

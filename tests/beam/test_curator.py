@@ -50,8 +50,8 @@ def test_a_curators_answers_have_the_bytes_of_the_engine(case: str, tmp_path: Pa
     estimates, counters = run(shuffled, RunRounds(world.settings, shards=3))
     assert len(estimates) >= 3
     assert lines(estimates) == world.lines("means")
-    assert counters.get("refused_releases", 0) == 0
-    assert (counters.get("refused_users", 0) > 0) == (case == "budget")
+    assert counters.get("refusals", 0) == 0
+    assert (counters.get("over_budget", 0) > 0) == (case == "budget")
 
 
 @pytest.mark.parametrize(

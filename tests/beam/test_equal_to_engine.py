@@ -46,7 +46,7 @@ def test_every_window_has_the_bytes_of_the_engine(case: str, tmp_path: Path) -> 
     assert counters["samples"] == len(stream)
     if "budget" in case:
         refused = world.events("notices")
-        assert counters["refused_users"] == sum("remaining" in event for event in refused) > 0
+        assert counters["over_budget"] == sum("remaining" in event for event in refused) > 0
 
 
 def test_batches_of_samples_are_samples(tmp_path: Path) -> None:

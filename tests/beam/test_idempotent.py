@@ -74,7 +74,7 @@ def test_whole_pipelines_that_repeat_their_bundles_give_the_same_bytes() -> None
     assert len(first) == 4
     assert len(repeated) > 4  # each execution is noted
     assert set(lines(first)) == set(lines(repeated))
-    assert counters["refused_users"] == 12
+    assert counters["over_budget"] == 12
 
 
 def test_each_user_reports_once_per_round_in_one_stage() -> None:

@@ -254,4 +254,4 @@ def test_agents_release_what_the_engine_releases(
 
     released, counters = run_pipeline(build)
     assert agents_world.release_lines(released) == sorted(world.lines("releases"))
-    assert counters["duplicate_samples"] == 1
+    assert counters["rejected_duplicate"] == 1

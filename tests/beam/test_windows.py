@@ -152,7 +152,7 @@ def test_over_the_budget_the_earliest_rounds_count() -> None:
     samples = [("a", 1.0, 10.0 * n) for n in range(5)] + [("b", 1.0, 35.0)]
     estimates, counters = run(samples[::-1], RunRounds(settings))
     assert [e.users for e in sorted(estimates, key=lambda e: e.start)] == [1, 1, 0, 1, 0]
-    assert counters["refused_users"] == 3
+    assert counters["over_budget"] == 3
 
 
 def test_the_ledger_counts_every_user_by_its_whole_hash() -> None:

@@ -9,7 +9,6 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.coders import BytesCoder
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.window import TimestampedValue
@@ -30,7 +29,7 @@ from pipelines.beam.agents.records import (
 )
 from pipelines.beam.agents.release import take_due
 from pipelines.beam.agents.windows import AgentWindows, at
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import counter
 from pipelines.beam.samples import RememberedWords, by_shard
 from streaming.events import PersonalEstimate, Population, Release
 from streaming.options import EngineOptions
@@ -147,7 +146,7 @@ class AnswerAgents(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin to count."""
-        self._estimates = Metrics.counter(NAMESPACE, "estimates")
+        self._estimates = counter("estimates")
 
     def process(self, element: OwnBatch, population: FittedReleases) -> Iterator[EstimateBatch]:
         """Answer."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -26,7 +25,7 @@ from pipelines.agents import collaborated
 from pipelines.beam.agents.parts import KEYED, NOTE, release_shards
 from pipelines.beam.agents.split import NOTES, notes_of, split_columns
 from pipelines.beam.agents.windows import AgentWindows
-from pipelines.beam.metrics import NAMESPACE, counters_of
+from pipelines.beam.metrics import counter, counters_of
 from pipelines.beam.samples import SHARDS, RememberedWords
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.source import SourcePlace
@@ -38,7 +37,7 @@ from streaming.sources.open import open_source
 from streaming.stats import EngineStats
 
 WINDOWS = AgentWindows(refresh=None)
-_COUNTED = ("events", "accepted", "clipped", "agents")
+_COUNTED = ("events", "accepted")
 
 
 def run_agents_file(
@@ -141,9 +140,9 @@ class ReadAgents(beam.DoFn):  # type: ignore[misc]
                     yield from self._split(due, given, intake.names, words)
                     given += len(due.time)
         for name in _COUNTED:
-            Metrics.counter(NAMESPACE, name).inc(getattr(stats, name))
+            counter(name).inc(getattr(stats, name))
         for reason, count in stats.rejected.items():
-            Metrics.counter(NAMESPACE, f"rejected_{reason}").inc(count)
+            counter("rejected_", reason).inc(count)
 
     def _split(self, due: Due, given: int, names: list[str], words: RememberedWords) -> Iterator[Any]:
         n = len(due.time)

@@ -77,7 +77,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     refresh : float, optional
         Seconds of event time: shards take samples in at each multiple. By default once, at the end of a bounded input.
     allowed_lateness : float
-        Seconds that a window waits for samples behind the watermark; later ones are counted (`late_samples`).
+        Seconds that a window waits for samples behind the watermark; later ones are counted (`rejected_late`).
     final_release : bool, optional
         Whether everybody with new samples releases once more at the end. By default so without `refresh`; with it
         there is no end.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from time import perf_counter
+from time import time as now
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.coders import BytesCoder
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
@@ -23,7 +24,7 @@ from pipelines.beam.agents.coders import ForShardCoder, open_samples, pack_sampl
 from pipelines.beam.agents.records import AgentReleases, AgentSamples, OwnBatch, Packed, Tick, own_of
 from pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
 from pipelines.beam.agents.windows import MILLI, AgentWindows, at
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.samples import RememberedWords
 from pipelines.beam.secret import SecretPlace
 from streaming.events import BudgetEvent, Refusal
@@ -63,8 +64,9 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         self._words = RememberedWords()
         self._noise: KeyedNoise | None = None
         self._known: dict[int, tuple[bytes, AgentShard]] = {}
-        names = ("releases", "refused_releases", "late_samples", "duplicate_samples")
-        self._counters = {name: Metrics.counter(NAMESPACE, name) for name in names}
+        self._counters = {name: counter(name) for name in ("agents", "exhausted", "releases", "refusals")}
+        self._rejected = {reason: counter("rejected_", reason) for reason in ("late", "duplicate")}
+        self._lasted, self._lag = DistributionOf("batch_milliseconds"), DistributionOf("release_lag_milliseconds")
 
     def process(
         self,
@@ -96,16 +98,17 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         due = take_due(ticks, self._coder, time, self._windows.released)
         if not due:
             return
+        began = perf_counter()
         samples = [open_samples(encoded) for encoded in waiting.read()]
         waiting.clear()
         before = state.read() or b""
         shard = self._shard(key, before)
+        known = shard.agents.n_agents
         rows = ReleaseLedger(charges.read() or b"", ledger.read)
         for tick in due:
             taken, samples = _up_to(samples, tick.number, self._windows)
             turn = shard.turn(taken, self._words.of, tick, self._windows, final_release=self._final_release)
-            self._counters["late_samples"].inc(turn.late)
-            self._counters["duplicate_samples"].inc(turn.duplicates)
+            self._count(turn, tick)
             for batch in turn.released:
                 charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])
                 if row is not None:
@@ -118,6 +121,15 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         after = shard.to_bytes()
         state.write(after)
         self._known[key] = after, shard
+        self._counters["agents"].inc(shard.agents.n_agents - known)
+        self._lasted.update(round(1000 * (perf_counter() - began)))
+
+    def _count(self, turn: Turn, tick: Tick) -> None:
+        for reason, unused in (("late", turn.late), ("duplicate", turn.duplicates)):
+            if unused:
+                self._rejected[reason].inc(unused)
+        end = self._windows.end(tick.number)
+        self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
 
     def _shard(self, key: int, encoded: bytes) -> AgentShard:
         """Make the shard of its bytes; one whose bytes are still those it was written with is as it was."""
@@ -133,13 +145,13 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         if refused.any():
             rows = ledger_rows([batch], names, settings)
             lines = refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.horizon).lines
-            self._counters["refused_releases"].inc(len(lines))
+            self._counters["refusals"].inc(len(lines))
             for line in lines:
                 yield TaggedOutput(REFUSALS, at(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
+        self._counters["releases"].inc(len(goes))  # none is a number, too: it can be watched from the first turn on
         if not len(goes):
             return
-        self._counters["releases"].inc(len(goes))
         releases = batch.releases.take(goes)
         who, place = np.unique(releases.agent, return_inverse=True)
         columns = {name: getattr(releases, name) for name in ("index", "count", "total", "mean", "noise_variance")}
@@ -150,6 +162,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
             time=batch.time[goes],
         )
         yield at(time, public)
+        self._counters["exhausted"].inc(len(batch.exhausted))
         for line in budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
             yield TaggedOutput(NOTICES, at(time, BudgetEvent.model_validate_json(line)))
 

@@ -8,7 +8,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
@@ -18,7 +17,7 @@ from operators.records import Ints, Words
 from pipelines.beam.agents.coders import pack_samples
 from pipelines.beam.agents.records import AgentSamples, Tick
 from pipelines.beam.agents.windows import AgentWindows, at
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.samples import BATCH, RememberedWords, by_shard, sample_batch
 from streaming.columns import SampleColumns
 
@@ -38,8 +37,8 @@ class SplitByShard(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         """Begin without agents."""
         self._words = RememberedWords()
-        self._samples = Metrics.counter(NAMESPACE, "samples")
-        self._bad = Metrics.counter(NAMESPACE, "rejected_not_finite")
+        self._samples, self._bad = counter("samples"), counter("rejected_", "not_finite")
+        self._together = DistributionOf("batch_samples")
 
     def start_bundle(self) -> None:
         """Begin without samples."""
@@ -77,6 +76,7 @@ class SplitByShard(beam.DoFn):  # type: ignore[misc]
         columns["key"] = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
         names, agent = together(parts)
         self._samples.inc(len(agent))
+        self._together.update(len(agent))
         finite = np.isfinite(columns["value"]) & np.isfinite(columns["time"])
         if not finite.all():
             self._bad.inc(int(np.count_nonzero(~finite)))

@@ -11,7 +11,6 @@ import numpy as np
 from apache_beam.coders import TimestampCoder, typecoders
 from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.transforms.window import TimestampedValue
@@ -22,7 +21,7 @@ from operators.validation import require
 from pipelines.beam.agents.records import AgentBatch
 from pipelines.beam.events import EventCoder
 from pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import counter
 from pipelines.beam.secret import SecretPlace
 from streaming.columns import Rejects, SampleColumns, partition_of, place_in_partition
 from streaming.events import DeadLetter
@@ -165,9 +164,9 @@ class ReadRange(beam.DoFn):  # type: ignore[misc]
         if future.any():
             rejects.add_many("in_future", samples.position[future])
             samples = samples.take(~future)
-        Metrics.counter(NAMESPACE, "events").inc(len(records.values))
+        counter("events").inc(len(records.values))
         for reason in rejects.reason:
-            Metrics.counter(NAMESPACE, f"rejected_{reason}").inc()
+            counter("rejected_", reason).inc()
         if len(samples):
             yield TimestampedValue(_compact(samples), _timestamp(samples.time.min()))
         for letter in _letters(rejects, self._name):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import counter
 from streaming.encode import EventLines, lines_of
 from streaming.events import Event
 from streaming.kafka.idempotent import IdempotentWriter
@@ -74,7 +73,7 @@ class SendEvents(beam.DoFn):  # type: ignore[misc]
         open_topic(location)
         self._topic = location.topic
         self._writer = IdempotentWriter(location)
-        self._sent = Metrics.counter(NAMESPACE, "sent")
+        self._sent = counter("sent")
 
     def process(self, element: Any) -> None:
         """Queue an event, or many."""

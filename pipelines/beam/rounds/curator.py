@@ -15,12 +15,11 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import coders
 from apache_beam.coders import BytesCoder, typecoders
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from operators.round_records import Estimate, Public, Tally
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.rounds.records import StageFindings, UserBatch
 from pipelines.beam.secret import SecretPlace
 from streaming.events import WindowEstimate
@@ -163,7 +162,7 @@ class ReleaseOnce(beam.DoFn):  # type: ignore[misc]
     **Privacy.** The noise is a function of the secret, the round, the release and the sums, so that a bundle that is
     executed again releases the same. The state, per round and release, holds a keyed digest of the sums that were
     released: the same sums are not released twice, and others of the same release not at all (counted as
-    `refused_releases`).
+    `refusals`).
     """
 
     RELEASED = ReadModifyWriteStateSpec("released", BytesCoder())
@@ -175,7 +174,8 @@ class ReleaseOnce(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin to count."""
-        self._refused = Metrics.counter(NAMESPACE, "refused_releases")
+        self._refused, self._rounds = counter("refusals"), counter("rounds")
+        self._users = DistributionOf("rounds_window_users")
 
     def process(
         self,
@@ -198,6 +198,9 @@ class ReleaseOnce(beam.DoFn):  # type: ignore[misc]
             raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {sums.release + 1}")
         found = noise_once(this, secret, sums.release, sums.public, sums.tally)
         if isinstance(found, Estimate):
+            counter("rounds_reports_", sums.release).inc(sums.taking)  # everybody who took part is charged once
+            self._rounds.inc()
+            self._users.update(sums.taking)
             return WindowEstimate.model_validate_json(this.estimate_line(found, sums.taking).lines[0])
         return StageFindings(
             window=sums.window, stage=sums.release, users=sums.users, counted=sums.taking, public=found

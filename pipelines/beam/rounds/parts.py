@@ -32,7 +32,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
 
     Input: samples `(user, value, event time in seconds)`, or batches of them made by `sample_batch`, in the global
     window. Output: `(shard, UserBatch)` in the window that carries the round; late samples and users over their
-    budget do not enter and are counted (`late_samples`, `refused_users`).
+    budget do not enter and are counted (`rejected_late`, `over_budget`).
 
     Parameters
     ----------

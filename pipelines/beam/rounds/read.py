@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import counter
 from pipelines.beam.rounds.summarize import keyed_by_shard
 from pipelines.beam.samples import RememberedWords
 from pipelines.beam.secret import SecretPlace
@@ -26,7 +25,7 @@ from streaming.rounds.stats import RoundsStats
 from streaming.rounds.summarize import sum_entries
 from streaming.secret import derived_key
 
-_COUNTED = ("events", "accepted", "clipped")
+_COUNTED = ("events", "accepted", "agents")
 
 
 class ReadSums(beam.DoFn):  # type: ignore[misc]
@@ -60,9 +59,9 @@ class ReadSums(beam.DoFn):  # type: ignore[misc]
                     names = intake.names
                     yield from keyed_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
         for name in _COUNTED:
-            Metrics.counter(NAMESPACE, name).inc(getattr(stats, name))
+            counter(name).inc(getattr(stats, name))
         for reason, count in stats.rejected.items():
-            Metrics.counter(NAMESPACE, f"rejected_{reason}").inc(count)
+            counter("rejected_", reason).inc(count)
 
 
 class WriteLines(beam.DoFn):  # type: ignore[misc]

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.metrics import Metrics
 
 from operators.round_records import Estimate, Public, Tally
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.rounds.coders import StageTallyCoder
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
 from pipelines.beam.rounds.windows import carried
@@ -82,6 +81,7 @@ def reports_of(this: WindowRound, stage: int, public: Public, batch: UserBatch, 
     design = this.settings.design_users(this.users)
     asked = batch.take(this.stage_of(batch.words) == stage)
     reports = np.zeros((0, 0), np.int64)
+    counter("rounds_reports_", stage).inc(len(asked))
     if len(asked):
         summaries = asked.sums.summaries(asked.words, this.settings.grid)
         reports = this.reports(secret.load(), stage, public, summaries)
@@ -123,7 +123,7 @@ class TallyStage(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin to count."""
-        self._refused = Metrics.counter(NAMESPACE, "refused_reports")
+        self._refused = counter("rejected_", "invalid")
 
     def process(self, element: ReportBatch, findings: StageFindings | None = None) -> Iterator[StageTally]:
         """Add up."""
@@ -131,7 +131,8 @@ class TallyStage(beam.DoFn):  # type: ignore[misc]
         if element.stage == self._stage and len(element):
             this = WindowRound(self._settings, element.window, users=element.users)
             tally, refused = this.tally(self._stage, {} if findings is None else findings.public, element.reports)
-            self._refused.inc(refused)
+            if refused:
+                self._refused.inc(refused)
         if element.stage == self._stage:
             yield StageTally(window=element.window, stage=self._stage, users=element.users, tally=tally)
 
@@ -172,6 +173,10 @@ class DecodeStage(beam.DoFn):  # type: ignore[misc]
         self._stage = stage
         self._last = last  # of the pipeline
 
+    def setup(self) -> None:
+        """Begin to count."""
+        self._rounds, self._users = counter("rounds"), DistributionOf("rounds_window_users")
+
     def process(
         self, element: StageTally | None, before: StageFindings | None = None
     ) -> Iterator[StageFindings | WindowEstimate]:
@@ -187,6 +192,8 @@ class DecodeStage(beam.DoFn):  # type: ignore[misc]
         found = this.decode(self._stage, public, element.tally)
         counted += element.tally.n
         if isinstance(found, Estimate):
+            self._rounds.inc()
+            self._users.update(counted)
             return WindowEstimate.model_validate_json(this.estimate_line(found, counted).lines[0])
         return StageFindings(
             window=element.window, stage=self._stage, users=element.users, counted=counted, public=found

@@ -9,12 +9,11 @@ from typing import Any, TypeAlias
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.metrics import Metrics
 from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from operators.records import Ints, Words
-from pipelines.beam.metrics import NAMESPACE
+from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.rounds.records import UserBatch, join_users
 from pipelines.beam.rounds.windows import carried
 from pipelines.beam.samples import BATCH, RememberedWords, by_shard, sample_batch
@@ -36,7 +35,7 @@ class SumBatches(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         """Begin without users."""
         self._words = RememberedWords()
-        self._samples = Metrics.counter(NAMESPACE, "samples")
+        self._samples, self._together = counter("samples"), DistributionOf("batch_samples")
 
     def start_bundle(self) -> None:
         """Begin without samples."""
@@ -68,6 +67,7 @@ class SumBatches(beam.DoFn):  # type: ignore[misc]
             return
         samples = _together(parts)
         self._samples.inc(len(samples))
+        self._together.update(len(samples))
         user_number, names = _used(samples)
         grid = self._settings.grid
         sums = summarize_windows(self._settings.windows, user_number, samples.value, samples.time, grid)
@@ -105,7 +105,7 @@ class JoinBatches(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin to count."""
-        self._late = Metrics.counter(NAMESPACE, "late_samples")
+        self._late = counter("rejected_", "late")
 
     def process(self, element: tuple[int, Iterable[UserBatch]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
         """Join what is on time."""
