@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SERVERS = Path(__file__).parent / "servers"
-STARTED_BY = {"broker_address", "own_broker", "cluster"}
+STARTED_BY = {"broker_address", "own_broker", "flink", "own_flink"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

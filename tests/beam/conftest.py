@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from operators.rounds import ESTIMATORS
+from tests.servers.conftest import cluster, flink, own_flink  # noqa: F401 - fixtures
 from tests.streaming.rounds_world import SECRET
 from tests.streaming.tiny_estimator import TINY
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipelines.beam.runners import arguments_of
-from tests.beam import test_flink
 from tests.beam.agents_world import SETTINGS, assert_same_estimates, flawed_file
 from tests.pipelines.command_line import arguments, meanstream
 from tests.streaming.rounds_world import SECRET
 
-pytestmark = test_flink.pytestmark
-cluster = test_flink.cluster
+pytestmark = pytest.mark.slow
 
 
 def test_flink_gives_the_releases_of_the_engine(cluster: list[str], tmp_path: Path) -> None:

@@ -18,24 +18,14 @@ from confluent_kafka import Producer
 from pipelines.beam.kafka.source import ReadKafka
 from pipelines.beam.runners import arguments_of
 from streaming.mapping import ColumnMapping
-from tests.beam.test_flink import JOB_SERVER, cluster  # noqa: F401 - a fixture
 from tests.beam.test_kafka import MAPPING, PARTITIONS, consumed, fill, flawed, positions
 from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
+from tests.servers.flink_cluster import STREAMING
 from tests.streaming.rounds_world import SECRET
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not JOB_SERVER.is_file(), reason=f"Flink is not in {JOB_SERVER.parent}: make flink fetches it"),
-]
+pytestmark = pytest.mark.slow
 PATIENCE = 45.0
-STREAMING = [
-    "--streaming",
-    "--checkpointing_interval=1000",
-    "--parallelism=1",
-    "--finish_bundle_before_checkpointing",
-    "--shutdown_sources_after_idle_ms=2000",
-]
 
 
 class Append(beam.DoFn):
@@ -66,7 +56,7 @@ def wait_for(path: Path, windows: int) -> None:
 
 
 def test_event_time_waits_for_the_slowest_partition(
-    cluster: list[str],  # noqa: F811
+    cluster: list[str],
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
     tmp_path: Path,
@@ -99,7 +89,7 @@ def test_event_time_waits_for_the_slowest_partition(
 
 
 def test_ranges_and_rounds_of_a_topic(
-    cluster: list[str],  # noqa: F811
+    cluster: list[str],
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
     tmp_path: Path,

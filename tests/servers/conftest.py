@@ -1,4 +1,4 @@
-"""Real servers for tests: one broker per test session, one topic per test; skipped with a reason, but never in CI."""
+"""Real servers for tests, one per test session, and a topic per test; skipped with a reason, but never in CI."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.servers import broker as kafka
+from tests.servers import flink_cluster
+from tests.servers.flink_cluster import FlinkCluster
 
 REQUIRED = "MEANSTREAM_SERVERS_REQUIRED"
 """Set in CI: there a test that cannot start its server fails."""
@@ -30,12 +33,11 @@ def need(reason: str | None) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker_address(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the broker that all workers of the session share; the last one to leave stops it."""
     need(kafka.missing())
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared if worker_id == "master" else shared.parent
-    with _shared(shared) as state:
+    shared = _shared_folder(tmp_path_factory)
+    with _shared_state(shared, "broker") as state:
         if not state.get("users"):
             broker = kafka.Broker(shared / f"kafka-{time.monotonic_ns()}")
             broker.start()
@@ -43,16 +45,22 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> 
         state["users"] += 1
         address = state["address"]
     yield address
-    with _shared(shared) as state:
+    with _shared_state(shared, "broker") as state:
         state["users"] -= 1
         if not state["users"]:
             os.kill(state["pid"], signal.SIGTERM)
 
 
+def _shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """Give the folder that all workers of a session have."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 @contextmanager
-def _shared(folder: Path) -> Iterator[dict[str, int]]:
+def _shared_state(folder: Path, name: str) -> Iterator[dict[str, Any]]:
     """State that the workers of a session share, one at a time."""
-    path = folder / "broker.json"
+    path = folder / f"{name}.json"
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -92,3 +100,44 @@ def new_topic(broker_address: str) -> Callable[..., str]:
         return name
 
     return make
+
+
+@pytest.fixture(scope="session")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """The cluster that all workers of the session share; the last one to leave stops it."""
+    need(flink_cluster.missing())
+    shared = _shared_folder(tmp_path_factory)
+    with _shared_state(shared, "flink") as state:
+        if not state.get("users"):
+            cluster = FlinkCluster(shared / f"flink-{time.monotonic_ns()}")
+            try:
+                cluster.start()
+            except BaseException:
+                cluster.stop()
+                raise
+            state.update(users=0, cluster=cluster.detach())
+        state["users"] += 1
+        cluster = FlinkCluster.attach(state["cluster"])
+    yield cluster
+    with _shared_state(shared, "flink") as state:
+        state["users"] -= 1
+        if not state["users"]:
+            cluster.stop()
+
+
+@pytest.fixture
+def own_flink(tmp_path: Path) -> Iterator[FlinkCluster]:
+    """A cluster of this test alone."""
+    need(flink_cluster.missing())
+    cluster = FlinkCluster(tmp_path / "flink", slots=2)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(flink: FlinkCluster) -> list[str]:
+    """Options of Beam for the shared cluster."""
+    return flink.arguments()
