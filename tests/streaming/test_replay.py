@@ -26,15 +26,12 @@ from streaming.sources.again import Opened, reopening
 from streaming.sources.open import open_source
 from streaming.stats import EngineStats
 from streaming.store.store import Store
+from tests.streaming.dying import Died
 
 FIRST = ColumnMapping(id="id")
 MENDED = ColumnMapping(value="amount", time="when", id="id")
 BAD_TIME, BAD_VALUE, LATE, TWICE = 20, 40, 60, 80
 """Lines of the file that are not good under the first mapping; the last one is a copy under any."""
-
-
-class Died(Exception):  # noqa: N818 - a death is no error
-    """The process is gone."""
 
 
 def row(i: int, *, value: object = None, time: object = None, copy_of: object = None) -> str:

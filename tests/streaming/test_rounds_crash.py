@@ -14,28 +14,12 @@ import pytest
 from operators.rounds import ESTIMATORS
 from streaming.crash import CrashPoint, Moment
 from streaming.testing import Abort, Script, ScriptedSource
+from tests.streaming.dying import DieAt, Died
 from tests.streaming.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.tiny_estimator import TINY
 
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
 POINTS = [point for point in CrashPoint if point not in ON_KAFKA]
-
-
-class Died(Exception):  # noqa: N818 - a death is no error
-    """The process is gone."""
-
-
-class DieAt:
-    """Raise at the n-th visit of one side of a crash point."""
-
-    def __init__(self, point: CrashPoint, moment: Moment, visit: int) -> None:
-        self.at, self.left = (point, moment), visit
-
-    def __call__(self, point: CrashPoint, moment: Moment) -> None:
-        if (point, moment) == self.at:
-            self.left -= 1
-            if self.left == 0:
-                raise Died
 
 
 @pytest.fixture(autouse=True)
