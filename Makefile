@@ -91,7 +91,7 @@ $(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
 flink: $(FLINK)/beam-flink-job-server.jar
 
 $(FLINK)/beam-flink-job-server.jar: | tests/servers/flink_pom.xml
-	FLINK=$(@D) PYTHON=$(BIN)/python tests/servers/flink.sh install
+	FLINK=$(@D) PYTHON=$(BIN)/python tests/servers/flink.sh
 
 $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \
