@@ -44,8 +44,6 @@ class SizeDistribution:
     >>> sizes = SizeDistribution.parse("two:100,10000,0.25")
     >>> sizes.mean_sqrt(), sizes.mean_sqrt(400), sizes.tail(101), sizes.tail(100)
     (32.5, 12.5, 0.25, 1.0)
-    >>> sizes.sample(6, np.random.default_rng(1))
-    array([  100, 10000,   100, 10000,   100,   100])
     """
 
     support: Ints
@@ -130,12 +128,6 @@ class SizeDistribution:
         if start == 0:
             return 1.0
         return float(self._tails[start]) if start < len(self._tails) else 0.0
-
-    def sample(self, n: int, rng: np.random.Generator) -> Ints:
-        """Draw the sizes of n users: for simulations."""
-        cumulative = np.cumsum(self.probability)
-        last = int(np.flatnonzero(self.probability)[-1])
-        return self.support[np.minimum(np.searchsorted(cumulative, rng.random(n), side="right"), last)]
 
     def describe(self) -> dict[str, Any]:
         """Summary as plain data."""

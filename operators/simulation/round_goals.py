@@ -11,6 +11,7 @@ import numpy as np
 from operators.records import Floats, Ints
 from operators.round_records import Summaries
 from operators.rounds import Estimator, build_estimator, run_rounds, stages_of_positions
+from operators.simulation.round_population import draw_sizes
 from operators.simulation.words import SeededWords
 from operators.sizes import SizeDistribution
 
@@ -114,7 +115,7 @@ def measure(
 
 def two_point_users(sizes: SizeDistribution, users: int, theta: float, rng: np.random.Generator) -> Summaries:
     """Draw users whose samples are -1 or 1."""
-    count = sizes.sample(users, rng)
+    count = draw_sizes(sizes, users, rng)
     ones: Ints = rng.binomial(count, 0.5 * (1 + theta)).astype(np.int64)
     first = (rng.random(users) < ones / count).astype(np.int64)
     return Summaries(user=np.zeros((users, 2), np.uint64), count=count, total=ones, first=first, span=1)

@@ -7,12 +7,26 @@ from functools import cached_property
 
 import numpy as np
 
+from operators.records import Ints
 from operators.round_records import Summaries
 from operators.simulation.round_laws import SPAN, BetweenLaw, SampleLaw
 from operators.sizes import SizeDistribution
 from operators.validation import require
 
 ORDERS = ("shuffled", "sorted")
+
+
+def draw_sizes(sizes: SizeDistribution, users: int, rng: np.random.Generator) -> Ints:
+    """Draw the sizes of users.
+
+    Examples
+    --------
+    >>> draw_sizes(SizeDistribution.parse("two:100,10000,0.25"), 6, np.random.default_rng(1))
+    array([  100, 10000,   100, 10000,   100,   100])
+    """
+    cumulative = np.cumsum(sizes.probability)
+    last = int(np.flatnonzero(sizes.probability)[-1])
+    return sizes.support[np.minimum(np.searchsorted(cumulative, rng.random(users), side="right"), last)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,7 @@ class RoundPopulation:
 
     def draw(self, rng: np.random.Generator) -> Summaries:
         """Draw everybody's samples, summed up; users' ids are random."""
-        count = self.sizes.sample(self.users, rng)
+        count = draw_sizes(self.sizes, self.users, rng)
         if self.order == "sorted":
             count.sort()
         mean = np.full(self.users, self.data.mean)

@@ -12,6 +12,7 @@ import numpy as np
 from operators.records import Floats
 from operators.round_records import Estimate
 from operators.rounds import Estimator, assign_stages, build_estimator, run_rounds
+from operators.simulation.round_population import draw_sizes
 from operators.simulation.vector_laws import VectorLaw, parse_vectors
 from operators.simulation.words import SeededWords
 from operators.sizes import SizeDistribution
@@ -189,7 +190,7 @@ def _one_run(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Floa
 def one_window(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Estimate, Floats]:
     """Simulate one window: the answer, and the truth."""
     rng = np.random.default_rng([config.seed, run])
-    count = config.size_law.sample(config.users, rng)
+    count = draw_sizes(config.size_law, config.users, rng)
     features = getattr(estimator, "features", lambda values: values)
     users, truth = config.law.draw(count, features, rng)
     stage = assign_stages(estimator.shares, users.user, b"simulated round %d" % run)
