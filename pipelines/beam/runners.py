@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -73,14 +74,35 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def held_now(location: str) -> tuple[tuple[int, int, int], ...]:
-    """Ask what a topic holds: decided once, so that what is executed again reads the same."""
+def ranges_of(typed: str) -> dict[int, tuple[int, int]]:
+    """Read `PARTITION:FIRST-STOP,...`: offsets from the first to before the stop.
+
+    Examples
+    --------
+    >>> ranges_of("0:100-250,3:0-80")
+    {0: (100, 250), 3: (0, 80)}
+    >>> ranges_of("0:100-50")
+    Traceback (most recent call last):
+    ValueError: offsets must be PARTITION:FIRST-STOP,... with FIRST up to STOP and each partition once, got '0:100-50'
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for part in str(typed).split(","):
+        match = re.fullmatch(r"(\d{1,6}):(\d{1,18})-(\d{1,18})", part.strip())
+        partition, first, stop = map(int, match.groups()) if match else (-1, 0, 0)
+        rule = "be PARTITION:FIRST-STOP,... with FIRST up to STOP and each partition once"
+        require(partition >= 0 and first <= stop and partition not in found, "offsets", rule, typed)
+        found[partition] = (first, stop)
+    return found
+
+
+def held_now(location: str, ranges: Mapping[int, tuple[int, int]] | None = None) -> tuple[tuple[int, int, int], ...]:
+    """Ask what a topic holds, or whether it holds what is asked for: decided once, for whatever is executed again."""
     from pipelines.beam.kafka.read import planned
     from streaming.kafka.partition import PartitionReader
 
     place = KafkaLocation.parse(location)
     with closing(PartitionReader(place)) as reader:
-        return tuple(planned(reader, place, None, until_end=True))
+        return tuple(planned(reader, place, ranges, until_end=True, name="offsets"))
 
 
 def secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:

@@ -1,4 +1,4 @@
-"""A file of samples, read by a worker as the engine reads it; a file of answers, written as the engine writes it."""
+"""Where a worker finds samples: a file, or ranges of a topic, read as the engine reads it."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ SOURCE_HELP = (
     "synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
+OFFSETS_HELP = "With --runner, of a topic: PARTITION:FIRST-STOP,...; read these offsets, STOP not included."
 CollaborationOption = Annotated[str | None, _option("learned_prior | tests | none.", COLLABORATION)]
 StddevOption = Annotated[
     float | None, _option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
@@ -195,6 +196,7 @@ class AgentsOptions(AgentSideOptions):
         list[str] | None,
         _option("Option of the runner, such as --flink_master=HOST:PORT.", OPERATION, "--runner-arg"),
     ] = None
+    offsets: Annotated[str | None, _option(OFFSETS_HELP, OPERATION)] = None
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `AgentSideOptions.engine_options`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.commands.agents_options import (
     INPUT,
+    OFFSETS_HELP,
     OPERATION,
     OUTPUT,
     PLACES,
@@ -114,6 +115,7 @@ class RoundsOptions:
     runner_arg: Annotated[
         list[str] | None, _option("Option of the runner, such as --flink_master=HOST:PORT.", SIDES, "--runner-arg")
     ] = None
+    offsets: Annotated[str | None, _option(OFFSETS_HELP, SIDES)] = None
 
     metrics: MetricsOption = None
     page: PageOption = None

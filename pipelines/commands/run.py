@@ -32,6 +32,8 @@ def agents(options: AgentsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
+    if options.offsets is not None and options.runner is None:
+        raise BadOption("offsets must come with --runner: the engine goes on where its store stands")
     if options.runner is None:
         host(options)
         return

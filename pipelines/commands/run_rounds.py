@@ -46,7 +46,7 @@ def run_rounds(options: RoundsOptions) -> None:
         check_options(options)
         from pipelines.beam.rounds.runner import run_on_beam
 
-        run_on_beam(options, options.runner, options.runner_arg or [])
+        run_on_beam(options, options.runner)
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         told = _statistician(options) if options.from_reports is not None else _run_here(options)
@@ -199,6 +199,8 @@ def _check_sides(options: RoundsOptions) -> None:
         raise BadOption("dry_run must be of the engine that reads samples: without --runner and --from-reports")
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
+    if options.offsets is not None and options.runner is None:
+        raise BadOption("offsets must come with --runner: the engine goes on where its store stands")
     if options.reports_only is not None and options.from_reports is not None:
         raise BadOption("reports_only must not come with --from-reports: each is one side alone")
     for side in ("reports_only", "from_reports"):

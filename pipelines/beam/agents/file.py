@@ -1,13 +1,12 @@
-"""A file of samples to files of estimates and releases, on a runner of Beam."""
+"""A file or a topic of samples to files or topics of estimates and releases, on a runner of Beam."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from operators.agents import AgentsSettings
@@ -28,12 +26,15 @@ from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.metrics import counter, counters_of
 from pipelines.beam.samples import SHARDS, RememberedWords
 from pipelines.beam.secret import SecretPlace
+from pipelines.beam.sinks import WriteEvents
 from pipelines.beam.source import SourcePlace
 from streaming.buffer import Due
+from streaming.encode import EventLines, lines_of
+from streaming.events import PersonalEstimate
 from streaming.intake import Intake
 from streaming.options import EngineOptions
 from streaming.secret import derived_key
-from streaming.sources.open import open_source
+from streaming.sinks.sink import Trust
 from streaming.stats import EngineStats
 
 WINDOWS = AgentWindows(refresh=None)
@@ -43,7 +44,7 @@ _COUNTED = ("events", "accepted")
 def run_agents_file(
     settings: AgentsSettings,
     source: SourcePlace,
-    sinks: Mapping[str, Path],
+    sinks: Mapping[str, Path | str],
     *,
     secret: SecretPlace,
     engine_options: EngineOptions,
@@ -51,16 +52,17 @@ def run_agents_file(
     arguments: Sequence[str] = (),
     shards: int = SHARDS,
 ) -> dict[str, int]:
-    """Read a file, release, answer everybody once at its end; return the pipeline's counters.
+    """Read a file or a topic, release, answer everybody once at its end; return the pipeline's counters.
 
     Parameters
     ----------
     settings : AgentsSettings
         How agents release.
     source : SourcePlace
-        A file that the workers can read.
-    sinks : mapping of role to path
-        Of "estimates" (private), "releases", "population", "notices": files that the workers can write; replaced.
+        A file or a topic that the workers can read.
+    sinks : mapping of role to Path or str
+        Of "estimates" (private), "releases", "population", "notices": files that the workers can write, which are
+        replaced; or `kafka://...`, see `pipelines.beam.kafka.sink.WriteKafka`.
     secret : SecretPlace
         Where workers find the secret.
     engine_options : EngineOptions
@@ -93,27 +95,31 @@ def run_agents_file(
     )
     answers = collaborated(made, settings, engine_options, WINDOWS, shards=shards)
     notices = (answers.notices, answers.refusals) | "Notices" >> beam.Flatten()
-    outputs: dict[str, tuple[beam.PCollection, Callable[[Any], list[bytes]]]] = {
+    outputs: dict[str, tuple[beam.PCollection, Callable[[Any], EventLines]]] = {
         "estimates": (answers.estimates, _estimates),
-        "releases": (answers.releases, lambda batch: list(batch.lines(settings).lines)),
-        "population": (answers.population, _event),
+        "releases": (answers.releases, partial(_releases, settings=settings)),
+        "population": (answers.population, _population),
         "notices": (notices, _notice),
     }
-    for role, path in sinks.items():
-        events, lines_of = outputs[role]
-        _ = events | f"Write {role}" >> WriteEvents(path, lines_of)
+    for role, place in sinks.items():
+        events, in_lines = outputs[role]
+        trust = Trust.PRIVATE if role == "estimates" else Trust.PUBLIC
+        option = {"estimates": "sink"}.get(role, role)
+        _ = events | f"Write {role}" >> WriteEvents(place, in_lines, role=option, trust=trust)
     result = pipeline.run()
     result.wait_until_finish()
-    for path in sinks.values():
-        path.touch()
+    for place in sinks.values():
+        if isinstance(place, Path):
+            place.touch()
     return counters_of(result)
 
 
 class ReadAgents(beam.DoFn):  # type: ignore[misc]
-    """Private: a file to samples of the shards, in the engine's order.
+    """Private: a file or a topic to samples of the shards, in the engine's order.
 
-    Which samples count is decided by the engine's own intake, in the order of the file: plausible times, duplicates,
-    lateness. So a file is read by one worker, from its beginning.
+    Which samples count is decided by the engine's own intake, in the order of the source: plausible times, duplicates,
+    lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
+    partitions in parallel has `pipelines.beam.kafka.source.ReadKafka`.
     """
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
@@ -126,7 +132,7 @@ class ReadAgents(beam.DoFn):  # type: ignore[misc]
         """Read it whole."""
         stats, words = EngineStats(), RememberedWords()
         id_key = derived_key(self._secret.load(), "sample ids")
-        source = open_source(element.location, element.mapping, sort=element.sort, id_key=id_key)
+        source = element.open(id_key)
         intake = Intake(self._settings, self._options, source.name, stats)
         given, ended = 0, False
         with closing(source):
@@ -153,52 +159,19 @@ class ReadAgents(beam.DoFn):  # type: ignore[misc]
             yield TaggedOutput(NOTES, (note.number, note.newest))
 
 
-class WriteEvents(beam.PTransform):  # type: ignore[misc]
-    """Events to one JSONL file, in the order of time, whole or not at all; again the same on a retry."""
-
-    def __init__(self, path: Path, lines_of: Callable[[Any], list[bytes]]) -> None:
-        super().__init__()
-        self._path = path
-        self._lines_of = lines_of
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Gather and write."""
-        lines_of = self._lines_of
-        return (
-            pcoll
-            | "Lines" >> beam.Map(lambda event: (0, b"\n".join(lines_of(event)))).with_output_types(tuple[int, bytes])
-            | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=DefaultTrigger())
-            | "Gather" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(_WriteFile(str(self._path)))
-        )
+def _estimates(batch: Any) -> EventLines:
+    return EventLines(PersonalEstimate, batch.lines)
 
 
-class _WriteFile(beam.DoFn):  # type: ignore[misc]
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def process(self, element: tuple[int, Iterable[bytes]]) -> None:
-        lines = sorted((line for some in element[1] for line in some.split(b"\n") if line), key=_order)
-        path = Path(self._path)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_bytes(b"".join(line + b"\n" for line in lines))
-        part.replace(path)
+def _releases(batch: Any, settings: AgentsSettings) -> EventLines:
+    return batch.lines(settings)  # type: ignore[no-any-return]
 
 
-def _order(line: bytes) -> tuple[datetime, str, int]:
-    event = json.loads(line)
-    return datetime.fromisoformat(event["time"]), event.get("agent", ""), event.get("index", 0)
+def _population(event: Any) -> EventLines:
+    return lines_of(type(event), [event])
 
 
-def _estimates(batch: Any) -> list[bytes]:
-    return list(batch.lines)
-
-
-def _notice(event: Any) -> list[bytes]:
+def _notice(event: Any) -> EventLines:
     """Write numbers as the engine does."""
     plain = event.model_dump(mode="json")
-    return [json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()]
-
-
-def _event(event: Any) -> list[bytes]:
-    return [event.model_dump_json().encode()]
+    return EventLines(type(event), [json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()])

@@ -91,6 +91,7 @@ def planned(
     ranges: Mapping[int, tuple[int, int]] | None,
     *,
     until_end: bool,
+    name: str = "ranges",
 ) -> list[PartitionRange]:
     """Give what is to be read: what was asked for, if it is there, or what the topic holds now."""
     marks = reader.marks(reader.partitions if ranges is None else ranges)
@@ -98,7 +99,7 @@ def planned(
         for partition, (start, stop) in ranges.items():
             low, high = marks[partition]
             held = low <= start and stop <= high
-            require(held, "ranges", f"be held by partition {partition} ([{low}, {high}))", (start, stop))
+            require(held, name, f"be held by partition {partition} ([{low}, {high}))", (start, stop))
         return [(partition, start, stop) for partition, (start, stop) in sorted(ranges.items())]
     latest = location.start == "latest"
     return [(p, high if latest else low, high if until_end else UNBOUNDED) for p, (low, high) in marks.items()]

@@ -9,15 +9,16 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.trigger import DefaultTrigger
 
 from pipelines.beam.metrics import counters_of
 from pipelines.beam.rounds.parts import JoinUsers, RunStages
-from pipelines.beam.rounds.read import ReadSums, WriteLines
+from pipelines.beam.rounds.read import ReadSums
 from pipelines.beam.rounds.records import UserBatch
 from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
+from pipelines.beam.sinks import WriteEvents
 from pipelines.beam.source import SourcePlace
+from streaming.encode import EventLines, lines_of
 from streaming.options import EngineOptions
 from streaming.rounds.settings import RoundsSettings
 
@@ -65,26 +66,11 @@ def run_file(
         | "Join users" >> JoinUsers(settings, shards=shards)
         | "Rounds" >> RunStages(settings, secret)
     )
-    _write(answers, sink)
+    _ = answers | "Write means" >> WriteEvents(sink, _window)
     result = pipeline.run()
     result.wait_until_finish()
     return counters_of(result)
 
 
-def _write(answers: beam.PCollection, sink: Path | str) -> None:
-    if isinstance(sink, str):
-        from pipelines.beam.kafka.sink import WriteKafka
-
-        _ = answers | "Write" >> WriteKafka(sink)
-        return
-    _ = (
-        answers
-        | "One file" >> beam.Map(_one_key)
-        | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=DefaultTrigger())
-        | "Gather" >> beam.GroupByKey()
-        | "Write" >> beam.ParDo(WriteLines(str(sink)))
-    )
-
-
-def _one_key(estimate: Any) -> tuple[None, Any]:
-    return None, estimate
+def _window(estimate: Any) -> EventLines:
+    return lines_of(type(estimate), [estimate])

@@ -1,12 +1,10 @@
-"""A file of samples, read by a worker as the engine reads it; a file of answers, written as the engine writes it."""
+"""A file or a topic of samples, read by a worker as the engine reads it."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +14,6 @@ from pipelines.beam.rounds.summarize import keyed_by_shard
 from pipelines.beam.samples import RememberedWords
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.source import SourcePlace
-from streaming.events import WindowEstimate
 from streaming.options import EngineOptions
 from streaming.rounds.intake import RoundsIntake
 from streaming.rounds.open_windows import OpenWindows
@@ -29,7 +26,7 @@ _COUNTED = ("events", "accepted", "agents")
 
 
 class ReadSums(beam.DoFn):  # type: ignore[misc]
-    """Private: a file to users' sums per window, batch by batch, keyed by shard.
+    """Private: a file or a topic to users' sums per window, batch by batch, keyed by shard.
 
     Which samples count is decided by the engine's own intake, in the order of the file: plausible times, duplicates,
     lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
@@ -62,19 +59,3 @@ class ReadSums(beam.DoFn):  # type: ignore[misc]
             counter(name).inc(getattr(stats, name))
         for reason, count in stats.rejected.items():
             counter("rejected_", reason).inc(count)
-
-
-class WriteLines(beam.DoFn):  # type: ignore[misc]
-    """Public: all answers to one JSONL file, in the order of time, whole or not at all; again the same on a retry."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def process(self, element: tuple[None, Iterable[WindowEstimate]]) -> None:
-        """Write and rename."""
-        estimates = sorted(element[1], key=lambda estimate: (estimate.end, estimate.start))
-        text = b"".join(estimate.model_dump_json().encode() + b"\n" for estimate in estimates)
-        path = Path(self._path)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_bytes(text)
-        part.replace(path)

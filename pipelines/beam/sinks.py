@@ -1,0 +1,91 @@
+"""Where a pipeline of the command line ends: events to a file, whole or not at all, or to a topic."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.trigger import DefaultTrigger
+
+from streaming.encode import EventLines
+from streaming.sinks.sink import Trust, check_trust
+
+
+class WriteEvents(beam.PTransform):  # type: ignore[misc]
+    """Events to one JSONL file, in the order of time, again the same on a retry; or to a topic, at least once.
+
+    **Privacy.** Private events are refused unless the place is declared private.
+
+    Parameters
+    ----------
+    place : Path or str
+        A file that the workers can write, which is replaced; or `kafka://...`, see `pipelines.beam.kafka.sink`.
+    lines_of : callable
+        What an element is in a sink, with one line per event.
+    role : str
+        What the place is for, as the engine's options name it.
+    trust : Trust
+        Who can read it.
+    """
+
+    def __init__(
+        self,
+        place: Path | str,
+        lines_of: Callable[[Any], EventLines],
+        *,
+        role: str = "sink",
+        trust: Trust = Trust.PUBLIC,
+    ) -> None:
+        super().__init__()
+        self._place = place
+        self._lines_of = lines_of
+        self._role = role
+        self._trust = trust
+
+    def expand(self, pcoll: beam.PCollection) -> None:
+        """Send, or gather and write."""
+        if isinstance(self._place, str):
+            from pipelines.beam.kafka.sink import WriteKafka
+
+            lines = pcoll | "Lines" >> beam.Map(self._lines_of).with_output_types(EventLines)
+            _ = lines | "Send" >> WriteKafka(self._place, role=self._role, trust=self._trust)
+            return
+        text = beam.Map(_text, self._lines_of, self._trust).with_output_types(tuple[int, bytes])
+        _ = (
+            pcoll
+            | "Lines" >> text
+            | "For good" >> beam.WindowInto(beam.window.GlobalWindows(), trigger=DefaultTrigger())
+            | "Gather" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(_WriteFile(str(self._place)))
+        )
+
+
+class _WriteFile(beam.DoFn):  # type: ignore[misc]
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def process(self, element: tuple[int, Iterable[bytes]]) -> None:
+        lines = sorted((line for some in element[1] for line in some.split(b"\n") if line), key=_order)
+        path = Path(self._path)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        part.write_bytes(b"".join(line + b"\n" for line in lines))
+        part.replace(path)
+
+
+def _text(event: Any, lines_of: Callable[[Any], EventLines], trust: Trust) -> tuple[int, bytes]:
+    lines = lines_of(event)
+    check_trust(trust, lines.kind)
+    return 0, b"\n".join(lines.lines)
+
+
+def _order(line: bytes) -> tuple[datetime, datetime, str, int]:
+    """Order events by their time; windows by their end, then by their start."""
+    event = json.loads(line)
+    end = datetime.fromisoformat(event["end"] if "end" in event else event["time"])
+    start = datetime.fromisoformat(event["start"]) if "start" in event else end
+    return end, start, event.get("agent", ""), event.get("index", 0)
