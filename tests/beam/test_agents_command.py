@@ -12,6 +12,7 @@ from operators.agents import AgentsSettings
 from tests.beam.agents_world import assert_same_estimates
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, write_samples
 
+TOPIC = "kafka://127.0.0.1:9/t"  # nobody answers there
 SETTINGS = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6)
 
 
@@ -73,10 +74,15 @@ def test_without_a_file_estimates_go_to_the_terminal(folder: Path) -> None:
         ({"runner": "FlinkRunner"}, "flink_master must be given with FlinkRunner, as HOST:PORT, got None"),
         ({"refresh": "1d"}, "refresh must be left out with --runner, got '1d'"),
         ({"dead_letters": "d.jsonl"}, "dead_letters must be left out with --runner, got 'd.jsonl'"),
-        ({"until_end": True}, "until_end must be left out with --runner, got 'True'"),
-        ({"sink": "means.parquet"}, "sink must be a .jsonl file in an existing folder, or '-', with --runner"),
+        ({"sink": "means.parquet"}, "sink must be a .jsonl file in an existing folder, a topic, or '-', with --runner"),
         ({"releases": "there.jsonl"}, "releases must be a new file with --runner"),
-        ({"source": "kafka://127.0.0.1:9092/t"}, "source must be a file, got 'kafka://127.0.0.1:9092/t'"),
+        ({"source": TOPIC}, "until_end must be given with --runner and a topic, or else offsets, got False"),
+        ({"source": TOPIC, "offsets": "0:9-5"}, "offsets must be PARTITION:FIRST-STOP,... with FIRST up to STOP and"),
+        ({"source": TOPIC, "offsets": "0:5-9", "until_end": True}, "until_end must be left out with offsets, got True"),
+        ({"source": f"{TOPIC}?gap=skip", "offsets": "0:5-9"}, "gap must be 'refuse' with --runner, got 'skip'"),
+        ({"source": f"{TOPIC}?partitions=0", "offsets": "0:5-9"}, "partitions must be left out with offsets, got (0,)"),
+        ({"offsets": "0:5-9"}, "offsets must be left out where the source is no topic, got '0:5-9'"),
+        ({"runner": None, "offsets": "0:5-9"}, "offsets must come with --runner: the engine goes on where its store"),
         ({"runner": None, "runner_arg": "--x"}, "runner_arg must come with --runner"),
     ],
 )  # fmt: skip
