@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.trigger import DefaultTrigger
 
+from pipelines.beam.files import write_whole
 from streaming.encode import EventLines
+from streaming.kafka.location import is_kafka
 from streaming.sinks.sink import Trust, check_trust
 
 
@@ -24,7 +25,8 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     place : Path or str
-        A file that the workers can write, which is replaced; or `kafka://...`, see `pipelines.beam.kafka.sink`.
+        A file that the workers can write, which is replaced: a path, or `gs://...`; or `kafka://...`, see
+        `pipelines.beam.kafka.sink`.
     lines_of : callable
         What an element is in a sink, with one line per event.
     role : str
@@ -49,7 +51,7 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> None:
         """Send, or gather and write."""
-        if isinstance(self._place, str):
+        if isinstance(self._place, str) and is_kafka(self._place):
             from pipelines.beam.kafka.sink import WriteKafka
 
             lines = pcoll | "Lines" >> beam.Map(self._lines_of).with_output_types(EventLines)
@@ -71,10 +73,7 @@ class _WriteFile(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> None:
         lines = sorted((line for some in element[1] for line in some.split(b"\n") if line), key=_order)
-        path = Path(self._path)
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_bytes(b"".join(line + b"\n" for line in lines))
-        part.replace(path)
+        write_whole(self._path, b"".join(line + b"\n" for line in lines))
 
 
 def _text(event: Any, lines_of: Callable[[Any], EventLines], trust: Trust) -> tuple[int, bytes]:

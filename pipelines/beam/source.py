@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipelines.beam.files import local_file
 from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.mapping import ColumnMapping
 from streaming.sources.open import open_source
@@ -17,7 +18,7 @@ class SourcePlace:
     Parameters
     ----------
     location : str
-        As for `streaming.sources.open.open_source`.
+        As for `streaming.sources.open.open_source`; a file may be in a bucket, `gs://...`.
     mapping : ColumnMapping
         Which column means what.
     sort : bool
@@ -34,7 +35,8 @@ class SourcePlace:
     def open(self, id_key: bytes) -> Source:
         """Open it, on a worker."""
         if not is_kafka(self.location):
-            return open_source(self.location, self.mapping, sort=self.sort, id_key=id_key)
+            with local_file(self.location) as path:
+                return open_source(path, self.mapping, sort=self.sort, id_key=id_key)
         from streaming.kafka.ranges import RangeSource
 
         return RangeSource(KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key)

@@ -19,7 +19,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from operators.agents import AgentsSettings
 from operators.records import Ints
-from pipelines.agents import collaborated
+from pipelines.agents import Collaborated, collaborated
 from pipelines.beam.agents.parts import KEYED, NOTE, release_shards
 from pipelines.beam.agents.split import NOTES, notes_of, split_columns
 from pipelines.beam.agents.windows import AgentWindows
@@ -76,24 +76,43 @@ def run_agents_file(
     """
     named = FnApiRunner() if runner == "FnApiRunner" else runner
     pipeline = beam.Pipeline(runner=named, options=PipelineOptions(list(arguments)))
-    read = ReadAgents(settings, engine_options, secret, shards)
-    split = (
-        pipeline
-        | "Source" >> beam.Create([source], reshuffle=False)
-        | "Read" >> beam.ParDo(read).with_outputs(NOTES, main="samples")
-    )
-    samples, notes = split.samples, split[NOTES]
-    samples.element_type, notes.element_type = KEYED, NOTE
-    made = release_shards(
-        samples,
-        notes,
-        settings,
-        WINDOWS,
-        secret,
-        final_release=engine_options.final_release,
-        shards=shards,
-    )
-    answers = collaborated(made, settings, engine_options, WINDOWS, shards=shards)
+    answers = pipeline | AnswerSource(settings, source, engine_options, secret, shards=shards)
+    write_answers(answers, settings, sinks)
+    result = pipeline.run()
+    result.wait_until_finish()
+    for place in sinks.values():
+        if isinstance(place, Path):
+            place.touch()
+    return counters_of(result)
+
+
+class AnswerSource(beam.PTransform):  # type: ignore[misc]
+    """A file or a topic to `Collaborated`: releases, and everybody's answer at its end; parameters as above."""
+
+    def __init__(
+        self, settings: AgentsSettings, source: SourcePlace, options: EngineOptions, secret: SecretPlace, *, shards: int
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._source = source
+        self._options = options
+        self._secret = secret
+        self._shards = shards
+
+    def expand(self, pbegin: Any) -> Collaborated:
+        """Read, release, answer."""
+        settings, options, secret, shards = self._settings, self._options, self._secret, self._shards
+        read = beam.ParDo(ReadAgents(settings, options, secret, shards)).with_outputs(NOTES, main="samples")
+        split = pbegin | "Source" >> beam.Create([self._source], reshuffle=False) | "Read" >> read
+        samples, notes = split.samples, split[NOTES]
+        samples.element_type, notes.element_type = KEYED, NOTE
+        final = options.final_release
+        made = release_shards(samples, notes, settings, WINDOWS, secret, final_release=final, shards=shards)
+        return collaborated(made, settings, options, WINDOWS, shards=shards)
+
+
+def write_answers(answers: Collaborated, settings: AgentsSettings, sinks: Mapping[str, Path | str]) -> None:
+    """Write what each role's file or topic is for."""
     notices = (answers.notices, answers.refusals) | "Notices" >> beam.Flatten()
     outputs: dict[str, tuple[beam.PCollection, Callable[[Any], EventLines]]] = {
         "estimates": (answers.estimates, _estimates),
@@ -106,12 +125,6 @@ def run_agents_file(
         trust = Trust.PRIVATE if role == "estimates" else Trust.PUBLIC
         option = {"estimates": "sink"}.get(role, role)
         _ = events | f"Write {role}" >> WriteEvents(place, in_lines, role=option, trust=trust)
-    result = pipeline.run()
-    result.wait_until_finish()
-    for place in sinks.values():
-        if isinstance(place, Path):
-            place.touch()
-    return counters_of(result)
 
 
 class ReadAgents(beam.DoFn):  # type: ignore[misc]

@@ -56,20 +56,42 @@ def run_file(
     shards : int
         As for `SummarizeUsers`.
     """
-    read = ReadSums(settings, engine_options, secret, shards)
     named = FnApiRunner() if runner == "FnApiRunner" else runner
     pipeline = beam.Pipeline(runner=named, options=PipelineOptions(list(arguments)))
-    answers = (
-        pipeline
-        | "Source" >> beam.Create([source], reshuffle=False)
-        | "Read" >> beam.ParDo(read).with_output_types(tuple[int, UserBatch])
-        | "Join users" >> JoinUsers(settings, shards=shards)
-        | "Rounds" >> RunStages(settings, secret)
-    )
-    _ = answers | "Write means" >> WriteEvents(sink, _window)
+    answers = pipeline | AnswerSource(settings, source, engine_options, secret, shards=shards)
+    write_means(answers, sink)
     result = pipeline.run()
     result.wait_until_finish()
     return counters_of(result)
+
+
+class AnswerSource(beam.PTransform):  # type: ignore[misc]
+    """A file or a topic to one `WindowEstimate` per window; parameters as above."""
+
+    def __init__(
+        self, settings: RoundsSettings, source: SourcePlace, options: EngineOptions, secret: SecretPlace, *, shards: int
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._source = source
+        self._read = ReadSums(settings, options, secret, shards)
+        self._secret = secret
+        self._shards = shards
+
+    def expand(self, pbegin: Any) -> beam.PCollection:
+        """Read, join, run the rounds."""
+        return (
+            pbegin
+            | "Source" >> beam.Create([self._source], reshuffle=False)
+            | "Read" >> beam.ParDo(self._read).with_output_types(tuple[int, UserBatch])
+            | "Join users" >> JoinUsers(self._settings, shards=self._shards)
+            | "Rounds" >> RunStages(self._settings, self._secret)
+        )
+
+
+def write_means(answers: beam.PCollection, sink: Path | str) -> None:
+    """Write one line per window."""
+    _ = answers | "Write means" >> WriteEvents(sink, _window)
 
 
 def _window(estimate: Any) -> EventLines:
