@@ -141,8 +141,7 @@ class EnforceBudget(beam.DoFn):  # type: ignore[misc]
         pays = np.ones(len(batch), np.bool_) if horizon is None else spend.spent(batch.words) < horizon
         taking = batch if pays.all() else batch.take(pays)
         spend.charge(taking.words)
-        if len(taking) < len(batch):
-            self._refused.inc(len(batch) - len(taking))
+        self._refused.inc(len(batch) - len(taking))
         yield carried(self._settings, (key, taking), batch.window)
 
 

@@ -145,11 +145,11 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         if refused.any():
             rows = ledger_rows([batch], names, settings)
             lines = refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.horizon).lines
-            self._counters["refusals"].inc(len(lines))
             for line in lines:
                 yield TaggedOutput(REFUSALS, at(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
-        self._counters["releases"].inc(len(goes))  # none is a number, too: it can be watched from the first turn on
+        self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
+        self._counters["releases"].inc(len(goes))
         if not len(goes):
             return
         releases = batch.releases.take(goes)
