@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from operators.learned_prior import LearnedPrior
-from operators.learning_alone import LearningAlone
+from operators.learning_alone import LearningAlone, ReleaseCount
 from operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
+from operators.release_bins import ReleaseBins
+from operators.sorted_releases import SortedReleases
 from operators.sorted_tests import SameMeanTests
 from operators.validation import require
 
@@ -24,6 +26,26 @@ class FittedPopulation(Protocol):
         ...
 
 
+class ReleaseSummary(Protocol):
+    """Public: what a fit reads of everybody's newest releases. Those of disjoint groups of agents merge.
+
+    Merging is commutative and associative to the last bit: a population is the same, however its agents were split.
+    """
+
+    @property
+    def n(self) -> int:
+        """How many releases it holds."""
+        ...
+
+    def merge(self, other: Any) -> None:
+        """Add the releases of other agents."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data with a version: numbers and arrays."""
+        ...
+
+
 class Collaboration(Protocol):
     """How agents use each other's releases. Post-processing: it spends no privacy."""
 
@@ -33,6 +55,17 @@ class Collaboration(Protocol):
         """Read the newest release of every agent, with the total variance of each released mean."""
         ...
 
+    def summarize(self, releases: ReleaseColumns) -> ReleaseSummary:
+        """Read the newest releases of some agents."""
+        ...
+
+    def fit_summary(self, summary: Any, sample_variance: float) -> FittedPopulation:
+        """Fit to a summary of everybody's newest release, given the variance of one sample."""
+        ...
+
+
+SUMMARIES: dict[str, type[Any]] = {"bins": ReleaseBins, "sorted": SortedReleases, "count": ReleaseCount}
+"""The kinds of summary; `restore` of each makes one of its snapshot."""
 
 COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
     LearnedPrior.name: lambda lower, upper, _: LearnedPrior(lower, upper),

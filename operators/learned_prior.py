@@ -9,10 +9,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from operators.fitted_prior import FittedPrior
-from operators.learned_prior_bins import Points, bin_releases
+from operators.learned_prior_bins import Points
 from operators.learned_prior_fit import Mixture, fit_mixtures
 from operators.learning_alone import FittedAlone
 from operators.records import Floats, ReleaseColumns
+from operators.release_bins import ReleaseBins, bin_releases
 from operators.validation import require, require_between, require_bounds
 
 SPREAD_RATIO = 1.6
@@ -87,13 +88,22 @@ class LearnedPrior:
             finite and positive say nothing and are left out.
         """
         require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
-        usable = np.isfinite(releases.mean) & np.isfinite(variance) & (variance > 0)
-        everyone = bool(usable.all())
-        mean, total = (releases.mean, variance) if everyone else (releases.mean[usable], variance[usable])
+        return self._fit(bin_releases(releases.mean, variance, lower=self.lower, upper=self.upper))
+
+    def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
+        """Count releases in bins, which add up with those of other agents."""
+        bins = ReleaseBins(self.lower, self.upper)
+        bins.update(releases.mean, releases.count, releases.noise_variance)
+        return bins
+
+    def fit_summary(self, summary: ReleaseBins, sample_variance: float) -> FittedPrior | FittedAlone:
+        """Fit the population to all agents' bins, given the variance of one sample that they have in common."""
+        return self._fit(summary.points(sample_variance))
+
+    def _fit(self, points: Points) -> FittedPrior | FittedAlone:
         # A population of one is the agent's own release: it would count its own samples twice.
-        if len(mean) < 2:
+        if points.total < 2:
             return FittedAlone(self.name)
-        points = bin_releases(mean, total)
         grid = self._spreads(points)
         mixtures = fit_mixtures(points, grid)
         width = self.upper - self.lower
@@ -102,7 +112,7 @@ class LearnedPrior:
             mixtures,
             probability=_normalized(log_evidence + _log_prior(mixtures, grid, self.exact_classes)),
             cautious=_normalized(log_evidence + _log_prior(mixtures, grid, 0.0)),
-            n_agents=len(mean),
+            n_agents=round(points.total),
             lower=self.lower,
             upper=self.upper,
         )

@@ -1,24 +1,29 @@
-"""Bins of releases: what a fit sees, so that it costs the same for 200 agents and for a million."""
+"""What a fit sees of releases: points with weights; in cells that are joined where components are wide."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from operators.records import Floats, Ints
+from operators.records import Bools, Floats, Ints
 
 EXACT = 512
 """Up to this many releases are taken one by one."""
 MOST_BINS = 1 << 15
 MOST_COARSE_BINS = 1 << 11
-VARIANCE_RATIO = 1.25
-CELL = 0.5
+FINEST = -40
+"""Cells are no narrower than 2**-40 of the bounds, so that their numbers are integers of 64 bits."""
+_PARTS = 4
+_BITS = 31
+_SHIFT = 1 << 13  # makes classes positive; 0 is the class of 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
-    """Public: the releases a fit sees, binned or one by one.
+    """Public: the releases a fit sees, one by one.
 
     Attributes
     ----------
@@ -37,78 +42,143 @@ class Points:
         """Number of releases."""
         return float(self.weight.sum())
 
+    def coarser(self, spread: float) -> Points:  # noqa: ARG002 - what is not in cells stays as it is
+        """Give what components of the given spread can tell apart."""
+        return self
 
-def bin_releases(mean: Floats, variance: Floats) -> Points:
-    """Bin released means of similar variance on a grid of half their standard deviation.
 
-    A bin's center is its means rounded, so it varies by a twelfth of the squared cell more than what it stands for;
-    with that added to the variance, cells of half a standard deviation lose nothing that a million agents could show
-    (Sheppard's correction; the next term is 1e-5 of the fourth moment). Where there would be too many bins the cells
-    grow, and with them the variance: the fit stays honest and loses resolution.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPoints(Points):
+    """Public: releases counted by cell; a point is the center of one.
 
-    Parameters
+    A mean is rounded to the center of its cell, so it varies by a twelfth of the squared cell more than what it stands
+    for; with that added to the variance, cells of half a standard deviation lose nothing that a million agents could
+    show (Sheppard's correction; the next term is 1e-5 of the fourth moment).
+
+    Attributes
     ----------
-    mean, variance : float array, shape (n_agents,)
-        Finite, variances positive.
+    cell : int array
+        From `lower`, in units of `2**level * width`.
+    level : int array
+    uncorrected : float array
+        Variance without that of the rounding, in units of the squared width.
+    lower, width : float
+        Of the declared bounds.
+    """
+
+    cell: Ints
+    level: Ints
+    uncorrected: Floats
+    lower: float
+    width: float
+
+    @classmethod
+    def join(
+        cls, cell: Ints, level: Ints, variance: Floats, number: Ints, *, lower: float, width: float,
+        spread: float = 0.0, most: int = MOST_BINS,
+    ) -> Self:  # fmt: skip
+        """Join classes of similar variance, and neighboring cells up to half a standard deviation of the whole.
+
+        Where there would be too many, cells grow, and with them the variance: the fit stays honest and loses
+        resolution. Cells are halves of cells, so that joining them rounds nothing twice.
+        """
+        totals, place = np.unique(octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True)
+        average = np.bincount(place, variance * number) / np.bincount(place, number)
+        wide = cell_level(totals)
+        np.maximum.at(wide, place, level)
+        while True:
+            shift = np.minimum(wide[place] - level, 62)
+            (of, joined), (found,) = tally((place, cell >> shift), number[None])
+            if len(of) <= most:
+                break
+            wide += 1
+        cells = np.asarray(np.ldexp(1.0, wide.astype(np.int32))[of], dtype=np.float64)
+        return cls(
+            mean=lower + width * ((joined + 0.5) * cells),
+            variance=width**2 * (average[of] + cells**2 / 12),
+            weight=found.astype(np.float64),
+            cell=joined,
+            level=wide[of],
+            uncorrected=average[of],
+            lower=lower,
+            width=width,
+        )
+
+    def coarser(self, spread: float) -> CellPoints:
+        """Join cells as far as components of the given spread see no detail in them."""
+        if len(self.mean) <= EXACT:
+            return self
+        return self.join(
+            self.cell, self.level, self.uncorrected, self.weight.astype(np.int64), lower=self.lower, width=self.width,
+            spread=spread, most=MOST_COARSE_BINS,
+        )  # fmt: skip
+
+
+def octave_classes(value: Floats) -> tuple[Ints, Ints]:
+    """Class of each number, a quarter of an octave, and an integer of 31 bits that tells where it lies in its octave.
+
+    Exponent and leading bits are the same on every machine; a logarithm may not be. 0 has a class of its own.
 
     Examples
     --------
-    >>> points = bin_releases(np.random.default_rng(0).normal(0, 1, 10**5), np.ones(10**5))
-    >>> points.total, len(points.mean) < 30
-    (100000.0, True)
+    >>> of, place = octave_classes(np.array([0.0, 1.0, 1.2, 1.3]))
+    >>> (of - of[1]).tolist()[1:], octave_means(of, place, np.ones(4)).round(6).tolist()
+    ([0, 0, 1], [0.0, 1.0, 1.2, 1.3])
     """
-    if len(mean) <= EXACT:
-        return Points(mean=mean, variance=variance, weight=np.ones(len(mean)))
-    return _binned(mean, variance, None, spread=0.0, most=MOST_BINS)
+    mantissa, exponent = np.frexp(value)
+    quarter = ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
+    some = value > 0
+    of = np.where(some, exponent.astype(np.int64) * _PARTS + quarter + _SHIFT, 0)
+    return of, np.where(some, np.ldexp(mantissa, _BITS), 0.0).astype(np.int64)
 
 
-def coarsen(points: Points, spread: float) -> Points:
-    """Bin further for components of the given spread, which see no detail below `sqrt(variance + spread**2) / 2`."""
-    if len(points.mean) <= EXACT:
-        return points
-    return _binned(points.mean, points.variance, points.weight, spread=spread, most=MOST_COARSE_BINS)
+def octave_means(of: Ints, total: Ints, number: Ints) -> Floats:
+    """Mean of numbers of a class, from the sum of their integers."""
+    exponent = (of - _SHIFT) // _PARTS - _BITS
+    return np.asarray(np.ldexp(total / number, np.where(of > 0, exponent, 0).astype(np.int32)), dtype=np.float64)
 
 
-def _binned(mean: Floats, variance: Floats, weight: Floats | None, *, spread: float, most: int) -> Points:
-    group, group_variance = _variance_groups(variance, weight, spread**2)
-    cell = CELL
-    while True:
-        width = cell * np.sqrt(group_variance + spread**2)
-        n_cells = np.floor(float(np.ptp(mean)) / width).astype(np.int64) + 1
-        # Empty cells cost nothing in the end; far too many of them would cost memory.
-        if n_cells.sum() <= 8 * most:
-            points = _bin(mean, weight, group, group_variance, width, n_cells)
-            if len(points.mean) <= most:
-                return points
-        cell *= 1.3
+def cell_level(of: Ints) -> Ints:
+    """Width of a cell as a power of two: from a quarter to half of the least standard deviation of a class."""
+    exponent = (of - _SHIFT) // _PARTS
+    return np.asarray(np.maximum((exponent - 1) // 2 - 1, FINEST), dtype=np.int64)
 
 
-def _variance_groups(variance: Floats, weight: Floats | None, extra: float) -> tuple[Ints | None, Floats]:
-    """Group variances within a ratio; the mean variance of each group. No index where all are equal."""
-    least, most = float(variance.min()), float(variance.max())
-    if most + extra <= (least + extra) * 1.02:
-        return None, np.array([np.average(variance, weights=weight) if most > least else least])
-    scaled = (variance + extra) * (1 / (least + extra))
-    group = (np.log(scaled) * (1 / np.log(VARIANCE_RATIO))).astype(np.int64)
-    count = np.bincount(group, weight)
-    total = np.bincount(group, variance if weight is None else variance * weight)
-    return group, np.where(count > 0, total / np.maximum(count, 1), most)
+def tally(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints, ...], Ints]:
+    """Add up integers, one row of `values` after the other, by key; the keys in increasing order.
 
-
-def _bin(  # noqa: PLR0917 - the parts of one histogram
-    mean: Floats, weight: Floats | None, group: Ints | None, group_variance: Floats, width: Floats, n_cells: Ints
-) -> Points:
-    start = float(mean.min())
-    offset = np.concatenate([[0], np.cumsum(n_cells)])
-    if group is None:
-        index = ((mean - start) * (1 / width[0])).astype(np.int64)
+    Examples
+    --------
+    >>> keys, sums = tally((np.array([1, 0, 1]), np.array([5, 9, 5])), np.array([[1, 2, 3]]))
+    >>> [key.tolist() for key in keys], sums.tolist()
+    ([[0, 1], [9, 5]], [[2, 4]])
+    """
+    if not values.shape[1]:
+        return keys, values
+    low = [int(key.min()) for key in keys]
+    shape = [int(key.max()) - least + 1 for key, least in zip(keys, low, strict=True)]
+    size = math.prod(shape)
+    if size >= 2**62:  # rare: no one integer holds all keys
+        order = np.lexsort(keys[::-1])
+        starts = _starts([key[order] for key in keys])
+        sums = np.add.reduceat(values[:, order], starts, axis=1)
+        return tuple(key[order[starts]] for key in keys), sums
+    place = np.ravel_multi_index(tuple(key - least for key, least in zip(keys, low, strict=True)), shape)
+    if size <= 8 * len(place):  # dense: no sorting
+        used = np.flatnonzero(np.bincount(place, minlength=size))
+        sums = np.zeros((len(values), size), np.int64)
+        for row, value in zip(sums, values, strict=True):
+            np.add.at(row, place, value)
+        sums = sums[:, used]
     else:
-        index = ((mean - start) * (1 / width)[group]).astype(np.int64) + offset[:-1][group]
-    count = np.bincount(index, weight)
-    used = np.flatnonzero(count)
-    of = np.searchsorted(offset, used, side="right") - 1
-    return Points(
-        mean=start + (used - offset[of] + 0.5) * width[of],
-        variance=group_variance[of] + width[of] ** 2 / 12,
-        weight=count[used].astype(np.float64),
-    )
+        order = np.argsort(place, kind="stable")
+        starts = _starts([place[order]])
+        used, sums = place[order[starts]], np.add.reduceat(values[:, order], starts, axis=1)
+    return tuple(k + least for k, least in zip(np.unravel_index(used, shape), low, strict=True)), sums
+
+
+def _starts(ordered: list[Ints]) -> Ints:
+    """Where keys in order begin to differ."""
+    first: Bools = np.ones(len(ordered[0]), np.bool_)
+    first[1:] = np.any([key[1:] != key[:-1] for key in ordered], axis=0)
+    return np.flatnonzero(first)

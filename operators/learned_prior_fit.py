@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from operators.learned_prior_bins import Points, coarsen
+from operators.learned_prior_bins import Points
 from operators.records import Bools, Floats
 
 CANDIDATES = 256
@@ -71,7 +71,7 @@ def fit_mixtures(points: Points, spreads: Floats, *, max_components: int = 40) -
     best, hopeless = -np.inf, 0
     log_total = float(np.log(points.total))
     for spread in np.sort(spreads)[::-1]:
-        em = _Em(coarsen(points, float(spread)), float(spread))
+        em = _Em(points.coarser(float(spread)), float(spread))
         weight, center = _grow(em, max_components)
         row = list(_shrink(em, weight, center, best))
         found += row

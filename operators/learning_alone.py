@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
-from operators.validation import require_between
+from operators.validation import require, require_between
 
 
 def normal_half_width(variance: Floats, level: float) -> Floats:
@@ -58,6 +58,27 @@ class FittedAlone:
         return {"method": self.method, "n_agents": 0, "n_components": 0, "components": []}
 
 
+@dataclass(slots=True)
+class ReleaseCount:
+    """How many have released: all that those who ask nobody keep of it; mergeable."""
+
+    n: int = 0
+
+    def merge(self, other: ReleaseCount) -> None:
+        """Add others."""
+        self.n += other.n
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"version": 1, "n": self.n}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> ReleaseCount:
+        """Make the same of its snapshot."""
+        require(state["version"] == 1, "snapshot version", "be 1", state["version"])
+        return cls(int(state["n"]))
+
+
 @dataclass(frozen=True, slots=True)
 class LearningAlone:
     """Learn from one's own samples only: the baseline of every comparison.
@@ -71,5 +92,13 @@ class LearningAlone:
     name: ClassVar[str] = "none"
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedAlone:  # noqa: ARG002 - the common interface
+        """Ignore everybody's releases."""
+        return FittedAlone()
+
+    def summarize(self, releases: ReleaseColumns) -> ReleaseCount:
+        """Count them."""
+        return ReleaseCount(len(releases))
+
+    def fit_summary(self, summary: ReleaseCount, sample_variance: float) -> FittedAlone:  # noqa: ARG002 - the same
         """Ignore everybody's releases."""
         return FittedAlone()

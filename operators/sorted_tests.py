@@ -10,7 +10,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from operators.learning_alone import normal_half_width
+from operators.pooled_variance import release_variance
 from operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
+from operators.sorted_releases import SortedReleases
 from operators.validation import require, require_between
 
 MOST_GROUPS = 256
@@ -81,6 +83,15 @@ class SameMeanTests:
         return FittedTests(
             significance=self.significance, center=center, agent=agent[order], mean=mean[order], variance=total[order]
         )
+
+    def summarize(self, releases: ReleaseColumns) -> SortedReleases:
+        """Sort the newest releases of some agents."""
+        return SortedReleases.of(releases)
+
+    def fit_summary(self, summary: SortedReleases, sample_variance: float) -> FittedTests:
+        """Fit to all agents' sorted releases, given the variance of one sample that they have in common."""
+        releases = summary.columns()
+        return self.fit(releases, release_variance(releases, sample_variance))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from operators.agents import AgentsSettings
-from operators.collaboration import FittedPopulation, answers_from_releases, make_collaboration
+from operators.collaboration import FittedPopulation, ReleaseSummary, answers_from_releases, make_collaboration
 from operators.learning_alone import FittedAlone
 from operators.pooled_variance import own_means, release_variance
 from operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
@@ -121,9 +121,16 @@ class PersonalEstimates:
 
     def fit(self, latest: ReleaseColumns, variance: float) -> tuple[FittedPopulation, Floats]:
         """Public: fit the population to everybody's newest release; give it, and the variance of each released mean."""
-        known = self._known
-        total = release_variance(latest, variance if known is None else known)
-        return self._collaboration.fit(latest, total), total
+        total = release_variance(latest, variance if self._known is None else self._known)
+        return self.fit_summary(self.summarize(latest), variance), total
+
+    def summarize(self, latest: ReleaseColumns) -> ReleaseSummary:
+        """Public: what the fit reads of the newest release of some agents; summaries of all agents merge."""
+        return self._collaboration.summarize(latest)
+
+    def fit_summary(self, summary: ReleaseSummary, variance: float) -> FittedPopulation:
+        """Public: fit the population to the summary of everybody's newest release."""
+        return self._collaboration.fit_summary(summary, variance if self._known is None else self._known)
 
     def answer(
         self,

@@ -8,10 +8,11 @@ from scipy.stats import norm
 
 from operators.fitted_prior import FittedPrior
 from operators.learned_prior import LearnedPrior
-from operators.learned_prior_bins import Points, bin_releases, coarsen
+from operators.learned_prior_bins import Points
 from operators.learned_prior_fit import fit_mixtures
 from operators.posterior_table import look_up
 from operators.records import Floats, OwnMeans, ReleaseColumns
+from operators.release_bins import bin_releases
 
 
 def fit(mean: Floats, variance: Floats | float, lower: float = 0.0, upper: float = 1.0) -> FittedPrior:
@@ -83,7 +84,7 @@ def test_a_million_agents_see_the_same_prior_through_bins() -> None:
     variance = rng.choice([0.01, 0.04], n)
     mean = classes(n, 0.0) + rng.normal(0, 1, n) * np.sqrt(variance)
     exact = Points(mean=mean, variance=variance, weight=np.ones(n))
-    binned = bin_releases(mean, variance)
+    binned = bin_releases(mean, variance, lower=0.0, upper=1.0)
     assert binned.total == n
     assert len(binned.mean) < 300
     for spread in (0.0, 0.1):
@@ -101,7 +102,7 @@ def test_bins_conserve_numbers_and_moments() -> None:
     rng = np.random.default_rng(2)
     mean, variance = rng.normal(0, 3, 100_000), np.full(100_000, 4.0)
     for spread in (0.0, 5.0):
-        points = coarsen(bin_releases(mean, variance), spread)
+        points = bin_releases(mean, variance, lower=0.0, upper=1.0).coarser(spread)
         assert points.total == 100_000
         average = np.average(points.mean, weights=points.weight)
         spread_found = np.average((points.mean - average) ** 2, weights=points.weight)
@@ -112,7 +113,7 @@ def test_bins_conserve_numbers_and_moments() -> None:
 def test_many_variances_are_grouped_not_lost() -> None:
     rng = np.random.default_rng(3)
     variance = 10 ** rng.uniform(-6, 0, 50_000)
-    points = bin_releases(rng.uniform(0, 1, 50_000), variance)
+    points = bin_releases(rng.uniform(0, 1, 50_000), variance, lower=0.0, upper=1.0)
     assert points.total == 50_000
     assert len(points.mean) <= 1 << 15
     assert points.variance.min() >= variance.min()
