@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from operators.validation import require
 from streaming.secret import MIN_BYTES, SECRET_FILE_VARIABLE, SECRET_VARIABLE
+
+RESOURCE = r"projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]+/versions/[1-9][0-9]*"
+"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would be drawn anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretPlace:
-    """A file, or a variable of the environment, on every worker of the users' side.
+    """A file, a variable of the environment, or a version in Secret Manager, that every worker can read.
 
     Parameters
     ----------
     file : str, optional
         Path of a file that holds the secret.
     variable : str, optional
-        Name of a variable that holds it. With neither, the variable `MEANSTREAM_SECRET`, else the file named by
+        Name of a variable that holds it.
+    resource : str, optional
+        `projects/PROJECT/secrets/NAME/versions/NUMBER` in Google's Secret Manager, which the workers' service account
+        may access. With none of the three, the variable `MEANSTREAM_SECRET`, else the file named by
         `MEANSTREAM_SECRET_FILE`.
 
     Notes
@@ -30,15 +38,23 @@ class SecretPlace:
     Examples
     --------
     >>> SecretPlace(file="/run/secrets/meanstream")
-    SecretPlace(file='/run/secrets/meanstream', variable=None)
+    SecretPlace(file='/run/secrets/meanstream', variable=None, resource=None)
+    >>> SecretPlace(resource="projects/p/secrets/noise/versions/latest")
+    Traceback (most recent call last):
+    ValueError: secret must be a numbered version, projects/PROJECT/secrets/NAME/versions/NUMBER, got \
+'projects/p/secrets/noise/versions/latest'
     """
 
     file: str | None = None
     variable: str | None = None
+    resource: str | None = None
 
     def __post_init__(self) -> None:
-        if self.file is not None and self.variable is not None:
-            raise ValueError("secret must be in a file or in a variable, got both")
+        given = [place for place in (self.file, self.variable, self.resource) if place is not None]
+        if len(given) > 1:
+            raise ValueError("secret must be in a file or in a variable or in Secret Manager, got more than one")
+        rule = "be a numbered version, projects/PROJECT/secrets/NAME/versions/NUMBER"
+        require(self.resource is None or bool(re.fullmatch(RESOURCE, self.resource)), "secret", rule, self.resource)
 
     def load(self) -> bytes:
         """Read the secret, once per process.
@@ -52,6 +68,8 @@ class SecretPlace:
             return _from_file(self.file)
         if self.variable is not None:
             return _from_variable(self.variable)
+        if self.resource is not None:
+            return _from_secret_manager(self.resource)
         named = os.environ.get(SECRET_FILE_VARIABLE)
         if not os.environ.get(SECRET_VARIABLE) and named:
             return _from_file(named)
@@ -64,6 +82,18 @@ def _from_file(path: str) -> bytes:
         return _long_enough(Path(path).read_bytes().strip(), path)
     except OSError as error:
         raise ValueError(f"secret must be in a readable file, got {path!r} ({error.strerror})") from None
+
+
+@lru_cache(maxsize=16)
+def _from_secret_manager(resource: str) -> bytes:
+    from apache_beam.utils.secret import GcpSecret
+
+    try:
+        found = GcpSecret(resource).get_secret_bytes()
+    except RuntimeError as error:
+        why = type(error.__context__).__name__  # its text may be long, and name whom it was refused to
+        raise ValueError(f"secret must be readable in Secret Manager, got {resource!r} ({why})") from None
+    return _long_enough(found.strip(), resource)
 
 
 def _from_variable(name: str) -> bytes:

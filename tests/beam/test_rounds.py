@@ -228,7 +228,7 @@ def test_the_secret_is_read_where_it_is_used(tmp_path: Path, monkeypatch: pytest
     assert SecretPlace().load() == b"0123456789abcdef"
     with pytest.raises(ValueError, match="secret must be in a readable file"):
         SecretPlace(file=str(tmp_path / "none")).load()
-    with pytest.raises(ValueError, match="got both"):
+    with pytest.raises(ValueError, match="got more than one"):
         SecretPlace(file="a", variable="b")
 
 
