@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.coders import TimestampCoder, typecoders
+from apache_beam.coders import TimestampCoder
 from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.pvalue import TaggedOutput
@@ -16,23 +16,13 @@ from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
-from operators.records import Floats
 from operators.validation import require
-from pipelines.beam.agents.records import AgentBatch
-from pipelines.beam.events import EventCoder
 from pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
-from pipelines.beam.metrics import counter
+from pipelines.beam.parse import DEAD_LETTERS, MessageParser, compact, letters, timestamp
 from pipelines.beam.secret import SecretPlace
-from streaming.columns import Rejects, SampleColumns, partition_of, place_in_partition
-from streaming.events import DeadLetter
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.partition import PartitionReader, Taken
-from streaming.kafka.values import parse_records
 from streaming.mapping import ColumnMapping
-from streaming.secret import derived_key
-from streaming.sources.json_records import JsonFormat
-from streaming.sources.lines import MAX_LINE_BYTES
-from streaming.sources.records import RecordParser
 
 WAIT_SECONDS = 0.5
 """So long is waited for records, where there are none."""
@@ -42,7 +32,6 @@ PAUSE_SECONDS = 0.25
 """So long after the end of a partition was reached it is looked at again."""
 SILENT_SECONDS = 60.0
 """So long records that must be there may not come before reading is given up."""
-DEAD_LETTERS = "dead_letters"
 
 
 class EventTimeProvider(WatermarkEstimatorProvider):  # type: ignore[misc]
@@ -129,8 +118,7 @@ class ReadRange(beam.DoFn):  # type: ignore[misc]
         location = KafkaLocation.parse(self._location)
         self._name = location.topic
         self._reader = PartitionReader(location)
-        key = b"" if self._secret is None else derived_key(self._secret.load(), "sample ids")
-        self._parser = RecordParser(JsonFormat(self._mapping), self._mapping, id_key=key)
+        self._parser = MessageParser(self._mapping, self._secret, self._max_future)
         self._silent_since: dict[int, float] = {}
 
     def teardown(self) -> None:
@@ -159,21 +147,13 @@ class ReadRange(beam.DoFn):  # type: ignore[misc]
 
     def _batch(self, taken: Taken, stop: int, watermark: Any) -> Iterator[Any]:
         """Parse what lies before the stop, then move event time."""
-        records, rejects = taken.records.before(stop), Rejects()
-        samples = parse_records(self._parser, records, rejects, MAX_LINE_BYTES)
-        future = samples.time > time.time() + self._max_future
-        if future.any():
-            rejects.add_many("in_future", samples.position[future])
-            samples = samples.take(~future)
-        counter("events").inc(len(records.values))
-        for reason in rejects.reason:
-            counter("rejected_", reason).inc()
+        samples, rejects = self._parser.parse(taken.records.before(stop))
         if len(samples):
-            yield TimestampedValue(_compact(samples), _timestamp(samples.time.min()))
-        for letter in _letters(rejects, self._name):
+            yield TimestampedValue(compact(samples), timestamp(samples.time.min()))
+        for letter in letters(rejects, self._name):
             yield TaggedOutput(DEAD_LETTERS, letter)
         if len(samples):
-            _advance(watermark, _timestamp(samples.time.max()))
+            _advance(watermark, timestamp(samples.time.max()))
 
 
 class ReadPartition(ReadRange):
@@ -207,34 +187,7 @@ class ReadPartition(ReadRange):
         """Let event time pass a partition in which nothing has come for long."""
         since = self._silent_since.setdefault(partition, time.monotonic())
         if self._idle_seconds is not None and time.monotonic() - since >= self._idle_seconds:
-            _advance(watermark, _timestamp(np.float64(time.time() - self._idle_seconds)))
-
-
-class DeadLetterCoder(EventCoder):
-    """Public: a record that was not used."""
-
-    kind = DeadLetter
-
-
-typecoders.registry.register_coder(DeadLetter, DeadLetterCoder)
-
-
-def _compact(samples: SampleColumns) -> AgentBatch:
-    """Keep the names that occur: those of all partitions are no part of an element."""
-    used, agent = np.unique(samples.agent, return_inverse=True)
-    names = [samples.names[place] for place in used.tolist()]
-    return AgentBatch(names, agent.astype(np.int64), samples.value, samples.time, samples.key, samples.position)
-
-
-def _letters(rejects: Rejects, source: str) -> Iterator[DeadLetter]:
-    position = np.array(rejects.position, np.int64)
-    places = zip(partition_of(position).tolist(), place_in_partition(position).tolist(), strict=True)
-    for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
-        yield DeadLetter(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
-
-
-def _timestamp(seconds: Floats | np.float64) -> Timestamp:
-    return Timestamp(micros=int(np.floor(seconds * 1e6)))
+            _advance(watermark, timestamp(np.float64(time.time() - self._idle_seconds)))
 
 
 def _advance(watermark: Any, to: Timestamp) -> None:

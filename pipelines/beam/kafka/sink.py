@@ -6,14 +6,13 @@ from typing import Any
 
 import apache_beam as beam
 
+from pipelines.beam.events import lines_in
 from pipelines.beam.metrics import counter
-from streaming.encode import EventLines, lines_of
-from streaming.events import Event
 from streaming.kafka.idempotent import IdempotentWriter
 from streaming.kafka.location import KafkaLocation
 from streaming.kafka.outputs import open_topic
 from streaming.kafka.sink import records_of
-from streaming.sinks.sink import Trust, check_trust
+from streaming.sinks.sink import Trust
 
 
 class WriteKafka(beam.PTransform):  # type: ignore[misc]
@@ -77,13 +76,9 @@ class SendEvents(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Any) -> None:
         """Queue an event, or many."""
-        if isinstance(element, Event):
-            element = lines_of(type(element), [element])
-        if not isinstance(element, EventLines):
-            raise TypeError(f"topic takes events only, got {type(element).__name__}")
-        check_trust(self._trust, element.kind)
-        self._writer.send(records_of(self._topic, element))
-        self._sent.inc(len(element))
+        lines = lines_in(element, self._trust)
+        self._writer.send(records_of(self._topic, lines))
+        self._sent.inc(len(lines))
 
     def finish_bundle(self) -> None:
         """Wait until they are there."""

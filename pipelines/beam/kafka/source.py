@@ -11,7 +11,8 @@ import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register t
 from operators.validation import require
 from pipelines.beam.agents.records import AgentBatch
 from pipelines.beam.kafka.offsets import UNBOUNDED, PartitionRange
-from pipelines.beam.kafka.read import DEAD_LETTERS, PlanRanges, ReadPartition, ReadRange
+from pipelines.beam.kafka.read import PlanRanges, ReadPartition, ReadRange
+from pipelines.beam.parse import DEAD_LETTERS
 from pipelines.beam.secret import SecretPlace
 from streaming.events import DeadLetter
 from streaming.kafka.location import KafkaLocation

@@ -1,0 +1,1 @@
+"""Google Cloud Pub/Sub in a pipeline."""
