@@ -71,7 +71,7 @@ def assert_topics_hold(
 ) -> None:
     found = {role: consumed(address, topic.rpartition("/")[2].partition("?")[0]) for role, topic in topics.items()}
     for role in ("releases", "notices"):
-        assert sorted(message.value() for message in found[role]) == engine[role] != []
+        assert sorted(message.value() for message in found[role]) == engine[role] != [], role
     for message in found["releases"]:
         event = json.loads(message.value())
         assert message.key() == event["agent"].encode()
@@ -189,7 +189,7 @@ def _then_pass(write: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_flink_from_topics_to_topics(
+def test_flink_from_offset_to_offset_and_to_topics(
     flink: FlinkCluster,  # noqa: F811
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
@@ -200,12 +200,9 @@ def test_flink_from_topics_to_topics(
     fill(broker_address, whole, values)
     fill(broker_address, part, part_of(values, ranges))
     given = [f"--runner-arg={argument}" for argument in arguments_of("FlinkRunner", flink.arguments())]
-    for name, topic, more in (("all", whole, ["--until-end"]), ("range", part, ["--offsets=0:20-110,1:0-70"])):
-        (folder / name).mkdir()
-        (folder / name / "secret").write_text(SECRET)
-        only = "" if name == "all" else "?partitions=0-1"
-        engine = engine_files(folder / name, f"kafka://{broker_address}/{topic}{only}")
-        topics = {role: f"kafka://{broker_address}/{topic}-{role}?create=1" for role in ROLES}
-        places = {**topics, "source": f"kafka://{broker_address}/{whole}"}
-        ran = run_agents(folder / name, "flink", places, *given, *more, runner="FlinkRunner")
-        assert_topics_hold(broker_address, topics, engine, ran)
+    engine = engine_files(folder, f"kafka://{broker_address}/{part}?partitions=0-1", horizon=3)
+    topics = {role: f"kafka://{broker_address}/{whole}-{role}?create=1" for role in ROLES}
+    places = {**topics, "source": f"kafka://{broker_address}/{whole}"}
+    offsets = "0:20-110,1:0-70"
+    ran = run_agents(folder, "flink", places, *given, runner="FlinkRunner", offsets=offsets, horizon=3)
+    assert_topics_hold(broker_address, topics, engine, ran)
