@@ -25,8 +25,8 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     place : Path or str
-        A file that the workers can write, which is replaced: a path, or `gs://...`; or `kafka://...`, see
-        `pipelines.beam.kafka.sink`.
+        A file that the workers can write, which is replaced: a path, or `gs://...`; or a topic, `kafka://...`, see
+        `pipelines.beam.kafka.sink`, or `projects/PROJECT/topics/NAME`, see `pipelines.beam.pubsub.sink`.
     lines_of : callable
         What an element is in a sink, with one line per event.
     role : str
@@ -51,11 +51,9 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> None:
         """Send, or gather and write."""
-        if isinstance(self._place, str) and is_kafka(self._place):
-            from pipelines.beam.kafka.sink import WriteKafka
-
+        if isinstance(self._place, str) and is_topic(self._place):
             lines = pcoll | "Lines" >> beam.Map(self._lines_of).with_output_types(EventLines)
-            _ = lines | "Send" >> WriteKafka(self._place, role=self._role, trust=self._trust)
+            _ = lines | "Send" >> write_topic(self._place, self._role, self._trust)
             return
         text = beam.Map(_text, self._lines_of, self._trust).with_output_types(tuple[int, bytes])
         _ = (
@@ -65,6 +63,34 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
             | "Gather" >> beam.GroupByKey()
             | "Write" >> beam.ParDo(_WriteFile(str(self._place)))
         )
+
+
+def is_topic(place: str) -> bool:
+    """Say whether a place is a topic of Kafka or of Pub/Sub, and not a file.
+
+    Examples
+    --------
+    >>> [is_topic(place) for place in ("kafka://broker:9092/means", "projects/p/topics/means", "gs://bucket/means.jsonl")]
+    [True, True, False]
+    """
+    return is_kafka(place) or place.startswith("projects/")
+
+
+def write_topic(place: str, role: str, trust: Trust) -> beam.PTransform:
+    """Make the sink of a topic.
+
+    Raises
+    ------
+    ValueError
+        Naming the role, the rule and the place.
+    """
+    if is_kafka(place):
+        from pipelines.beam.kafka.sink import WriteKafka
+
+        return WriteKafka(place, role=role, trust=trust)
+    from pipelines.beam.pubsub.sink import WritePubSub
+
+    return WritePubSub(place, trust=trust)
 
 
 class _WriteFile(beam.DoFn):  # type: ignore[misc]
