@@ -1,0 +1,8 @@
+"""What Dataflow's launcher runs for the template of rounds: FLEX_TEMPLATE_PYTHON_PY_FILE."""
+
+import sys
+
+from pipelines.beam.template.launch import main
+
+if __name__ == "__main__":
+    main("rounds", sys.argv[1:])

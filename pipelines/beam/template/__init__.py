@@ -1,0 +1,1 @@
+"""Flex templates of Dataflow: parameters, their metadata, and the entry that the launcher calls."""
