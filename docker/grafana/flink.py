@@ -1,10 +1,17 @@
-"""Does the Beam pipeline on Flink keep up and checkpoint. Names as Flink 1.19's Prometheus reporter gives them."""
+"""Does the Beam pipeline on Flink keep up and checkpoint, and what does it do.
+
+Names as Flink 1.19's Prometheus reporter gives them, and the engine's names for what pipelines count.
+"""
 
 from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
 
 HERE = '{instance=~"$instance"}'
 NO_JOB = "no job runs"
 NO_CLUSTER = "no cluster"
+# Of all jobs: docker/prometheus/rules/flink.yml adds up the operators and subtasks of each, over all processes.
+PIPELINE = '{job="flink"}'
+JOB = "{{job_name}}"
+NO_PIPELINE = "no pipeline"
 # Before the first event a watermark is the smallest number there is, after the last one the largest.
 _NOW = 'flink_taskmanager_job_task_operator_currentInputWatermark{instance=~"$instance"}'
 _LAG = f"time() - ({_NOW} > 0 < 4e12) / 1000"
@@ -64,6 +71,72 @@ BOARD = Board(
                     kind="stat",
                     width=6,
                     height=5,
+                ),
+            ],
+        ),
+        Row(
+            title="Pipelines of Meanstream",
+            panels=[
+                Panel(
+                    title="Events per second",
+                    description="Records read, good and bad; samples, where another source has read them.",
+                    queries=[Query(f"rate(meanstream_events_total{PIPELINE}[$__rate_interval])", JOB)],
+                    unit="ops",
+                    empty=NO_PIPELINE,
+                ),
+                Panel(
+                    title="Rejects by reason",
+                    description="Per second, over all jobs: records, samples and reports that were not used.",
+                    queries=[
+                        Query(
+                            f"sum by (reason) (rate(meanstream_rejects_total{PIPELINE}[$__rate_interval]))",
+                            "{{reason}}",
+                        )
+                    ],
+                    unit="ops",
+                    empty="none rejected",
+                    stacked=True,
+                ),
+                Panel(
+                    title="Work of the shards",
+                    description=(
+                        "Seconds per second that shards of agents release, over all subtasks. Near the parallelism: "
+                        "they are what limits the job."
+                    ),
+                    queries=[Query(f"rate(meanstream_batch_seconds_sum{PIPELINE}[$__rate_interval])", JOB)],
+                    unit="short",
+                    empty="no agents",
+                ),
+                Panel(
+                    title="Released and answered",
+                    description="Releases and personal estimates per second; in steps, as windows end.",
+                    queries=[
+                        Query(f"rate(meanstream_{name}_total{PIPELINE}[$__rate_interval])", f"{name}, {JOB}")
+                        for name in ("releases", "estimates")
+                    ],
+                    unit="ops",
+                    empty="no agents",
+                ),
+                Panel(
+                    title="Agents",
+                    description="With a good sample, and those of them at their horizon; since the last restart.",
+                    queries=[
+                        Query(f"meanstream_agents{PIPELINE}", f"known, {JOB}"),
+                        Query(f"meanstream_agents_exhausted{PIPELINE}", f"at their horizon, {JOB}"),
+                    ],
+                    unit="short",
+                    empty="no agents",
+                    decimals=0,
+                ),
+                Panel(
+                    title="Refused releases",
+                    description="The same was released before from other input. Above 0 MeanstreamRefusal fires.",
+                    queries=[Query(f"meanstream_refusals_total{PIPELINE}", JOB)],
+                    unit="short",
+                    empty="no agents",
+                    kind="stat",
+                    decimals=0,
+                    steps=((None, GREEN), (1, RED)),
                 ),
             ],
         ),

@@ -30,24 +30,26 @@ def missing() -> str | None:
 
 
 class Prometheus:
-    """Scrapes one target each second with the shipped jobs and rules; `with` stops it.
+    """Scrapes targets each second with the shipped jobs and rules; `with` stops it.
 
     Parameters
     ----------
     folder : Path
         Configuration, data and log.
-    target : str
-        `HOST:PORT` in place of the shipped one.
+    *targets : str
+        `HOST:PORT` in place of the shipped ones.
+    shipped : str
+        Which of the shipped configurations.
     """
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, *targets: str, shipped: str = "prometheus.yml") -> None:
         self.folder = folder
         self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
-        config = yaml.safe_load((SHIPPED / "prometheus.yml").read_text())
+        config = yaml.safe_load((SHIPPED / shipped).read_text())
         config["global"] = dict.fromkeys(config["global"], "1s")
         config["rule_files"] = [str(SHIPPED / path) for path in config["rule_files"]]
         for job in config["scrape_configs"]:
-            job["static_configs"] = [{"targets": [target]}]
+            job["static_configs"] = [{"targets": list(targets)}]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
 
