@@ -52,8 +52,8 @@ class CellPoints(Points):
     """Public: releases counted by cell; a point is the center of one.
 
     A mean is rounded to the center of its cell, so it varies by a twelfth of the squared cell more than what it stands
-    for; with that added to the variance, cells of half a standard deviation lose nothing that a million agents could
-    show (Sheppard's correction; the next term is 1e-5 of the fourth moment).
+    for; with that added to the variance, cells of a quarter of a standard deviation lose half a percent of what the
+    releases show (Sheppard's correction; the next term is below 1e-6 of the fourth moment).
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class CellPoints(Points):
         cls, cell: Ints, level: Ints, variance: Floats, number: Ints, *, lower: float, width: float,
         spread: float = 0.0, most: int = MOST_BINS,
     ) -> Self:  # fmt: skip
-        """Join classes of similar variance, and neighboring cells up to half a standard deviation of the whole.
+        """Join classes of similar variance, and neighboring cells up to a quarter of the standard deviation.
 
         Where there would be too many, cells grow, and with them the variance: the fit stays honest and loses
         resolution. Cells are halves of cells, so that joining them rounds nothing twice.
@@ -139,9 +139,9 @@ def octave_means(of: Ints, total: Ints, number: Ints) -> Floats:
 
 
 def cell_level(of: Ints) -> Ints:
-    """Width of a cell as a power of two: from a quarter to half of the least standard deviation of a class."""
+    """Width of a cell as a power of two: from an eighth to a quarter of the least standard deviation of a class."""
     exponent = (of - _SHIFT) // _PARTS
-    return np.asarray(np.maximum((exponent - 1) // 2 - 1, FINEST), dtype=np.int64)
+    return np.asarray(np.maximum((exponent - 1) // 2 - 2, FINEST), dtype=np.int64)
 
 
 def tally(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints, ...], Ints]:

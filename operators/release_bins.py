@@ -31,9 +31,8 @@ class ReleaseBins:
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    A cell is at most half as wide as the standard deviation of the privacy noise of its class, and at least a quarter
-    but for the width of the class. Once the variance of one sample is known, `points` joins neighboring cells up to
-    half the standard deviation of the whole.
+    A cell is at most a quarter as wide as the standard deviation of the privacy noise of its class. Once the variance
+    of one sample is known, `points` joins neighboring cells up to a quarter of the standard deviation of the whole.
 
     Examples
     --------
@@ -43,7 +42,7 @@ class ReleaseBins:
     ...     bins.update(mean[part], count[part], np.full(len(mean[part]), 0.01))
     >>> halves[0].merge(halves[1])
     >>> points = halves[0].points(0.5)
-    >>> halves[0].n, len(points.mean) < 60
+    >>> halves[0].n, len(points.mean) < 80
     (100000, True)
     """
 
@@ -166,7 +165,7 @@ def bin_releases(mean: Floats, variance: Floats, *, lower: float, upper: float) 
     Examples
     --------
     >>> points = bin_releases(np.random.default_rng(0).normal(0, 1, 10**5), np.ones(10**5), lower=-5, upper=5)
-    >>> points.total, len(points.mean) < 40
+    >>> points.total, len(points.mean) < 80
     (100000.0, True)
     """
     bins = ReleaseBins(lower, upper)

@@ -29,11 +29,12 @@ from pipelines.beam.agents.answer import (
     TellPopulation,
     TellReleases,
 )
-from pipelines.beam.agents.parts import EstimateAgents, Released, ReleaseMeans, SnapshotReleases
+from pipelines.beam.agents.parts import Released, ReleaseMeans
 from pipelines.beam.agents.records import (
     AgentBatch,
     AgentReleases,
 )
+from pipelines.beam.agents.snapshot import EstimateAgents, SnapshotReleases
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.samples import SHARDS, sample_batch
 from pipelines.beam.secret import SecretPlace

@@ -88,7 +88,7 @@ class ReceivedReleases:
         self._codes: dict[str, int] = {}
         self._ids: list[str] = []  # by agent: what its release ids begin with
         self._newest: list[tuple[int, int]] = []  # by agent: index and noised sum
-        self._latest = _columns([])  # by agent, with room for more
+        self._latest = release_columns([])  # by agent, with room for more
 
     def take(self, lines: Iterable[Line]) -> Releases:
         """Read lines, each with its key; give the releases that are new, in their order."""
@@ -103,7 +103,7 @@ class ReceivedReleases:
             else:
                 agent.append(self._codes[event.agent])
                 events.append(event)
-        columns = _columns(events)
+        columns = release_columns(events)
         self._remember(agent, columns)
         return self._releases(agent, columns)
 
@@ -172,8 +172,8 @@ def _id_of_agent(name: str) -> str:
     return release_ids([name], [0], [0])[0].removesuffix("0")
 
 
-def _columns(events: Sequence[Release]) -> Columns:
-    """Give everything but the agents."""
+def release_columns(events: Sequence[Release]) -> Columns:
+    """Give everything but the agents, as arrays."""
     whole, real = np.int64, np.float64
     return {
         "index": np.array([e.index for e in events], whole),

@@ -23,9 +23,9 @@ from operators.noise import KeyedNoise, owner_words
 from operators.records import ReleaseColumns, Words
 from pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
 from pipelines.beam.agents import release
-from pipelines.beam.agents.answer import GatherShard
 from pipelines.beam.agents.bytes import opened
 from pipelines.beam.agents.coders import CODERS, EstimateBatchCoder, ForShardCoder, pack_samples
+from pipelines.beam.agents.gather import GatherShard
 from pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
 from pipelines.beam.agents.release import ReleaseShard
 from pipelines.beam.agents.shard import AgentShard, ReleaseLedger
@@ -348,6 +348,6 @@ def test_what_is_not_a_release_does_not_reach_the_public_side() -> None:
 
 
 def _by_shard() -> Any:
-    from pipelines.beam.agents.answer import ReleasesByShard
+    from pipelines.beam.agents.gather import ReleasesByShard
 
     return ReleasesByShard(2)

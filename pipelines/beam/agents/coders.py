@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam import coders
 from apache_beam.coders import typecoders
 
-from operators.collaboration import FittedPopulation
+from operators.collaboration import SUMMARIES, FittedPopulation
 from operators.fitted_prior import FittedPrior
 from operators.learning_alone import FittedAlone
 from operators.pooled_variance import PooledVariance
@@ -27,9 +27,9 @@ from pipelines.beam.agents.records import (
     EstimateBatch,
     FittedReleases,
     ForShard,
-    LatestReleases,
     OwnBatch,
     Packed,
+    PartialReleases,
     Tick,
 )
 from pipelines.beam.events import DamagedBytesError, EventCoder
@@ -65,13 +65,18 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: AgentReleases) -> bytes:
         """Columns one after the other."""
         columns = {name: getattr(value.releases, name) for name in _PUBLIC}
-        return packed("releases", {"number": value.number}, {**columns, "time": value.time}, value.names)
+        return packed(
+            "releases", {"number": value.number, "alike": value.alike}, {**columns, "time": value.time}, value.names
+        )
 
     def decode(self, encoded: bytes) -> AgentReleases:
         """Read columns."""
         _, head, columns = opened(encoded, "releases")
         names, time = names_of(columns), columns.pop("time")
-        return AgentReleases(names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time)
+        return AgentReleases(
+            names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
+            alike=head.get("alike", True),  # it was not written at first
+        )  # fmt: skip
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -144,20 +149,34 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
         return True
 
 
-class LatestReleasesCoder(coders.Coder):  # type: ignore[misc]
-    """Public: newest releases."""
+class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: summaries of releases, and pools of shards."""
 
-    columns = ("agent", "count", "mean", "noise_variance")
+    def encode(self, value: PartialReleases) -> bytes:
+        """Arrays as columns, the rest as plain data."""
+        kind = next((name for name, known in SUMMARIES.items() if isinstance(value.summary, known)), None)
+        if kind is None:
+            raise TypeError(f"summary must be one of {', '.join(SUMMARIES)}, got {type(value.summary).__name__}")
+        plain = value.summary.snapshot()
+        columns = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
+        shape = {name: array.shape for name, array in columns.items() if array.ndim > 1}
+        pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
+        sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
+        rest = {name: one for name, one in plain.items() if name not in columns}
+        head = {"newest": value.newest, "kind": kind, "summary": rest, "shape": shape, "pools": list(pools.items())}
+        return packed("partial", head, {**{name: one.ravel() for name, one in columns.items()}, "pool sums": sums})
 
-    def encode(self, value: LatestReleases) -> bytes:
-        """Columns, and the pool as plain data."""
-        head = {"newest": value.newest, "pool": value.pool.snapshot()}
-        return packed("latest", head, {name: getattr(value, name) for name in self.columns})
-
-    def decode(self, encoded: bytes) -> LatestReleases:
+    def decode(self, encoded: bytes) -> PartialReleases:
         """Read them."""
-        _, head, columns = opened(encoded, "latest")
-        return LatestReleases(newest=head["newest"], pool=PooledVariance.restore(head["pool"]), **columns)
+        _, head, columns = opened(encoded, "partial")
+        sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1)
+        pools = {
+            shard: PooledVariance.restore({**pool, "sums": part})
+            for (shard, pool), part in zip(head["pools"], sums, strict=True)
+        }
+        columns |= {name: columns[name].reshape(shape) for name, shape in head["shape"].items()}
+        summary = SUMMARIES[head["kind"]].restore({**head["summary"], **columns})
+        return PartialReleases(newest=head["newest"], summary=summary, pools=pools)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -238,7 +257,7 @@ CODERS: dict[type, type[coders.Coder]] = {
     ForShard: ForShardCoder,
     AgentReleases: AgentReleasesCoder,
     OwnBatch: OwnBatchCoder,
-    LatestReleases: LatestReleasesCoder,
+    PartialReleases: PartialReleasesCoder,
     FittedReleases: FittedReleasesCoder,
     EstimateBatch: EstimateBatchCoder,
     Release: ReleaseCoder,

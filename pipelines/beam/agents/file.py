@@ -20,8 +20,9 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from operators.agents import AgentsSettings
 from operators.records import Ints
 from pipelines.agents import Collaborated, collaborated
-from pipelines.beam.agents.parts import KEYED, NOTE, release_shards
+from pipelines.beam.agents.parts import release_shards
 from pipelines.beam.agents.split import NOTES, notes_of, split_columns
+from pipelines.beam.agents.ticks import KEYED, NOTE
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.metrics import counter, counters_of
 from pipelines.beam.samples import SHARDS, RememberedWords

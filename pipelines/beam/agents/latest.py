@@ -1,4 +1,4 @@
-"""Everybody's newest release in a shard of agents, and of all shards together."""
+"""Everybody's newest release in a shard of agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operators.agents import AgentsSettings
 from operators.pooled_variance import PooledVariance, release_differences
 from operators.records import Ints, ReleaseColumns, Words
 from pipelines.beam.agents.bytes import opened, packed
-from pipelines.beam.agents.records import AgentReleases, LatestReleases, agent_hash
+from pipelines.beam.agents.records import AgentReleases, agent_hash
 
 _LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name != "agent")
 
@@ -32,7 +32,7 @@ class LatestOfShard:
         self._settings = settings
         self._pool = PooledVariance(settings.lower, settings.upper)
         self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
-        self._columns = {name: np.zeros(0, np.int64) for name in _LATEST}
+        self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST}
         if encoded:
             _, head, columns = opened(encoded, "latest shard")
             self._pool, self._agent = PooledVariance.restore(head["pool"]), columns.pop("agent")
@@ -57,31 +57,20 @@ class LatestOfShard:
         twice = (new[order[1:]] == new[order[:-1]]) & (fresh["index"][order[1:]] == fresh["index"][order[:-1]])
         order = order[np.concatenate([np.ones(min(len(order), 1), np.bool_), ~twice])]
         agent = np.concatenate([old, new[order]])
-        both = {name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST}
-        self._pool.update(release_differences(ReleaseColumns(agent=agent, **both), self._settings.mechanism))
+        both: dict[str, Any] = {name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST}
+        alike = np.repeat([batch.alike for batch in batches], [len(batch) for batch in batches])
+        told = np.concatenate([np.ones(len(old), np.bool_), alike[order]])
+        releases = ReleaseColumns(agent=agent, **both).take(told)
+        self._pool.update(release_differences(releases, self._settings.mechanism))
         newest = np.zeros(len(known), np.int64)
         newest[agent] = np.arange(len(agent))  # of several releases of an agent the last one stays
         self._agent, self._columns = known, {name: column[newest] for name, column in both.items()}
 
-    def latest(self, newest: float) -> LatestReleases:
-        """Give everybody's newest release."""
-        named: dict[str, Any] = {name: self._columns[name] for name in ("count", "mean", "noise_variance")}
-        return LatestReleases(newest=newest, agent=self._agent, pool=self._pool, **named)
+    def latest(self) -> ReleaseColumns:
+        """Give everybody's newest release; an agent's number is its hash."""
+        return ReleaseColumns(agent=self._agent, **self._columns)
 
-
-def join_latest(parts: Sequence[LatestReleases]) -> LatestReleases:
-    """Public: join the newest releases of different shards, in the order of the agents' hashes.
-
-    The result does not depend on the order of the parts, to the last bit.
-    """
-    some = sorted(parts, key=lambda part: part.agent[:1].tolist())
-    agent = np.concatenate([part.agent for part in some])
-    order = np.argsort(agent, kind="stable")
-    pool = PooledVariance(some[0].pool.lower, some[0].pool.upper)
-    for part in some:
-        pool.merge(part.pool)
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in some])[order]
-        for name in ("count", "mean", "noise_variance")
-    }
-    return LatestReleases(newest=max(part.newest for part in some), agent=agent[order], pool=pool, **columns)
+    @property
+    def pool(self) -> PooledVariance:
+        """What the releases so far tell of the variance of one sample."""
+        return PooledVariance.restore(self._pool.snapshot())  # ours will go on

@@ -1,37 +1,24 @@
-"""The parts of agents on Beam, each a transform that can be applied alone; see `pipelines.agents`."""
+"""Private to public: samples to releases, as a transform that can be applied alone; see `pipelines.agents`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam import typehints
-from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
 import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from operators.agents import AgentsSettings
 from operators.validation import require
-from pipelines.beam.agents.answer import AnswerAgents, FitReleases, GatherShard, ReleasesByShard
-from pipelines.beam.agents.records import (
-    AgentReleases,
-    EstimateBatch,
-    FittedReleases,
-    ForShard,
-    LatestReleases,
-    OwnBatch,
-    Tick,
-)
+from pipelines.beam.agents.records import AgentReleases, OwnBatch
 from pipelines.beam.agents.release import NOTICES, OWN, REFUSALS, ReleaseShard
 from pipelines.beam.agents.split import NOTES, SplitByShard
-from pipelines.beam.agents.windows import AgentWindows, CarryAnswers, CarryNotes
+from pipelines.beam.agents.ticks import KEYED, NOTE, TickShards
+from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.windows import ForGood
 from streaming.events import BudgetEvent, Refusal
-from streaming.options import EngineOptions
-
-KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, float]
 
 
 class Released(NamedTuple):
@@ -142,106 +129,3 @@ def release_shards(
     for name, kind in types.items():
         made[name].element_type = kind
     return Released(made.releases, made[OWN], made[NOTICES], made[REFUSALS], ticks)
-
-
-class TickShards(beam.PTransform):  # type: ignore[misc]
-    """Public: notes of windows with samples, `(number, newest event time)`, to one tick per window for every shard."""
-
-    def __init__(self, windows: AgentWindows, shards: int) -> None:
-        super().__init__()
-        self._windows = windows
-        self._shards = shards
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Take the newest of each window."""
-        shards = self._shards
-        return (
-            pcoll
-            | "Carry" >> CarryNotes(self._windows)
-            | "Newest" >> beam.CombineGlobally(max).without_defaults().with_output_types(tuple[int, float])
-            | "For good" >> ForGood()
-            | "To all" >> beam.FlatMap(_to_all, shards).with_output_types(KEYED)
-        )
-
-
-class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
-    """Public: releases to the population that everybody's newest one shows, once per window.
-
-    Input: `Released` of `ReleaseMeans`. Output: `FittedReleases`, one per window, to be a side input.
-
-    **Privacy.** Post-processing of releases: it spends nothing.
-
-    Parameters
-    ----------
-    settings : AgentsSettings
-        How the releases were made.
-    options : EngineOptions
-        Collaboration and level; and `stddev`, where the standard deviation of one sample is known.
-    windows : AgentWindows
-        Those of the releases.
-    shards : int
-        As for `ReleaseMeans`.
-    """
-
-    def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, shards: int = SHARDS
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._options = options
-        self._windows = windows
-        self._shards = shards
-
-    def expand(self, made: Released) -> beam.PCollection:
-        """Keep everybody's newest per shard; join the shards; fit."""
-        if made.releases.element_type not in (AgentReleases, Any, typehints.Any):
-            raise TypeError(f"collaboration takes releases only, got {made.releases.element_type}")
-        settings, windows = self._settings, self._windows
-        keyed = made.releases | "Shards" >> beam.ParDo(ReleasesByShard(self._shards)).with_output_types(KEYED)
-        return (
-            (keyed | "For good" >> ForGood(), made.ticks)
-            | "For shards" >> beam.Flatten()
-            | "Gather" >> beam.ParDo(GatherShard(settings, windows)).with_output_types(LatestReleases)
-            | "Carry" >> CarryAnswers(windows)
-            | "One key" >> beam.Map(_one_key).with_output_types(typehints.Tuple[int, LatestReleases])
-            | "Join" >> beam.GroupByKey()
-            | "Fit" >> beam.ParDo(FitReleases(settings, self._options)).with_output_types(FittedReleases)
-        )
-
-
-class EstimateAgents(beam.PTransform):  # type: ignore[misc]
-    """Private: each agent's own sums to its estimate with an interval, under the population of the same window.
-
-    Input: `OwnBatch` of `ReleaseMeans`. Output: `EstimateBatch`: it belongs to the agents, line by line.
-
-    **Privacy.** An estimate mixes in its agent's raw mean and is addressed to that agent. It spends nothing.
-
-    Parameters
-    ----------
-    settings, options, windows
-        As for `SnapshotReleases`.
-    population : PCollection of FittedReleases
-        Of `SnapshotReleases`.
-    """
-
-    def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, population: beam.PCollection
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._options = options
-        self._windows = windows
-        self._population = population
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Answer a shard of agents at a time."""
-        answer = beam.ParDo(AnswerAgents(self._settings, self._options), AsSingleton(self._population))
-        return pcoll | "Carry" >> CarryAnswers(self._windows) | "Answer" >> answer.with_output_types(EstimateBatch)
-
-
-def _one_key(latest: LatestReleases) -> tuple[int, LatestReleases]:
-    return 0, latest
-
-
-def _to_all(newest: tuple[int, float], shards: int) -> list[tuple[int, Tick]]:
-    return [(shard, Tick(*newest)) for shard in range(shards)]

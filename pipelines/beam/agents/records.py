@@ -1,7 +1,7 @@
 """What moves between the steps of agents on Beam: batches as arrays, on either side of the privacy boundary.
 
-`AgentSamples`, `OwnBatch` and `EstimateBatch` are private. `AgentReleases`, `LatestReleases` and `FittedReleases` are
-public: they are releases, or made of releases alone.
+`AgentSamples`, `OwnBatch` and `EstimateBatch` are private. `AgentReleases`, `PartialReleases` and `FittedReleases`
+are public: they are releases, or made of releases alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from operators.agents import AgentsSettings, ReleaseBatch
-from operators.collaboration import FittedPopulation
+from operators.collaboration import FittedPopulation, ReleaseSummary
 from operators.pooled_variance import PooledVariance
 from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from streaming.columns import SampleColumns
@@ -110,12 +110,15 @@ class AgentReleases:
         `agent` is a place in `names`.
     time : float array (n,)
         Event time at which each became due, seconds since the epoch.
+    alike : bool
+        Whether they were made as the settings of whoever reads them say: only such tell of the variance of a sample.
     """
 
     names: pa.Array
     number: int
     releases: ReleaseColumns
     time: Floats
+    alike: bool = True
 
     def __len__(self) -> int:
         return len(self.time)
@@ -152,41 +155,38 @@ class OwnBatch:
         return len(self.own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LatestReleases:
-    """Public: everybody's newest release, of one shard or of all.
+@dataclass(slots=True, kw_only=True, eq=False)
+class PartialReleases:
+    """Public: what a fit reads of everybody's newest release, of some shards or of all.
 
     Attributes
     ----------
     newest : float
         Event time up to which there are samples.
-    agent : int array (n,)
-        Hash of the agent, increasing.
-    count : int array (n,)
-    mean, noise_variance : float array (n,)
-        As in `ReleaseColumns`.
-    pool : PooledVariance
-        Of one sample, read off all releases so far.
+    summary : ReleaseSummary
+        Of the newest release of each agent.
+    pools : dict of int to PooledVariance
+        By shard: of one sample, read off all releases so far. They are sums of floats, so they stay apart until all
+        are there and can be added in one order.
     """
 
     newest: float
-    agent: Ints
-    count: Ints
-    mean: Floats
-    noise_variance: Floats
-    pool: PooledVariance
+    summary: ReleaseSummary
+    pools: dict[int, PooledVariance]
 
-    def columns(self) -> ReleaseColumns:
-        """Give what a fit reads; indices and sums it does not."""
-        unread = np.ones(len(self.agent), np.int64)
-        return ReleaseColumns(
-            agent=self.agent,
-            index=unread,
-            count=self.count,
-            total=unread,
-            mean=self.mean,
-            noise_variance=self.noise_variance,
-        )
+    def merge(self, other: PartialReleases) -> None:
+        """Add those of other shards: commutative and associative, to the last bit."""
+        self.newest = max(self.newest, other.newest)
+        self.summary.merge(other.summary)
+        self.pools = {**self.pools, **other.pools}
+
+    def pool(self) -> PooledVariance:
+        """Add up the pools, in the order of the shards."""
+        first, *rest = (self.pools[shard] for shard in sorted(self.pools))
+        pooled = PooledVariance.restore(first.snapshot())
+        for part in rest:
+            pooled.merge(part)
+        return pooled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,161 @@
+"""Everybody's newest release as a side input, and agents answered with it: transforms that can be applied alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.pvalue import AsSingleton
+from apache_beam.transforms.window import GlobalWindows
+
+import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
+from operators.agents import AgentsSettings
+from operators.validation import require
+from pipelines.beam.agents.answer import AnswerAgents
+from pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases, ReceiveReleases, ReleasesByShard
+from pipelines.beam.agents.parts import Released
+from pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases, PartialReleases
+from pipelines.beam.agents.split import NOTES
+from pipelines.beam.agents.ticks import KEYED, NOTE, TickShards
+from pipelines.beam.agents.windows import AgentWindows, CarryAnswers
+from pipelines.beam.samples import SHARDS
+from pipelines.beam.windows import ForGood
+from streaming.events import Release
+from streaming.options import EngineOptions
+
+_TAKEN = (AgentReleases, Release, Any, typehints.Any)
+_ONE_KEY = typehints.Tuple[int, PartialReleases]
+
+
+class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
+    """Public: releases to the population that everybody's newest one shows, once per window.
+
+    Input: `Released` of `ReleaseMeans`; or releases from anywhere, `Release` events or batches `AgentReleases` in the
+    global window, as those have them who read a topic of releases and nothing else. Each counts in the window of its
+    event time and in all later ones, once, however often and in whatever order it comes. Output: `FittedReleases`, one
+    for each window with releases, to be a side input.
+
+    **Privacy.** Post-processing of releases: it spends nothing.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+        How the releases were made; the variance of a sample is read off those that were made with its epsilon, delta
+        and mode.
+    options : EngineOptions, optional
+        Collaboration and level; and `stddev`, where the standard deviation of one sample is known.
+    windows : AgentWindows, optional
+        When it is fitted; by default once, at the end of a bounded input.
+    shards : int
+        As for `ReleaseMeans`.
+    ticks : PCollection of (int, Tick), optional
+        Of one's own agents' `Released`, of as many shards: windows in which there are own samples have a population
+        too, so that they can be answered. Where the input is `Released` it has them.
+
+    Examples
+    --------
+    >>> import logging; logging.disable(logging.ERROR)
+    >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    >>> line = ('{"release_id": "%s:1", "agent": "%s", "index": 1, "time": "2013-01-01T10:00:00Z", "n": 20,'
+    ...         '"total": 640, "mean": %f, "noise_variance": 0.01, "epsilon": 1.0, "delta": 1e-6, "mode": "tuned",'
+    ...         '"schema_version": 1}')
+    >>> events = [Release.model_validate_json(line % (who, who, mean)) for who, mean in (("ann", 2.0), ("bob", 4.0))]
+    >>> settings = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6)
+    >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+    ...     population = pipeline | beam.Create(events, reshuffle=False) | SnapshotReleases(settings)
+    ...     _ = population | beam.Map(lambda fitted: print(fitted.agents, fitted.fitted.describe()["method"]))
+    2 learned_prior
+    """
+
+    def __init__(
+        self,
+        settings: AgentsSettings,
+        options: EngineOptions | None = None,
+        windows: AgentWindows | None = None,
+        *,
+        shards: int = SHARDS,
+        ticks: beam.PCollection | None = None,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._options = options or EngineOptions()
+        self._windows = windows or AgentWindows(refresh=None)
+        self._shards = shards
+        self._ticks = ticks
+
+    def expand(self, made: Released | beam.PCollection) -> beam.PCollection:
+        """Keep everybody's newest per shard; join the shards; fit."""
+        keyed, ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
+        settings, options, windows = self._settings, self._options, self._windows
+        return (
+            (keyed | "For good" >> ForGood(), *ticks)
+            | "For shards" >> beam.Flatten()
+            | "Gather" >> beam.ParDo(GatherShard(settings, options, windows)).with_output_types(PartialReleases)
+            | "Carry" >> CarryAnswers(windows)
+            | "One key" >> beam.Map(_one_key).with_output_types(_ONE_KEY)
+            | "Join" >> beam.CombinePerKey(JoinReleases(settings, options)).with_output_types(_ONE_KEY)
+            | "Fit" >> beam.ParDo(FitReleases(settings, options)).with_output_types(FittedReleases)
+        )
+
+    def _ours(self, made: Released) -> tuple[beam.PCollection, list[beam.PCollection]]:
+        """Releases of our own windows, which tick."""
+        require(self._ticks is None, "ticks", "be left out where the input has them", self._ticks)
+        _check(made.releases)
+        by_shard = beam.ParDo(ReleasesByShard(self._shards)).with_output_types(KEYED)
+        return made.releases | "Shards" >> by_shard, [made.ticks]
+
+    def _received(self, releases: beam.PCollection) -> tuple[beam.PCollection, list[beam.PCollection]]:
+        """Releases that others have made; they tick."""
+        _check(releases)
+        window_fn = releases.windowing.windowfn
+        require(isinstance(window_fn, GlobalWindows), "releases", "be in the global window", type(window_fn).__name__)
+        ends = releases.is_bounded or self._windows.refresh is not None
+        require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
+        receive = ReceiveReleases(self._settings, self._windows, self._shards)
+        parts = releases | "Receive" >> beam.ParDo(receive).with_outputs(NOTES, main="releases")
+        keyed, notes = parts.releases, parts[NOTES]
+        keyed.element_type, notes.element_type = KEYED, NOTE
+        ticks = notes | "Tick" >> TickShards(self._windows, self._shards)
+        return keyed, [ticks] if self._ticks is None else [ticks, self._ticks]
+
+
+class EstimateAgents(beam.PTransform):  # type: ignore[misc]
+    """Private: each agent's own sums to its estimate with an interval, under the population of the same window.
+
+    Input: `OwnBatch` of `ReleaseMeans`. Output: `EstimateBatch`: it belongs to the agents, line by line.
+
+    **Privacy.** An estimate mixes in its agent's raw mean and is addressed to that agent. It spends nothing.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+    options : EngineOptions
+    windows : AgentWindows
+        Those of the agents' own `ReleaseMeans`, and of `SnapshotReleases`.
+    population : PCollection of FittedReleases
+        Of `SnapshotReleases`: of our own releases, or of those that everybody has published.
+    """
+
+    def __init__(
+        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, population: beam.PCollection
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._options = options
+        self._windows = windows
+        self._population = population
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Answer a shard of agents at a time."""
+        answer = beam.ParDo(AnswerAgents(self._settings, self._options), AsSingleton(self._population))
+        return pcoll | "Carry" >> CarryAnswers(self._windows) | "Answer" >> answer.with_output_types(EstimateBatch)
+
+
+def _check(releases: beam.PCollection) -> None:
+    if releases.element_type not in _TAKEN:
+        raise TypeError(f"collaboration takes releases only, got {releases.element_type}")
+
+
+def _one_key(partial: PartialReleases) -> tuple[int, PartialReleases]:
+    return 0, partial
