@@ -123,7 +123,13 @@ class EventBuffer:
         if _follow_one_another(parts):
             return Due(*(_joined([getattr(part, name) for part in parts]) for name in ("agent", "value", "time")))
         whole = _join(parts)
-        order = np.lexsort((whole.position, whole.key, whole.time))
+        order = np.argsort(whole.time)
+        time = whole.time[order]
+        same = time[1:] == time[:-1]
+        if same.any():  # only these need the other keys
+            tied = np.r_[False, same] | np.r_[same, False]
+            some = order[tied]
+            order[tied] = some[np.lexsort((whole.position[some], whole.key[some], whole.time[some]))]
         return Due(whole.agent[order], whole.value[order], whole.time[order])
 
 

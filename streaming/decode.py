@@ -181,14 +181,18 @@ def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
 def _valid_ids(ids: pa.Array) -> Bools:
     """Say which ids are of bounded length, not empty, UTF-8 and free of control characters."""
     data, offsets = _bytes_of(ids)
+    data, offsets = data[offsets[0] : offsets[-1]], offsets - offsets[0]
     length = np.diff(offsets)
-    good = (length > 0) & (length <= MAX_ID_BYTES)
-    control = np.r_[0, np.cumsum((data < 0x20) | (data == 0x7F))]
-    good &= control[offsets[1:]] == control[offsets[:-1]]
-    try:
-        ids.cast(pa.string())
-    except pa.ArrowInvalid:
-        good &= np.array([valid_name(raw) is not None for raw in ids.to_pylist()])
+    good: Bools = np.asarray((length > 0) & (length <= MAX_ID_BYTES))
+    control = (data < 0x20) | (data == 0x7F)
+    if control.any():
+        so_far = np.r_[0, np.cumsum(control)]
+        good &= so_far[offsets[1:]] == so_far[offsets[:-1]]
+    if len(data) and data.max() >= 0x80:
+        try:
+            ids.cast(pa.string())
+        except pa.ArrowInvalid:
+            good &= np.array([valid_name(raw) is not None for raw in ids.to_pylist()])
     return good
 
 

@@ -10,8 +10,18 @@ from streaming.store.snapshot import Columns
 MAX_IDS = 4_000_000
 
 
+class Run:
+    """Ids in the order of their hashes, with their event times."""
+
+    def __init__(self, key: Words, time: Floats) -> None:
+        self.key, self.time, self.latest = key, time, float(time.max())
+
+
 class SeenIds:
     """Hashes of the ids of accepted samples, until event time has passed them by the retention; bounded in number.
+
+    They lie in sorted runs, each less than half as long as the one before it, so that a batch costs the same however
+    many ids there are, up to a logarithm.
 
     Examples
     --------
@@ -23,55 +33,93 @@ class SeenIds:
     >>> seen.forget(15.0)
     >>> seen.duplicates(keys).tolist()
     [False, True, True]
+    >>> seen.known(keys).tolist()
+    [False, True, False]
     """
 
     def __init__(self, *, max_ids: int = MAX_IDS) -> None:
         self._max_ids = max_ids
-        self._key: Words = np.zeros(0, np.uint64)  # sorted
-        self._time: Floats = np.zeros(0)
+        self._runs: list[Run] = []
+        self._before = -np.inf
         self._saved: dict[int, float] = {}  # piece in the store: latest event time in it
         self._next = 0
         self._new: dict[int, Columns] = {}
         self._dropped: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._key)
+        return sum(int(np.count_nonzero(run.time >= self._before)) for run in self._runs)
 
     def duplicates(self, key: Words) -> Bools:
         """Say which ids were seen, in an earlier batch or earlier in this one."""
-        order = np.argsort(key, kind="stable")
+        order = np.argsort(key)  # faster than a stable sort, which only repeated ids need
+        ordered = key[order]
+        same = ordered[1:] == ordered[:-1]
+        if same.any():
+            order = np.argsort(key, kind="stable")
         again = np.zeros(len(key), np.bool_)
-        again[order[1:]] = key[order[1:]] == key[order[:-1]]
-        return again | self.known(key)
+        again[order[1:]] = same
+        again[order] |= self._found(ordered)
+        return again
 
     def known(self, key: Words) -> Bools:
         """Say which ids were seen in an earlier batch."""
-        if not len(self._key):
-            return np.zeros(len(key), np.bool_)
-        at = np.minimum(np.searchsorted(self._key, key), len(self._key) - 1)
-        return np.asarray(self._key[at] == key)
+        order = np.argsort(key)
+        found = np.zeros(len(key), np.bool_)
+        found[order] = self._found(key[order])
+        return found
+
+    def _found(self, ordered: Words) -> Bools:
+        """Look sorted ids up."""
+        found = np.zeros(len(ordered), np.bool_)
+        for run in self._runs:
+            at = np.minimum(np.searchsorted(run.key, ordered), len(run.key) - 1)
+            found |= (run.key[at] == ordered) & (run.time[at] >= self._before)
+        return found
 
     def add(self, key: Words, time: Floats) -> None:
-        """Remember ids with their event times."""
-        keys, times = np.concatenate([self._key, key]), np.concatenate([self._time, time])
-        order = np.argsort(keys, kind="stable")
-        self._key, self._time = keys[order], times[order]
-        if len(key):
-            self._new[self._next] = {"key": key, "time": time}
-            self._next += 1
+        """Remember ids, none of them known, with their event times."""
+        if not len(key):
+            return
+        self._new[self._next] = {"key": key, "time": time}
+        self._next += 1
+        self._insert(key, time)
+
+    def _insert(self, key: Words, time: Floats) -> None:
+        order = np.argsort(key)
+        self._runs.append(Run(key[order], time[order]))
+        while len(self._runs) > 1 and 2 * len(self._runs[-1].key) > len(self._runs[-2].key):
+            self._merge(2)
+
+    def _merge(self, runs: int) -> None:
+        """Make one run of the last ones, without what was forgotten."""
+        last, self._runs = self._runs[-runs:], self._runs[:-runs]
+        key, time = np.concatenate([run.key for run in last]), np.concatenate([run.time for run in last])
+        keep = time >= self._before
+        order = np.argsort(key, kind="stable")  # finds the runs, and merges them
+        order = order[keep[order]]
+        if len(order):
+            self._runs.append(Run(key[order], time[order]))
 
     def forget(self, before: float) -> None:
-        """Drop ids whose event time is before this, and the oldest beyond the greatest number."""
-        keep = self._time >= before
-        if len(keep) - self._max_ids > 0:
-            keep &= self._time >= np.partition(self._time, -self._max_ids)[-self._max_ids]
-        if not keep.all():
-            self._key, self._time = self._key[keep], self._time[keep]
+        """Drop ids whose event time is before this, and the oldest where there are a quarter more than allowed."""
+        self._before = max(self._before, before)
+        self._runs = [run for run in self._runs if run.latest >= self._before]
+        if sum(len(run.key) for run in self._runs) > 1.25 * self._max_ids:
+            self._cut()
         self._new = {n: fresh for n, piece in self._new.items() if len((fresh := _since(piece, before))["time"])}
         gone = [number for number, latest in self._saved.items() if latest < before]
         self._dropped += gone
         for number in gone:
             del self._saved[number]
+
+    def _cut(self) -> None:
+        """Keep the newest of those that were not forgotten."""
+        self._merge(len(self._runs))
+        if len(self) <= self._max_ids:
+            return
+        for run in self._runs:
+            keep = run.time >= np.partition(run.time, -self._max_ids)[-self._max_ids]
+            self._runs = [Run(run.key[keep], run.time[keep])]
 
     def changes(self) -> tuple[dict[int, Columns], list[int]]:
         """Give what to save and what to remove since the last call."""
@@ -81,10 +129,9 @@ class SeenIds:
 
     def restore(self, number: int, columns: Columns) -> None:
         """Put a saved piece back."""
-        self._next = number
-        self.add(columns["key"], columns["time"])
+        self._next = max(self._next, number + 1)
         self._saved[number] = float(columns["time"].max())
-        del self._new[number]
+        self._insert(columns["key"], columns["time"])
 
 
 def _since(piece: Columns, before: float) -> Columns:
