@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,6 +40,7 @@ from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settin
 
 ROOT = Path(__file__).parents[2]
 STEPS = (answer, curator, file, ledger, read, release, split, stages, summarize)
+OPERATIONS = ROOT / "docs" / "operations.md"
 OPTIONS = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
 USERS = ColumnMapping(agent="user", value="value", time="time", id="id")
 
@@ -261,3 +263,12 @@ def test_names_are_those_of_the_engine() -> None:
     here = {figure.family for figure in (*COUNTERS.values(), *DISTRIBUTIONS.values())}
     assert here - engine == OWN
     assert counted - here == set(), "what the engine counts and a pipeline does not"
+
+
+def test_the_documentation_has_the_table() -> None:
+    rows = re.findall(
+        r"(?m)^\| `(\w+)` \| `meanstream_(\w+?)(?:_total|_sum)?(?:{(\w+)})?`.* \| (.+) \|$", OPERATIONS.read_text()
+    )
+    expected = [(f"{name}{f.label.upper()}", f.family, f.label, f.text) for name, f in COUNTERS.items()]
+    expected += [(name, f.family, "", f.text) for name, f in DISTRIBUTIONS.items()]
+    assert rows == expected
