@@ -7,7 +7,14 @@ Two lines of a pipeline are enough::
 
 `answers.estimates` is private: each line is for its agent. `answers.releases` and `answers.population` are public.
 `CollaborateAgents` is made of parts that can be applied alone: `ReleaseMeans` (private to public), `SnapshotReleases`
-(public) and `EstimateAgents` (private). Whatever runs them, name the runner: `DirectRunner` may run a pipeline again
+(public) and `EstimateAgents` (private). In a federation each party releases and answers its own agents, and reads
+everybody's releases from a topic, which is all that it sees of the others::
+
+    made = samples | ReleaseMeans(settings, refresh=3600)
+    population = topic | SnapshotReleases(settings, options, AgentWindows(refresh=3600), ticks=made.ticks)
+    estimates = made.own | EstimateAgents(settings, options, AgentWindows(refresh=3600), population=population)
+
+Whatever runs them, name the runner: `DirectRunner` may run a pipeline again
 on another.
 """
 
@@ -44,9 +51,11 @@ from streaming.options import EngineOptions
 
 __all__ = [
     "AgentReleases",
+    "AgentWindows",
     "AgentsSettings",
     "CollaborateAgents",
     "Collaborated",
+    "EngineOptions",
     "EstimateAgents",
     "ReleaseMeans",
     "Released",
