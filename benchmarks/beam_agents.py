@@ -40,7 +40,9 @@ def batches(samples: int, agents: int) -> Iterator[SampleColumns]:
     for start in range(0, samples, BATCH):
         n = min(BATCH, samples - start)
         agent, value = rng.integers(0, agents, n), rng.normal(10.0, 20.0, n)
-        yield SampleColumns(names, agent, value, np.arange(start, start + n) * 0.01, None, np.arange(start, start + n))
+        yield SampleColumns(
+            names, agent, value, 1.7e9 + np.arange(start, start + n) * 0.01, None, np.arange(start, start + n)
+        )
 
 
 def elements(samples: int, agents: int) -> Iterator[tuple[str, float]]:

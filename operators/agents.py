@@ -11,7 +11,7 @@ import numpy as np
 from operators.agents_settings import AgentsSettings
 from operators.noise import KeyedNoise, NoiseIds, owner_words
 from operators.ordering import stable_order
-from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from operators.release_times import Counts, Every
 from operators.validation import require
 
@@ -124,18 +124,27 @@ class Agents:
         agent, value, time : array of shape (n,)
             Index of the agent, its sample in the value's unit, event time in seconds (non-decreasing).
         """
+        return self.update_points(agent, self.settings.grid.encode(value), time)
+
+    def update_points(self, agent: AnyInts, point: AnyInts, time: Floats) -> ReleaseBatch:
+        """Take a batch of samples that are on the grid already, as `update` does.
+
+        Parameters
+        ----------
+        agent, point, time : array of shape (n,)
+            As for `update`, but `settings.grid.encode(value)` in the value's place; integers may be of any width.
+        """
         pending = _Pending()
-        encoded = self.settings.grid.encode(value)
         times = self.settings.times
         if isinstance(times, Counts):
-            self._add(agent, encoded, time, pending)
+            self._add(agent, point, time, pending)
             return self._collect(pending)
         window = np.floor_divide(time, times.seconds).astype(np.int64)
         cuts = np.flatnonzero(np.diff(window)) + 1
         for start, stop in zip([0, *cuts], [*cuts, len(agent)], strict=True):
             if stop > start:
                 self._close_windows(window[start], times, pending)
-                self._add(agent[start:stop], encoded[start:stop], time[start:stop], pending)
+                self._add(agent[start:stop], point[start:stop], time[start:stop], pending)
         return self._collect(pending)
 
     def advance(self, watermark: float) -> ReleaseBatch:
@@ -223,18 +232,18 @@ class Agents:
         self._owner = np.concatenate([self._owner, np.zeros((grown - capacity, 2), np.uint64)])
         self._dirty = np.concatenate([self._dirty, np.zeros(grown // CHUNK - len(self._dirty), np.bool_)])
 
-    def _add(self, agent: Ints, encoded: Ints, time: Floats, pending: _Pending) -> None:
+    def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: _Pending) -> None:
         """Add samples to the sums; on the way, release at every count that the geometric schedule names."""
         if len(agent) == 0:
             return
         rows = self._rows
         order = stable_order(agent, self.n_agents)
-        sorted_agent, sorted_value = agent[order], encoded[order]
+        sorted_agent, sorted_point = agent[order], point[order].astype(np.int64, copy=False)
         ends = np.append(np.flatnonzero(sorted_agent[1:] != sorted_agent[:-1]), len(agent) - 1)
         added = np.diff(ends, prepend=-1)
-        starts, who = ends - added + 1, sorted_agent[ends]
-        prefix = np.cumsum(sorted_value)
-        before = prefix[starts] - sorted_value[starts]
+        starts, who = ends - added + 1, sorted_agent[ends].astype(np.int64)
+        prefix = np.cumsum(sorted_point)
+        before = prefix[starts] - sorted_point[starts]
 
         count = rows["count"][who] + added
         due = np.flatnonzero(rows["due"][who] <= count)
@@ -246,8 +255,9 @@ class Agents:
             self._release(a, at, total, time[order[last]], pending)
             due = due[rows["due"][a] <= count[due]]
 
-        centered = sorted_value - self.settings.grid.span // 2
-        squares = rows["squares_low"][who] + np.add.reduceat(centered * centered, starts)
+        sorted_point -= self.settings.grid.span // 2
+        sorted_point *= sorted_point
+        squares = rows["squares_low"][who] + np.add.reduceat(sorted_point, starts)
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
         rows["count"][who] = count

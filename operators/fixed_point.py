@@ -92,9 +92,10 @@ class FixedPoint:
         raw = np.asarray(values, dtype=np.float64)
         n_bad = raw.size - int(np.count_nonzero(np.isfinite(raw)))
         require(n_bad == 0, "values", "be finite", f"{n_bad} of {raw.size} that are not")
-        offset = np.clip(raw, self.lower, self.upper) - self.lower
-        # Dividing by a power of two is exact, so rounding happens once and is monotone.
-        return np.rint(offset / self.resolution).astype(np.int64)
+        offset = np.clip(raw, self.lower, self.upper, out=np.empty_like(raw))
+        offset -= self.lower
+        offset /= self.resolution  # a power of two: exact, so rounding happens once and is monotone
+        return np.rint(offset, out=offset).astype(np.int64)
 
     def encode_one(self, value: float) -> int:
         """Encode one value: `encode` without the cost of an array.

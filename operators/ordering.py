@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from operators.records import Ints
+from operators.records import AnyInts, Ints
 
 _RADIX_BITS = 16
 
 
-def stable_order(agent: Ints, n_agents: int) -> Ints:
+def stable_order(agent: AnyInts, n_agents: int) -> Ints:
     """Order that sorts indices of agents stably; NumPy sorts 16-bit integers by radix, so take 16 bits at a time.
 
     Parameters
@@ -24,7 +24,8 @@ def stable_order(agent: Ints, n_agents: int) -> Ints:
     >>> stable_order(np.array([70_000, 3, 70_000, 0]), 70_001).tolist()
     [3, 1, 0, 2]
     """
-    order: Ints = np.argsort(agent.astype(np.uint16), kind="stable")
+    least = np.uint8 if n_agents <= 2**8 else np.uint16
+    order: Ints = np.argsort(agent.astype(least), kind="stable")
     for shift in range(_RADIX_BITS, max(n_agents - 1, 1).bit_length(), _RADIX_BITS):
         digit = (agent[order] >> shift).astype(np.uint16)
         order = order[np.argsort(digit, kind="stable")]

@@ -7,12 +7,14 @@ its owner only). Every array of a record has one entry per agent, in the same or
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+AnyInts = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 

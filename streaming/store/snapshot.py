@@ -11,7 +11,7 @@ import numpy as np
 
 MAGIC = b"MSCOLS"
 VERSION = 1
-DTYPES = ("|b1", "|u1", "<i4", "<i8", "<u8", "<f8")
+DTYPES = ("|b1", "|u1", "<u2", "<i4", "<u4", "<i8", "<u8", "<f8")
 CHECKSUM_BYTES = 16
 
 
@@ -59,7 +59,7 @@ def write_columns(columns: Columns) -> bytes:
         if kind not in DTYPES:
             raise TypeError(f"snapshot column must be of type {', '.join(DTYPES)}, got {kind}")
         header.append((name, kind, array.shape))
-        parts.append(np.ascontiguousarray(array, dtype=kind).tobytes())
+        parts.append(np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data)
     head = msgspec.json.encode(header)
     return b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts])
 
@@ -83,6 +83,17 @@ def read_columns(body: bytes) -> Columns:
     CorruptedSnapshotError
         If the version is unknown.
     """
+    return {name: column.copy() for name, column in view_columns(body).items()}
+
+
+def view_columns(body: bytes) -> Columns:
+    """Read what `write_columns` wrote without a copy: arrays that cannot be written to, and that keep `body` alive.
+
+    Raises
+    ------
+    CorruptedSnapshotError
+        If the version is unknown.
+    """
     start = len(MAGIC)
     if body[:start] != MAGIC:
         raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
@@ -96,6 +107,6 @@ def read_columns(body: bytes) -> Columns:
     columns: Columns = {}
     for name, kind, shape in header:
         count = math.prod(shape)
-        columns[name] = np.frombuffer(body, np.dtype(kind), count, start).reshape(shape).copy()
+        columns[name] = np.frombuffer(body, np.dtype(kind), count, start).reshape(shape)
         start += count * np.dtype(kind).itemsize
     return columns

@@ -111,7 +111,7 @@ def samples_of(number: int) -> AgentSamples:
     return AgentSamples(
         names=pa.array(batch.names, pa.large_string()),
         agent=batch.agent,
-        value=batch.value,
+        point=SETTINGS.grid.encode(batch.value),
         time=batch.time,
         key=np.zeros(len(batch), np.uint64),
         position=batch.position,
@@ -251,7 +251,7 @@ def test_agents_that_were_lost_while_the_ledger_was_kept_release_what_is_stored(
     assert (state["ledger"].values, state["charges"].value) == (rows, charges)  # nothing was charged
     state["agents"].value = None
     part = samples_of(0)
-    other = replace(part, value=part.value[::-1].copy())
+    other = replace(part, point=part.point[::-1].copy())
     refused = life(state, other, 0)
     events = tagged(refused, "refusals")
     # A release of other values is another input; a reversal keeps few sums.

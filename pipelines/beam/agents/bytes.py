@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from operators.records import AnyInts, Ints
 from pipelines.beam.events import DamagedBytesError
-from streaming.store.snapshot import Columns, decode_columns, encode_columns, read_columns, write_columns
+from streaming.store.snapshot import Columns, decode_columns, encode_columns, read_columns, view_columns, write_columns
 
 VERSION = 1
 KEPT = frozenset({"shard", "charged", "latest shard"})
+VIEWED = frozenset({"samples"})
+NARROW = (np.uint8, np.uint16, np.uint32)
 
 
 def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
@@ -33,11 +36,63 @@ def opened(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
     CorruptedSnapshotError
         If they are none of ours; of what is kept, if a byte was changed.
     """
-    columns = decode_columns(encoded) if kinds[0] in KEPT else read_columns(encoded)
+    if kinds[0] in KEPT:
+        columns = decode_columns(encoded)
+    else:
+        columns = (view_columns if kinds[0] in VIEWED else read_columns)(encoded)
     version, kind, head = json.loads(columns.pop("").tobytes())
     if version != VERSION or kind not in kinds:
         raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
     return kind, head, columns
+
+
+def narrow(column: AnyInts) -> AnyInts:
+    """Take the least unsigned type that holds all of a column; what holds negative or huge numbers stays as it is."""
+    greatest = _greatest(column)
+    kind = next((kind for kind in NARROW if greatest <= np.iinfo(kind).max), None)
+    return column if kind is None else column.astype(kind, copy=False)
+
+
+def shrunk(name: str, column: AnyInts) -> Columns:
+    """Write whole numbers in as few bytes as they need: 1, 2, 3, 4 or 8."""
+    if 2**16 <= _greatest(column) < 2**24:
+        return {name: column.astype(np.uint16), f"{name} high": (column >> 16).astype(np.uint8)}
+    return {name: narrow(column)}
+
+
+def grown(name: str, columns: Columns) -> AnyInts:
+    """Read what `shrunk` wrote; of the least type that holds it."""
+    high = columns.get(f"{name} high")
+    if high is None:
+        return columns[name]
+    whole = high.astype(np.uint32)
+    whole <<= 16
+    whole |= columns[name]
+    return whole
+
+
+def steps_of(numbers: Ints) -> AnyInts:
+    """Give the steps between numbers, unsigned, where none falls and all are small; otherwise the numbers."""
+    steps = np.zeros(len(numbers), np.int64)
+    np.subtract(numbers[1:], numbers[:-1], out=steps[1:])
+    return numbers if _greatest(steps) >= 2**32 else narrow(steps)
+
+
+def numbers_of(first: int, column: AnyInts) -> Ints:
+    """Read what `steps_of` gave."""
+    if column.dtype.kind == "i":
+        return column.astype(np.int64)
+    numbers = column.astype(np.int64)
+    np.cumsum(numbers, out=numbers)
+    numbers += first
+    return numbers
+
+
+def _greatest(column: AnyInts) -> int:
+    """Give the greatest number; a negative one is huge."""
+    if not len(column):
+        return 0
+    return int((column.view(np.uint64) if column.dtype == np.int64 else column).max())
 
 
 def names_of(columns: Columns) -> pa.Array:

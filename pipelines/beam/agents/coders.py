@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from apache_beam import coders
 from apache_beam.coders import typecoders
@@ -18,9 +17,8 @@ from operators.learning_alone import FittedAlone
 from operators.pooled_variance import PooledVariance
 from operators.records import OwnSamples, ReleaseColumns
 from operators.sorted_tests import FittedTests
-from pipelines.beam.agents.bytes import names_of, opened, packed
+from pipelines.beam.agents.bytes import grown, names_of, narrow, numbers_of, opened, packed, shrunk, steps_of
 from pipelines.beam.agents.records import (
-    SAMPLE_COLUMNS,
     AgentBatch,
     AgentReleases,
     AgentSamples,
@@ -43,20 +41,30 @@ _OWN = tuple(field.name for field in fields(OwnSamples))
 
 
 def pack_samples(samples: AgentSamples) -> Packed:
-    """Private: write samples for their shard."""
-    columns = samples.columns()
-    places = {name: _small(columns[name]) for name in ("agent", "position")}
-    return Packed(packed("samples", {}, {**columns, **places}, samples.names))
+    """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
+    numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
+    first = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
+    steps = {name: steps_of(column) for name, column in numbers.items()}
+    columns: Columns = {}
+    for name, column in {"agent": samples.agent, "point": samples.point, **steps}.items():
+        columns |= shrunk(name, column)
+    if samples.key.any():
+        columns["key"] = samples.key
+    return Packed(packed("samples", first, columns, samples.names))
 
 
 def open_samples(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_samples` wrote."""
-    _, _, columns = opened(encoded, "samples")
-    names, n = names_of(columns), len(columns["agent"])
-    if len(columns["key"]) < n:
-        columns["key"] = np.zeros(n, np.uint64)
-    wide = {name: columns[name].astype(np.int64) for name in ("agent", "position")}
-    return AgentSamples(names=names, **{name: {**columns, **wide}[name] for name in SAMPLE_COLUMNS})
+    _, first, columns = opened(encoded, "samples")
+    time, position = (numbers_of(first[name], grown(name, columns)) for name in ("time", "position"))
+    return AgentSamples(
+        names=names_of(columns),
+        agent=grown("agent", columns),
+        point=grown("point", columns),
+        time=time.view(np.float64),
+        key=columns.get("key", np.zeros(0, np.uint64)),
+        position=position,
+    )
 
 
 class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
@@ -113,7 +121,7 @@ class AgentBatchCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: AgentBatch) -> bytes:
         """Columns one after the other, with the names that occur."""
         used, agent = np.unique(value.agent, return_inverse=True)
-        columns = {"agent": _small(agent), "value": value.value, "time": value.time, "position": _small(value.position)}
+        columns = {"agent": narrow(agent), "value": value.value, "time": value.time, "position": narrow(value.position)}
         key = {} if value.key is None else {"key": value.key}
         names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
         return packed("batch", {}, {**columns, **key}, names)
@@ -270,12 +278,6 @@ CODERS: dict[type, type[coders.Coder]] = {
 
 for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
-
-
-def _small(column: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Take half the room where the numbers are small."""
-    fits = not len(column) or int(column.max()) < 2**31
-    return column.astype(np.int32) if fits else column
 
 
 def _plain(fitted: FittedPopulation) -> tuple[list[Any], Columns]:

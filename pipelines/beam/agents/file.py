@@ -21,11 +21,11 @@ from operators.agents import AgentsSettings
 from operators.records import Ints
 from pipelines.agents import Collaborated, collaborated
 from pipelines.beam.agents.parts import release_shards
-from pipelines.beam.agents.split import NOTES, notes_of, split_columns
+from pipelines.beam.agents.split import NOTES, Directory, notes_of, split_columns
 from pipelines.beam.agents.ticks import KEYED, NOTE
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.metrics import counter, counters_of
-from pipelines.beam.samples import SHARDS, RememberedWords
+from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.sinks import WriteEvents
 from pipelines.beam.source import SourcePlace
@@ -144,7 +144,7 @@ class ReadAgents(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: SourcePlace) -> Iterator[Any]:
         """Read it whole."""
-        stats, words = EngineStats(), RememberedWords()
+        stats, directory = EngineStats(), Directory(self._shards)
         id_key = derived_key(self._secret.load(), "sample ids")
         source = element.open(id_key)
         intake = Intake(self._settings, self._options, source.name, stats)
@@ -157,18 +157,18 @@ class ReadAgents(beam.DoFn):  # type: ignore[misc]
                 due = intake.due(batch.active, ended=ended and self._options.drain)
                 stats.rejected.update(batch.rejects.reason)
                 if len(due.time):
-                    yield from self._split(due, given, intake.names, words)
+                    yield from self._split(due, given, intake.names, directory)
                     given += len(due.time)
         for name in _COUNTED:
             counter(name).inc(getattr(stats, name))
         for reason, count in stats.rejected.items():
             counter("rejected_", reason).inc(count)
 
-    def _split(self, due: Due, given: int, names: list[str], words: RememberedWords) -> Iterator[Any]:
+    def _split(self, due: Due, given: int, names: list[str], directory: Directory) -> Iterator[Any]:
         n = len(due.time)
         position: Ints = np.arange(given + 1, given + 1 + n)  # the engine has put them in order
-        columns = {"value": due.value, "time": due.time, "key": np.zeros(n, np.uint64), "position": position}
-        yield from split_columns(names, due.agent, columns, words.of, self._shards, MIN_TIMESTAMP)
+        columns = {"point": self._settings.grid.encode(due.value), "time": due.time, "position": position}
+        yield from split_columns(names, due.agent, columns, directory, MIN_TIMESTAMP)
         for note in notes_of(due.time, WINDOWS):
             yield TaggedOutput(NOTES, (note.number, note.newest))
 

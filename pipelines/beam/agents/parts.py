@@ -98,7 +98,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
-        split = SplitByShard(self._windows, self._shards)
+        split = SplitByShard(self._settings.grid, self._windows, self._shards)
         parts = pcoll | "Split" >> beam.ParDo(split).with_outputs(NOTES, main="samples")
         samples, notes = parts.samples, parts[NOTES]
         samples.element_type, notes.element_type = KEYED, NOTE

@@ -14,13 +14,13 @@ import pyarrow as pa
 from operators.agents import AgentsSettings, ReleaseBatch
 from operators.collaboration import FittedPopulation, ReleaseSummary
 from operators.pooled_variance import PooledVariance
-from operators.records import Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from streaming.columns import SampleColumns
 from streaming.encode import EventLines
 from streaming.events import Release
 from streaming.releases import ledger_rows
 
-SAMPLE_COLUMNS = ("agent", "value", "time", "key", "position")
+SAMPLE_COLUMNS = ("agent", "point", "time", "key", "position")
 
 
 class AgentBatch(SampleColumns):
@@ -57,17 +57,19 @@ class AgentSamples:
         The agents that occur.
     agent : int array (n,)
         Place in `names`.
-    value, time : float array (n,)
-        In the unit of the declared bounds; event time, seconds since the epoch.
+    point : int array (n,)
+        The value on the grid of its bounds (`AgentsSettings.grid`): clipped, and no longer than it needs to be.
+    time : float array (n,)
+        Event time, seconds since the epoch.
     key : uint64 array (n,)
-        Hash of each sample's id; 0 where it has none. Empty, while it is carried, where no sample has one.
+        Hash of each sample's id; 0 where it has none. Empty where no sample has one.
     position : int array (n,)
         Where the sample stood in its source: the order among equal times.
     """
 
     names: pa.Array
-    agent: Ints
-    value: Floats
+    agent: AnyInts
+    point: AnyInts
     time: Floats
     key: Words
     position: Ints
@@ -78,6 +80,11 @@ class AgentSamples:
     def columns(self) -> dict[str, np.ndarray]:
         """Give everything but the names."""
         return {name: getattr(self, name) for name in SAMPLE_COLUMNS}
+
+    def take(self, which: Bools) -> AgentSamples:
+        """Select samples; the names stay."""
+        columns = {name: column[which] if len(column) else column for name, column in self.columns().items()}
+        return AgentSamples(names=self.names, **columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,12 +197,11 @@ def _up_to(
     taken: list[AgentSamples] = []
     rest: list[AgentSamples] = []
     for part in samples:
-        now = windows.number(part.time) <= number
-        if now.all():
+        if windows.number(part.time.max(keepdims=True))[0] <= number:
             taken.append(part)
             continue
-        for some, which in ((taken, now), (rest, ~now)):
-            if which.any():
-                columns = {name: column[which] for name, column in part.columns().items()}
-                some.append(AgentSamples(names=part.names, **columns))
+        now = windows.number(part.time) <= number
+        if now.any():
+            taken.append(part.take(now))
+        rest.append(part.take(~now))
     return taken, rest

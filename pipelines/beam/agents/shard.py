@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from operators.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
-from operators.records import Bools, Ints, OwnSamples, ReleaseColumns, Words
-from pipelines.beam.agents.bytes import names_of, opened, packed
+from operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from pipelines.beam.agents.bytes import names_of, narrow, opened, packed
 from pipelines.beam.agents.records import AgentSamples, Tick
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.ledger import SpendLedger
@@ -81,18 +81,12 @@ class AgentShard:
         *, final_release: bool,
     ) -> Turn:  # fmt: skip
         """Take in the samples of a window and of windows before it, in the order of event time; release what is due."""
-        agent, columns = self._joined(samples, words)
-        number = windows.number(columns["time"])
-        late = number <= self.reached
-        again = np.zeros(0, np.bool_)
-        value, time, key = columns["value"], columns["time"], columns["key"]
-        if late.any() or key.any() or np.any(time[1:] <= time[:-1]):  # otherwise they stand as they are
-            order = np.lexsort((columns["position"], key, time))
-            order = order[~late[order]]
-            again = _again(key[order])
-            order = order[~again]
-            agent, value, time = agent[order], value[order], time[order]
-        released = [self.agents.update(agent, value, time)] if len(time) else []
+        agent, point, time = self._joined(samples, words)
+        late = windows.number(time) <= self.reached if len(time) else np.zeros(0, np.bool_)
+        order, again = _order(samples, time, late)
+        if order is not None:
+            agent, point, time = agent[order], point[order], time[order]
+        released = [self.agents.update_points(agent, point, time)] if len(time) else []
         end = windows.end(tick.number)
         if end is not None:
             released.append(self.agents.advance(end))
@@ -101,29 +95,27 @@ class AgentShard:
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
         self.reached = tick.number
-        who = np.unique(agent) if end is not None else np.arange(self.agents.n_agents)
-        return Turn(
-            released=released, own=self.agents.own(who), late=int(late.sum()), duplicates=int(np.count_nonzero(again))
-        )
+        who = np.arange(self.agents.n_agents)
+        if end is not None:
+            heard = np.zeros(len(who), np.bool_)
+            heard[agent] = True
+            who = who[heard]
+        return Turn(released=released, own=self.agents.own(who), late=int(np.count_nonzero(late)), duplicates=again)
 
     def _joined(
         self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
-    ) -> tuple[Ints, dict[str, np.ndarray]]:
+    ) -> tuple[AnyInts, AnyInts, Floats]:
         """Join batches; number their agents as the shard does."""
-        agents = []
+        agents: list[AnyInts] = [np.zeros(0, np.uint8)]
         for part in samples:
             names = part.names.to_pylist()
             fresh = [name for name in names if name not in self._places]
             if fresh:
                 self._add(fresh, words(fresh))
             places = np.fromiter(map(self._places.__getitem__, names), np.int64, len(names))
-            agents.append(places[part.agent])
-        if not samples:
-            kinds = {"value": np.float64, "time": np.float64, "key": np.uint64, "position": np.int64}
-            return np.zeros(0, np.int64), {name: np.zeros(0, kind) for name, kind in kinds.items()}
-        columns = [part.columns() for part in samples]
-        joined = {name: np.concatenate([part[name] for part in columns]) for name in columns[0]}
-        return np.concatenate(agents), joined
+            agents.append(narrow(places)[part.agent])
+        points: list[AnyInts] = [np.zeros(0, np.uint8), *(part.point for part in samples)]
+        return np.concatenate(agents), np.concatenate(points), np.concatenate([np.zeros(0), *(p.time for p in samples)])
 
     def _add(self, names: list[str], words: Words) -> None:
         self._places.update(zip(names, range(len(self._places), len(self._places) + len(names)), strict=True))
@@ -224,3 +216,25 @@ def _again(key: Words) -> Bools:
     again = np.zeros(len(key), np.bool_)
     again[order[1:]] = key[order[1:]] == key[order[:-1]]
     return np.asarray(again & (key != 0))
+
+
+def _order(samples: Sequence[AgentSamples], time: Floats, late: Bools) -> tuple[Ints | None, int]:
+    """Give the samples that count, by event time, id and position, and how many repeat an id.
+
+    No order: all of them count, as they stand.
+    """
+    keyed = any(len(part.key) for part in samples)
+    if not keyed and not late.any() and np.all(time[1:] > time[:-1]):
+        return None, 0
+    position = np.concatenate([part.position for part in samples])
+    if not keyed:
+        tied = (time[1:] == time[:-1]) & (position[1:] >= position[:-1])
+        if not late.any() and np.all(tied | (time[1:] > time[:-1])):
+            return None, 0
+        order = np.lexsort((position, time))
+        return order[~late[order]], 0
+    key = np.concatenate([part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples])
+    order = np.lexsort((position, key, time))
+    order = order[~late[order]]
+    again = _again(key[order])
+    return order[~again], int(np.count_nonzero(again))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from operators.records import Ints, Words
+from operators.fixed_point import FixedPoint
+from operators.records import Ints
+from pipelines.beam.agents.bytes import narrow
 from pipelines.beam.agents.coders import pack_samples
 from pipelines.beam.agents.records import AgentSamples, Tick
 from pipelines.beam.agents.windows import AgentWindows, at
 from pipelines.beam.metrics import DistributionOf, counter
-from pipelines.beam.samples import BATCH, RememberedWords, by_shard, sample_batch
+from pipelines.beam.samples import BATCH, RememberedWords, sample_batch
 from streaming.columns import SampleColumns
 
 NOTES = "notes"
@@ -30,13 +33,14 @@ class SplitByShard(beam.DoFn):  # type: ignore[misc]
     A note of each window that occurs, with the newest event time in it, goes to `NOTES`; it is public.
     """
 
-    def __init__(self, windows: AgentWindows, shards: int) -> None:
+    def __init__(self, grid: FixedPoint, windows: AgentWindows, shards: int) -> None:
+        self._grid = grid
         self._windows = windows
         self._shards = shards
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._words = RememberedWords()
+        self._directory = Directory(self._shards)
         self._samples, self._bad = counter("samples"), counter("rejected_", "not_finite")
         self._together = DistributionOf("batch_samples")
 
@@ -49,7 +53,8 @@ class SplitByShard(beam.DoFn):  # type: ignore[misc]
 
     def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
         """Take a sample, or a batch of them."""
-        self._first = time if self._first is None or time < self._first else self._first
+        if self._first is None or time.micros < self._first.micros:
+            self._first = time
         if isinstance(element, SampleColumns):
             self._parts.append(element)
         else:
@@ -69,11 +74,11 @@ class SplitByShard(beam.DoFn):  # type: ignore[misc]
         self.start_bundle()
         if not parts:
             return
-        columns: dict[str, np.ndarray] = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "time")
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "time", "position")
         }
-        columns["position"] = np.concatenate([part.position for part in parts])
-        columns["key"] = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
+        if any(part.key is not None for part in parts):
+            columns["key"] = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
         names, agent = together(parts)
         self._samples.inc(len(agent))
         self._together.update(len(agent))
@@ -82,38 +87,75 @@ class SplitByShard(beam.DoFn):  # type: ignore[misc]
             self._bad.inc(int(np.count_nonzero(~finite)))
             agent, columns = agent[finite], {name: column[finite] for name, column in columns.items()}
         assert first is not None  # noqa: S101 - there are parts
-        yield from split_columns(names, agent, columns, self._words.of, self._shards, first)
+        columns["point"] = narrow(self._grid.encode(columns.pop("value")))
+        yield from split_columns(names, agent, columns, self._directory, first)
         for note in notes_of(columns["time"], self._windows):
             yield TaggedOutput(NOTES, at(self._windows.noted(note.number) or first, (note.number, note.newest)))
 
 
-def split_columns(  # noqa: PLR0917 - one batch, and where it goes
-    names: list[str],
-    agent: Ints,
-    columns: dict[str, np.ndarray],
-    words: Callable[[list[str]], Words],
-    shards: int,
-    time: Timestamp,
+class Directory:
+    """To which shards agents go: looked up once for each, as long as batches share their directory.
+
+    Parameters
+    ----------
+    shards : int
+        Into how many parts the agents are split by hash.
+    """
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self._words = RememberedWords()
+        self._open([])
+
+    def _open(self, names: list[str]) -> None:
+        self._names, self._text = names, pa.array(names, pa.large_string())
+        self._shard = np.full(len(names), -1, np.int16)
+
+    def of(self, names: list[str], agent: Ints) -> tuple[Ints, npt.NDArray[np.int16]]:
+        """Give the agents that occur, and the shard of everybody in the directory; -1 for who never occurred."""
+        if names is not self._names or len(names) < len(self._shard):
+            self._open(names)
+        elif len(names) > len(self._shard):
+            known = self._shard
+            self._open(names)
+            self._shard[: len(known)] = known
+        used = np.zeros(len(names), np.bool_)
+        used[agent] = True
+        occur = np.flatnonzero(used)
+        fresh = occur[self._shard[occur] < 0]
+        if len(fresh):
+            words = self._words.of(self._text.take(pa.array(fresh)).to_pylist())
+            self._shard[fresh] = words[:, 1] % np.uint64(self.shards)
+        return occur, self._shard
+
+    def text(self, places: Ints) -> pa.Array:
+        """Give names."""
+        return self._text.take(pa.array(places))
+
+
+def split_columns(
+    names: list[str], agent: Ints, columns: dict[str, np.ndarray], directory: Directory, time: Timestamp
 ) -> Iterator[Any]:
-    """Private: give samples to the shards of their agents, each as early as the earliest of them came."""
-    used = np.zeros(len(names), np.bool_)
-    used[agent] = True
-    known = np.flatnonzero(used)
-    text = pa.array([names[place] for place in known.tolist()], pa.large_string())
-    hashes = words(text.to_pylist())
-    shard_of, place_of = np.zeros(len(names), np.int16), np.zeros(len(names), np.int64)
-    places = dict(by_shard(hashes, shards))
-    for number, mine in places.items():
-        shard_of[known[mine]], place_of[known[mine]] = number, np.arange(len(mine))
-    shard, place = shard_of[agent], place_of[agent]
+    """Private: give samples to the shards of their agents, each as early as the earliest of them came.
+
+    Columns are those of `AgentSamples`, apart from the agent; without a key where no sample has an id.
+    """
+    occur, shard_of = directory.of(names, agent)
+    who = occur[np.argsort(shard_of[occur], kind="stable")]  # shard by shard
+    many = np.bincount(shard_of[who], minlength=directory.shards)
+    first = np.cumsum(many) - many
+    place_of = np.zeros(len(names), np.int64)
+    place_of[who] = np.arange(len(who)) - np.repeat(first, many)
+    # Few shards fit into bytes, which are sorted by radix in one pass.
+    shard = shard_of.astype(np.uint8 if directory.shards <= 2**8 else np.uint16)[agent]
     order = np.argsort(shard, kind="stable")
-    edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
-    # Most have no ids, and a place among equal times matters only where there are such.
-    given = {name for name in columns if name != "key" or columns["key"].any()}
-    for number, mine in places.items():
-        part = order[edges[number] : edges[number + 1]]
-        taken = {name: column[part] if name in given else column[:0] for name, column in columns.items()}
-        samples = AgentSamples(names=text.take(pa.array(mine)), agent=place[part], **taken)
+    edges = np.cumsum(np.bincount(shard, minlength=directory.shards)).tolist()
+    taken = {"key": np.zeros(0, np.uint64), **columns, "agent": narrow(place_of)[agent]}
+    taken = {name: column[order] if len(column) else column for name, column in taken.items()}
+    for number in np.flatnonzero(many).tolist():
+        part = slice(edges[number - 1] if number else 0, edges[number])
+        mine = {name: column[part] for name, column in taken.items()}
+        samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
         yield at(time, (number, pack_samples(samples)))
 
 
@@ -134,10 +176,14 @@ def together(parts: list[SampleColumns]) -> tuple[list[str], Ints]:
 
 def notes_of(time: np.ndarray, windows: AgentWindows) -> Iterator[Tick]:
     """Public: the windows in which there are samples, and the newest event time in each."""
-    number = windows.number(time)
-    if len(number) and number[0] == number[-1] and np.all(number == number[0]):
-        yield Tick(int(number[0]), float(time.max()))
+    if not len(time):
         return
+    newest = time.max()
+    oldest_number, newest_number = windows.number(np.array([time.min(), newest])).tolist()
+    if oldest_number == newest_number:
+        yield Tick(newest_number, float(newest))
+        return
+    number = windows.number(time)
     for window in np.unique(number).tolist():
         yield Tick(window, float(time[number == window].max()))
 
