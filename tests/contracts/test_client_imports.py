@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ONLY_IN = {
     "confluent_kafka": "streaming/kafka/client.py",
+    "google.cloud.pubsub_v1": "pipelines/beam/pubsub/client.py",
     "prometheus_client": "streaming/metrics.py",
     "sqlite3": "streaming/store/database.py",
 }
@@ -20,9 +21,10 @@ def imported_in(package: str, name: str) -> list[str]:
     found = []
     for path in sorted((ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if any(module.partition(".")[0] == name for module in modules):
+            names = [alias.name for alias in getattr(node, "names", ())]
+            modules = [f"{node.module}.{one}" for one in names] if isinstance(node, ast.ImportFrom) else []
+            modules += names if isinstance(node, ast.Import) else []
+            if any(f"{module}.".startswith(f"{name}.") for module in modules):
                 found.append(path.relative_to(ROOT).as_posix())
     return sorted(set(found))
 
