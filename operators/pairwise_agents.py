@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from operators.counter import State
-from operators.pairwise_schedule import PAIRWISE_SCHEDULES, Asked
+from operators.pairwise_schedule import PAIRWISE_SCHEDULES, Asked, same_class
 from operators.pairwise_settings import PairwiseSettings
-from operators.pairwise_statistic import Received, pair_statistic
+from operators.pairwise_statistic import Exchanged, Received, class_sums, pair_statistic
 from operators.records import Bools, Floats, Ints
 from operators.same_mean import same_mean_known, same_mean_welch, significance_at
 from operators.validation import require
@@ -87,6 +87,7 @@ class PairwiseAgents:
         others, columns, clocks = self._schedule.others, self._schedule.columns, self._schedule.clocks
         pairs = others * columns
         self.time = 0
+        self.exchanged: Exchanged | None = None  # what left at the last step, if sums are whole
         self._tested = 0
         self._state: dict[str, State] = {
             "own": {name: np.zeros(columns) for name in ("total", "mean", "spread", "square")},
@@ -148,6 +149,11 @@ class PairwiseAgents:
         elif self.settings.test != "eager" and self.time % self._schedule.others == 0:
             self._add_up()
 
+    def learn(self, values: Floats) -> None:
+        """Take one sample of every agent; nobody asks, as past the horizon, and no class changes by the lazy test."""
+        self.time += 1
+        self._receive(values.ravel())
+
     def estimate(self, members: Bools | None = None) -> tuple[Floats, Floats]:
         """Return every agent's estimate and its variance by equation (4), shapes (runs, agents).
 
@@ -156,7 +162,7 @@ class PairwiseAgents:
         """
         if members is None and self.settings.test == "eager":
             self._test_everybody()
-        sums = self._state["sums"] if members is None else self._sums(members)
+        sums = self._state["sums"] if members is None else class_sums(self._state["pair"], members)
         own, mean = self._own_variance(), self._state["own"]["mean"]
         shape = (self.settings.runs, self.settings.agents)
         if self.time == 0:
@@ -171,6 +177,11 @@ class PairwiseAgents:
     def own_mean(self) -> Floats:
         """Private: every agent's raw mean, shape (runs, agents)."""
         return self._state["own"]["mean"].reshape(self.settings.runs, self.settings.agents)
+
+    @property
+    def own_variance(self) -> Floats:
+        """Private: the variance of that mean, known or estimated from its own samples, shape (runs, agents)."""
+        return self._own_variance().reshape(self.settings.runs, self.settings.agents)
 
     @property
     def accepted(self) -> Bools:
@@ -225,6 +236,10 @@ class PairwiseAgents:
         counted = np.broadcast_to(release, asked.index.shape)
         noise = self.settings.counter.step(self._state["counter"], asked.index, counted, fresh)
         mean = own["mean"][asked.target] + noise / time
+        if self.settings.whole:
+            total = np.rint(own["total"][asked.target] + noise)
+            mean = total / time
+            self.exchanged = Exchanged(np.arange(len(mean))[asked.asker], asked.target, counted, total.astype(np.int64))
         received = Received(asked.rows, asked.clock, release, time, mean)
         value, factors = self._statistic.add(self._state["statistic"], received)
         if self._scheme is None:
@@ -275,43 +290,9 @@ class PairwiseAgents:
         self._tested = self.time
         self._add_up()
 
-    def _sums(self, members: Bools) -> State:
-        """Add up 1/Var[T] and T/Var[T] over the members of every agent's class."""
-        shape = (self._schedule.others, self._schedule.columns)
-        pair = {name: array.reshape(shape) for name, array in self._state["pair"].items()}
-        precision = np.zeros(shape[1])
-        value = np.zeros(shape[1])
-        for offset in range(shape[0]):
-            weight = pair["precision"][offset] * members[offset]
-            precision += weight
-            value += weight * pair["value"][offset]
-        return {"precision": precision, "value": value}
-
     def _add_up(self) -> None:
         accepted = self._state["pair"]["accepted"].reshape(self._schedule.others, -1)
-        self._state["sums"] = self._sums(accepted)
-
-
-def same_class(label: Ints) -> Bools:
-    """Lay out which pairs are in one class in the order of the pairs' rows.
-
-    Parameters
-    ----------
-    label : int array, shape (runs, agents)
-
-    Returns
-    -------
-    bool array, shape (agents - 1, runs * agents)
-        Entry [o, r * agents + a]: is the o-th of the others in the class of a.
-
-    Examples
-    --------
-    >>> same_class(np.array([[0, 1, 0]])).astype(int).tolist()
-    [[0, 0, 1], [1, 0, 0]]
-    """
-    agent = np.arange(label.shape[1])
-    same = [label == label[:, offset + (agent <= offset)] for offset in range(label.shape[1] - 1)]
-    return np.stack(same).reshape(len(same), -1)
+        self._state["sums"] = class_sums(self._state["pair"], accepted)
 
 
 def _entries(values: Floats | None, asker: Ints | slice) -> Floats | None:

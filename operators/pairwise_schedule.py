@@ -104,6 +104,28 @@ class RestrictedRoundRobin(RoundRobin):
         return Asked(rows=index, index=index, asker=asker, target=target, clock=index)
 
 
+def same_class(label: Ints) -> Bools:
+    """Lay out which pairs are in one class in the order of the pairs' rows.
+
+    Parameters
+    ----------
+    label : int array, shape (runs, agents)
+
+    Returns
+    -------
+    bool array, shape (agents - 1, runs * agents)
+        Entry [o, r * agents + a]: is the o-th of the others in the class of a.
+
+    Examples
+    --------
+    >>> same_class(np.array([[0, 1, 0]])).astype(int).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
+    agent = np.arange(label.shape[1])
+    same = [label == label[:, offset + (agent <= offset)] for offset in range(label.shape[1] - 1)]
+    return np.stack(same).reshape(len(same), -1)
+
+
 PAIRWISE_SCHEDULES: dict[str, type[RoundRobin]] = {
     "round_robin": RoundRobin,
     "restricted_round_robin": RestrictedRoundRobin,

@@ -37,6 +37,8 @@ class PairwiseSettings:
     half_width : float, optional
         Half the length L of the declared interval: what an agent whose samples are all equal makes its variance of
         (`variance_schemes.sample_variance`); without it such an agent has no variance yet.
+    whole : bool
+        Whether samples are whole numbers, in units of a grid: then the sums that leave are rounded to whole numbers.
     """
 
     agents: int
@@ -51,6 +53,7 @@ class PairwiseSettings:
     significance: float = 0.05
     design_variance: float = 1.0
     half_width: float | None = None
+    whole: bool = False
 
     def __post_init__(self) -> None:
         require(self.agents >= 2, "agents", "be at least 2", self.agents)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from operators.counter import Counter, State
-from operators.records import Floats, Ints
+from operators.records import Bools, Floats, Ints
 from operators.statistic import FactorTracker, VarianceFactors, release_covariance
 from operators.validation import require
 from operators.weights import gain, gls_table
@@ -28,6 +28,15 @@ class Received(NamedTuple):
     release: Ints
     time: int
     mean: Floats
+
+
+class Exchanged(NamedTuple):
+    """What left at one step: `asker` got the `release`-th noised sum `total` of `target`; columns of agents."""
+
+    asker: Ints
+    target: Ints
+    release: Ints
+    total: Ints
 
 
 class PairStatistic(Protocol):
@@ -105,6 +114,17 @@ class LeastSquares:
             )
             self._weights[row] = gls_table(covariance)
         return self._weights[row]
+
+
+def class_sums(pairs: State, members: Bools) -> State:
+    """Add up 1/Var[T] and T/Var[T] over the members of every agent's class, shape (others, columns)."""
+    pair = {name: array.reshape(members.shape) for name, array in pairs.items()}
+    precision, value = np.zeros(members.shape[1]), np.zeros(members.shape[1])
+    for offset in range(len(members)):
+        weight = pair["precision"][offset] * members[offset]
+        precision += weight
+        value += weight * pair["value"][offset]
+    return {"precision": precision, "value": value}
 
 
 def pair_statistic(weights: str, counter: Counter, *, others: int, noise_ratio: float) -> PairStatistic:
