@@ -123,5 +123,5 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         split = ranges | "Read" >> beam.ParDo(self._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(
             AgentBatch
         )
-        split[DEAD_LETTERS].element_type = DeadLetter
+        split.samples.element_type, split[DEAD_LETTERS].element_type = AgentBatch, DeadLetter
         return FromKafka(split.samples, split[DEAD_LETTERS])

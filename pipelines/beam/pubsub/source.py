@@ -127,7 +127,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         require(self._id_label is None or runner == READERS[0], "id_label", f"be for {READERS[0]}", self._id_label)
         parse = beam.ParDo(self._parse).with_outputs(DEAD_LETTERS, main="samples").with_output_types(AgentBatch)
         split = pbegin | "Read" >> self._messages | "Parse" >> parse
-        split[DEAD_LETTERS].element_type = DeadLetter
+        split.samples.element_type, split[DEAD_LETTERS].element_type = AgentBatch, DeadLetter
         return FromPubSub(split.samples, split[DEAD_LETTERS])
 
 

@@ -81,6 +81,7 @@ def beam_options(template: Template, given: Given, rest: Sequence[str]) -> tuple
         Naming the option, the rule and the value.
     """
     from apache_beam.options.pipeline_options import (
+        DebugOptions,
         PipelineOptions,
         SetupOptions,
         StandardOptions,
@@ -100,6 +101,8 @@ def beam_options(template: Template, given: Given, rest: Sequence[str]) -> tuple
     options.view_as(WorkerOptions).sdk_container_image = given.own["sdk_container_image"]
     if runner == "DataflowRunner":
         _check_dataflow(options)
+        # The list of this machine's packages, editable ones with their folder, would be staged beside the pipeline.
+        options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
     return options, str(runner)
 
 
