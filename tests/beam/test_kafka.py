@@ -231,7 +231,7 @@ def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
     ran = meanstream(
         "run", "rounds", *arguments({n: v for n, v in beamed.items() if n != "until_end"}), environment=environment
     )
-    assert ran.message == "until_end must be given with --runner and a topic, got False"
+    assert ran.message == "until_end must be given with --runner and a topic, or else offsets, got False"
 
 
 def test_agents_release_what_the_engine_releases(
