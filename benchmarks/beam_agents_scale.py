@@ -1,0 +1,178 @@
+"""A snapshot of many agents, and what one shard costs: parts of the pipeline without a runner."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.utils.timestamp import MAX_TIMESTAMP
+
+from benchmarks.beam_agents_work import BEGIN, SETTINGS
+from operators.agents import Agents
+from operators.noise import KeyedNoise
+from pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
+from pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases
+from pipelines.beam.agents.records import AgentReleases, Packed, Tick
+from pipelines.beam.agents.release import ReleaseShard
+from pipelines.beam.agents.split import Directory, split_columns
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.samples import BATCH
+from pipelines.beam.secret import SecretPlace
+from streaming.options import EngineOptions
+
+SHARDS = 8
+OPTIONS = EngineOptions(refresh=None)
+WINDOWS = AgentWindows(refresh=None)
+TICK = Tick(0, BEGIN + 1e9)
+
+
+class Cell:
+    """State of one key as a runner gives it: a bag, and the cell that is read, changed and written."""
+
+    def __init__(self, *values: bytes) -> None:
+        self.values = list(values)
+
+    def add(self, value: bytes) -> None:
+        """Put one more in."""
+        self.values.append(value)
+
+    def clear(self) -> None:
+        """Take all out."""
+        self.values.clear()
+
+    def write(self, value: bytes) -> None:
+        """Replace what is there."""
+        self.values = [value]
+
+
+class Bag(Cell):
+    """Many values."""
+
+    def read(self) -> list[bytes]:
+        """Give all."""
+        return list(self.values)
+
+
+class One(Cell):
+    """One value, or none."""
+
+    def read(self) -> bytes | None:
+        """Give it."""
+        return self.values[0] if self.values else None
+
+
+def snapshot(agents: int) -> dict[str, float]:
+    """Measure everybody's newest release: kept per shard, joined, fitted; releases were made before."""
+    batches = [_releases(shard, agents // SHARDS) for shard in range(SHARDS)]
+    before = _peak()
+    partials, gathering = _timed(lambda: [_gathered(shard, batch) for shard, batch in enumerate(batches)])
+    joined, joining = _timed(lambda: _joined(partials))
+    fitted, fitting = _timed(lambda: list(FitReleases(SETTINGS, OPTIONS).process((0, joined))))
+    return {
+        "agents": fitted[0].agents,
+        "gather_cpu_seconds": gathering,
+        "join_cpu_seconds": joining,
+        "fit_cpu_seconds": fitting,
+        "cpu_seconds": gathering + joining + fitting,
+        "kibibytes_of_a_partial": max(map(len, partials)) / 2**10,
+        "peak_mebibytes_before": before,
+        "peak_mebibytes": _peak(),
+    }
+
+
+def scaling(agents: int, samples: int) -> dict[str, float]:
+    """Measure one shard, and what all shards wait for; compute from it how 1, 2, 4, 8 would do with as much work each.
+
+    The speed-up is arithmetic on processor times, not a run on as many machines: it leaves the network out.
+    """
+    shards = [_shard(number, agents, samples) for number in range(SHARDS)]
+    own = float(np.median([seconds for _, seconds in shards]))
+    found = {"shard_cpu_seconds": own}
+    alone = None
+    for count in (1, 2, 4, 8):
+        partials = [partial for partial, _ in shards[:count]]
+        common = min(_common(partials) for _ in range(3))
+        took = own + common
+        alone = took if alone is None else alone
+        found[f"join_and_fit_cpu_seconds_{count}"] = common
+        found[f"computed_speed_up_{count}"] = count * alone / took
+    return found
+
+
+def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
+    """Let one shard do all of its work: split its samples off, release, keep the newest; give its summary and time."""
+    rng = np.random.default_rng(number)
+    names = [f"agent {number} {i}" for i in range(agents)]
+    who, value = rng.integers(0, agents, samples), rng.normal(10.0, 20.0, samples)
+    time_, position = BEGIN + np.arange(samples) * 0.01, np.arange(samples)
+
+    def work() -> bytes:
+        directory, packed = Directory(1), []
+        for start in range(0, samples, BATCH):
+            part = slice(start, start + BATCH)
+            columns = {"point": SETTINGS.grid.encode(value[part]), "time": time_[part], "position": position[part]}
+            packed += [out.value[1] for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)]
+        made = _released(number, packed)
+        return _gathered(number, [AgentReleasesCoder().encode(batch) for batch in made])
+
+    return _timed(work)
+
+
+def _released(number: int, packed: list[Packed]) -> list[AgentReleases]:
+    shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), final_release=True)
+    shard.setup()
+    cells = Bag(*(one.encoded for one in packed)), Bag(ForShardCoder().encode(TICK)), One(), One(), Bag()
+    return [out.value for out in shard.due(number, MAX_TIMESTAMP, *cells) if not isinstance(out, TaggedOutput)]
+
+
+def _gathered(number: int, batches: list[bytes]) -> bytes:
+    """Keep a shard's newest releases; give the bytes of their summary."""
+    gather = GatherShard(SETTINGS, OPTIONS, WINDOWS)
+    gather.setup()
+    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), One()
+    (out,) = gather.due(number, MAX_TIMESTAMP, *cells)
+    return PartialReleasesCoder().encode(out.value)
+
+
+def _common(partials: list[bytes]) -> float:
+    """Tell what the join and the fit take, for which all shards wait."""
+    return _timed(lambda: list(FitReleases(SETTINGS, OPTIONS).process((0, _joined(partials)))))[1]
+
+
+def _joined(partials: list[bytes]) -> Any:
+    join = JoinReleases(SETTINGS, OPTIONS)
+    return join.merge_accumulators(map(PartialReleasesCoder().decode, partials))
+
+
+def _releases(shard: int, agents: int) -> list[bytes]:
+    """Make two releases of each agent, after 10 and 15 samples."""
+    rng = np.random.default_rng(shard)
+    state = Agents(SETTINGS, KeyedNoise(b"a benchmark, hence no secret", deployment="benchmark", purpose="agents"))
+    state.add_agents([f"agent {shard} {i}" for i in range(agents)])
+    center = rng.choice([0.0, 20.0], agents)
+    made = []
+    for turn in range(15):
+        value = rng.normal(center, 20.0)
+        made.append(state.update(np.arange(agents), value, BEGIN + turn + np.arange(agents) / agents))
+    names = pa.array(state.names, pa.large_string())
+    encode = AgentReleasesCoder().encode
+    return [
+        encode(AgentReleases(names=names, number=0, releases=batch.releases, time=batch.time))
+        for batch in made
+        if len(batch.releases)
+    ]
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.process_time()
+    made = work()
+    return made, time.process_time() - began
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
