@@ -194,11 +194,14 @@ class PairwiseFederation:
 
     def step(self, values: Floats) -> PairReleases:
         """Take one sample of every agent, in the value's unit and in the order of `settings.agents`."""
+        return self.step_points(self.settings.release.grid.encode(values))
+
+    def step_points(self, point: Ints) -> PairReleases:
+        """Do the same with samples that are on the grid already."""
         release, n = self.settings.release, len(self.settings.agents)
-        encoded = release.grid.encode(values)
-        self._total += encoded
+        self._total += point
         # Equation (16) depends on where 0 is: as in the paper, in the middle of the declared interval.
-        centered = (encoded - release.grid.span // 2)[None].astype(np.float64)
+        centered = (point - release.grid.span // 2)[None].astype(np.float64)
         turn, offset = divmod(self.time, n - 1)
         if turn >= self.settings.horizon:
             self._pairs.learn(centered)

@@ -30,12 +30,14 @@ import pyarrow as pa
 import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from operators.agents import AgentsSettings
 from operators.collaboration import make_collaboration
+from operators.pairwise_federation import FederationSettings
 from operators.validation import require
 from pipelines.beam.agents.answer import (
     TellEstimates,
     TellPopulation,
     TellReleases,
 )
+from pipelines.beam.agents.pairwise import CollaboratePairwise, PairwiseCollaborated
 from pipelines.beam.agents.parts import Released, ReleaseMeans
 from pipelines.beam.agents.records import (
     AgentBatch,
@@ -54,9 +56,12 @@ __all__ = [
     "AgentWindows",
     "AgentsSettings",
     "CollaborateAgents",
+    "CollaboratePairwise",
     "Collaborated",
     "EngineOptions",
     "EstimateAgents",
+    "FederationSettings",
+    "PairwiseCollaborated",
     "ReleaseMeans",
     "Released",
     "SecretPlace",

@@ -14,7 +14,7 @@ from pipelines.beam.events import DamagedBytesError
 from streaming.store.snapshot import Columns, decode_columns, encode_columns, read_columns, view_columns, write_columns
 
 VERSION = 1
-KEPT = frozenset({"shard", "charged", "latest shard"})
+KEPT = frozenset({"shard", "charged", "latest shard", "federation"})
 VIEWED = frozenset({"samples"})
 NARROW = (np.uint8, np.uint16, np.uint32)
 

@@ -106,7 +106,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         known = shard.agents.n_agents
         rows = ReleaseLedger(charges.read() or b"", ledger.read)
         for tick in due:
-            taken, samples = _up_to(samples, tick.number, self._windows)
+            taken, samples = up_to(samples, tick.number, self._windows)
             turn = shard.turn(taken, self._words.of, tick, self._windows, final_release=self._final_release)
             self._count(turn, tick)
             for batch in turn.released:
@@ -190,7 +190,7 @@ def take_due(ticks: Any, coder: ForShardCoder, time: Timestamp, when: Callable[[
     return [waiting[number] for number in due]
 
 
-def _up_to(
+def up_to(
     samples: list[AgentSamples], number: int, windows: AgentWindows
 ) -> tuple[list[AgentSamples], list[AgentSamples]]:
     """Split samples: of windows up to a number, and of later ones."""

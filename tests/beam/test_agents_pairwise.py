@@ -1,0 +1,312 @@
+"""The paper's agents, who ask each other, on Beam: equal to the operator, the same again, charged before they tell."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from operators.pairwise_federation import FederationSettings, PairwiseFederation
+from pipelines.agents import CollaboratePairwise
+from pipelines.beam.agents import pairwise
+from pipelines.beam.agents.bytes import opened
+from pipelines.beam.agents.coders import ForShardCoder, pack_samples
+from pipelines.beam.agents.pairwise import ESTIMATES, StepFederation
+from pipelines.beam.agents.pairwise_shard import FederationShard
+from pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pair_ids
+from pipelines.beam.agents.records import AgentSamples, Tick
+from pipelines.beam.agents.release import REFUSALS
+from pipelines.beam.agents.shard import ReleaseLedger
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.events import DamagedBytesError
+from pipelines.beam.secret import SecretPlace
+from streaming.secret import deployment_noise
+from streaming.store.snapshot import CorruptedSnapshotError
+from tests.beam.collecting import collector, run_pipeline
+from tests.beam.fresh_noise import FreshNoise
+from tests.streaming.rounds_world import SECRET
+
+NAMES = ("ann", "bob", "cem", "dora")
+SETTINGS = FederationSettings(agents=NAMES, lower=-2, upper=6, epsilon=1, delta=1e-6, horizon=6)
+WINDOWS = AgentWindows(refresh=10.0)
+REPEAT = ["--direct_runner_bundle_repeat=4"]
+Sample = tuple[str, float, float]
+
+
+def samples(steps: int = 20, seed: int = 1) -> list[Sample]:
+    """A sample of everybody per two seconds, at times of its own."""
+    rng = np.random.default_rng(seed)
+    return [
+        (name, float(1 + 3 * (i % 2) + rng.normal()), 2.0 * step + i * 0.3)
+        for step in range(steps)
+        for i, name in enumerate(NAMES)
+    ]
+
+
+def collaborate(
+    stream: list[Any], settings: FederationSettings = SETTINGS, options: Iterable[str] = (), **parameters: Any
+) -> tuple[list[dict[str, Any]], list[PairBatch], dict[str, int]]:
+    """Estimates, addressed releases and counters."""
+    keep, told = collector()
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        answers = pipeline | beam.Create(stream, reshuffle=False) | CollaboratePairwise(settings, **parameters)
+        _ = answers.releases | "Told" >> keep
+        return answers.estimates
+
+    estimates, counters = run_pipeline(build, options=list(options))
+    return [json.loads(line) for batch in estimates for line in batch.lines], told, counters
+
+
+def totals_of(batches: Iterable[PairBatch]) -> dict[str, list[int]]:
+    """All noised sums that left under each release id."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for batch in batches:
+        releases = batch.releases
+        ids = pair_ids(batch.agent.to_pylist(), batch.reader.to_pylist(), releases.index.tolist())
+        for release_id, total in zip(ids, releases.total.tolist(), strict=True):
+            found[release_id].append(total)
+    return found
+
+
+def operator(settings: FederationSettings, stream: list[Sample]) -> tuple[PairwiseFederation, dict[str, list[int]]]:
+    """The oracle: the operator, step by step on each agent's t-th sample."""
+    federation = PairwiseFederation(settings, noise(settings))
+    own = {name: [value for who, value, _ in sorted(stream, key=lambda s: s[2]) if who == name] for name in NAMES}
+    found: dict[str, list[int]] = {}
+    for values in zip(*own.values(), strict=False):
+        made = federation.step(np.array(values))
+        agents, readers = ([NAMES[place] for place in who.tolist()] for who in (made.agent, made.reader))
+        ids = pair_ids(agents, readers, made.index.tolist())
+        found |= {release_id: [total] for release_id, total in zip(ids, made.total.tolist(), strict=True)}
+    return federation, found
+
+
+def noise(settings: FederationSettings) -> Any:
+    return deployment_noise(SECRET.encode(), {"pairwise": asdict(settings)})
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"stddev": 1.0, "counter": "toeplitz", "weights": "mean_of_means"},
+    {"counter": "pm2", "test": "eager", "horizon": 3},
+]
+
+
+@pytest.mark.parametrize("refresh", [None, 10.0])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_tells_and_answers_what_the_operator_does(case: dict[str, Any], refresh: float | None) -> None:
+    settings = FederationSettings(**({**asdict(SETTINGS), "agents": NAMES} | case))
+    stream = samples()
+    shuffled = [stream[place] for place in np.random.default_rng(3).permutation(len(stream)).tolist()]
+    estimates, told, counters = collaborate(shuffled, settings, refresh=refresh)
+    federation, expected = operator(settings, stream)
+    assert totals_of(told) == expected
+    assert counters["releases"] == len(expected) == 4 * min(20, 3 * settings.horizon)
+    answer, own = federation.estimate(np.zeros(4, np.bool_))
+    last = {event["agent"]: event for event in estimates if event["n"] == 20}
+    assert [last[name]["value"] for name in NAMES] == answer.value.tolist()
+    assert [last[name]["interval"] for name in NAMES] == np.stack([answer.lower, answer.upper], axis=1).tolist()
+    assert [last[name]["local"] for name in NAMES] == own.value.tolist()
+    assert len(estimates) == 4 * (1 if refresh is None else 4)
+
+
+def test_each_release_is_for_one_reader() -> None:
+    _, told, _ = collaborate(samples())
+    pairs = {pair for batch in told for pair in zip(batch.agent.to_pylist(), batch.reader.to_pylist(), strict=True)}
+    assert pairs == {(agent, reader) for agent in NAMES for reader in NAMES if agent != reader}
+
+
+def test_samples_wait_for_the_agent_that_has_sent_the_fewest() -> None:
+    stream = [s for s in samples() if s[0] != "dora" or s[2] < 20]
+    estimates, told, _ = collaborate(stream, refresh=10.0)
+    assert max(event["n"] for event in estimates) == 10
+    assert totals_of(told) == operator(SETTINGS, stream)[1]
+
+
+def test_what_is_late_unknown_or_there_twice_is_counted_and_not_used() -> None:
+    from pipelines.agents import agent_batch
+
+    stream = samples()
+    strangers = [("zoe", 1.0, 5.0), ("zoe", 1.0, 6.0)]
+    all_of_them = [*stream, *strangers, *stream[:3]]
+    ids = [*(f"id {i}" for i in range(len(stream) + 2)), "id 0", "id 1", "id 2"]
+    _, told, counters = collaborate([agent_batch(*zip(*all_of_them, strict=True), ids=ids)])
+    assert totals_of(told) == operator(SETTINGS, stream)[1]
+    assert (counters["rejected_unknown_agent"], counters["rejected_duplicate"]) == (2, 3)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("refresh", [None, 10.0])
+def test_a_repeated_bundle_tells_the_same(fresh: bool, refresh: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if fresh:
+        monkeypatch.setattr(pairwise, "deployment_noise", lambda *_: FreshNoise())
+    _, told, _ = collaborate(samples(), options=REPEAT, refresh=refresh)
+    found = totals_of(told)
+    assert len(found) == 72
+    assert min(map(len, found.values())) > 1  # each was told again by an execution
+    distinct = max(len(set(values)) for values in found.values())
+    assert distinct > 1 if fresh else distinct == 1
+
+
+class Cell:
+    """Keyed state as a runner gives it."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def read(self) -> Any:
+        return self.value
+
+    def write(self, value: Any) -> None:
+        self.value = value
+
+
+class Bag(Cell):
+    def __init__(self) -> None:
+        self.value: list[bytes] = []
+
+    def read(self) -> list[bytes]:
+        return list(self.value)
+
+    def add(self, value: bytes) -> None:
+        self.value.append(value)
+
+    def clear(self) -> None:
+        self.value = []
+
+
+def fresh_state() -> dict[str, Any]:
+    return {"waiting": Bag(), "ticks": Bag(), "federation": Cell(), "charges": Cell(), "ledger": Bag()}
+
+
+def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
+    """One window in a worker that was just started, on given state; what it gives, as it gives it."""
+    step = StepFederation(SETTINGS, WINDOWS, SecretPlace(), 0.95)
+    step.setup()
+    mine = [s for s in samples() if s[2] // 10 == number]
+    who, value, time = (np.array(column) for column in zip(*mine, strict=True))
+    part = AgentSamples(
+        names=pa.array(NAMES, pa.large_string()),
+        agent=np.array([NAMES.index(name) for name in who]),
+        point=SETTINGS.release.grid.encode(value + shift),
+        time=time,
+        key=np.zeros(0, np.uint64),
+        position=np.arange(len(mine)),
+    )
+    state["waiting"].add(pack_samples(part).encoded)
+    state["ticks"].add(ForShardCoder().encode(Tick(number, float(time.max()))))
+    names = ("waiting", "ticks", "federation", "charges", "ledger")
+    return step.due(WINDOWS.released(number), *(state[name] for name in names))
+
+
+def told_of(out: list[Any]) -> dict[str, list[int]]:
+    return totals_of(one.value for one in out if not isinstance(one, beam.pvalue.TaggedOutput))
+
+
+def tagged(out: list[Any], tag: str) -> list[Any]:
+    return [one.value.value for one in out if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == tag]
+
+
+def check_charged_first() -> None:
+    """When the first thing leaves, every release of the window is in the ledger, for its ordered pair."""
+    state = fresh_state()
+    out = life(state, 0)
+    first = next(out)
+    charged = ReleaseLedger(state["charges"].value, state["ledger"].read)
+    found = told_of([first, *out])
+    assert len(found) == 20
+    for release_id in found:
+        agent, reader, index = release_id.split(":")
+        words = PairwiseFederation(SETTINGS, noise(SETTINGS)).words(
+            np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
+        )
+        assert charged._spend.spent(words).item() >= int(index)
+    rows = [opened(row, "charged")[2] for row in state["ledger"].value]
+    assert sum(len(row["index"]) for row in rows) == 20
+
+
+def test_a_release_is_charged_to_its_pair_before_it_leaves() -> None:
+    check_charged_first()
+
+
+def test_what_leaves_uncharged_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bag, "add", lambda self, value: None if b'"charged"' in value else self.value.append(value))
+    with pytest.raises(AssertionError):
+        check_charged_first()
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_state_restored_from_its_bytes_tells_the_same(cut: int) -> None:
+    whole = fresh_state()
+    expected = [told_of(list(life(whole, number))) for number in range(4)]
+    state = fresh_state()
+    before = [told_of(list(life(state, number))) for number in range(cut)]
+    saved = {name: (list(one.value) if isinstance(one, Bag) else one.value) for name, one in state.items()}
+    lost = told_of(list(life(state, cut)))  # done, and then the worker dies
+    for name, value in saved.items():
+        state[name].value = value
+    after = [told_of(list(life(state, number))) for number in range(cut, 4)]
+    assert lost == after[0]
+    assert before + after == expected
+    assert state["federation"].value == whole["federation"].value
+
+
+def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
+    """The same input is told again and costs nothing; another is refused, and who was refused learns alone."""
+    state = fresh_state()
+    first = told_of(list(life(state, 0)))
+    rows, charges = list(state["ledger"].value), state["charges"].value
+    state["federation"].value = None
+    assert told_of(list(life(state, 0))) == first != {}
+    state["federation"].value = None
+    out = list(life(state, 0, shift=0.5))
+    assert told_of(out) == {}
+    refusals = tagged(out, REFUSALS)
+    assert {one.release_id for one in refusals} == set(first)
+    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {(1, SETTINGS.horizon)}
+    (batch,) = tagged(out, ESTIMATES)
+    for event in map(json.loads, batch.lines):
+        assert (event["value"], event["class_size"]) == (event["local"], 1)
+    assert (state["ledger"].value, state["charges"].value) == (rows, charges)  # nothing was charged
+    shard = FederationShard(SETTINGS, noise(SETTINGS), state["federation"].value)
+    assert shard.alone.all()
+
+
+def test_damaged_state_is_refused() -> None:
+    state = fresh_state()
+    list(life(state, 0))
+    kept = state["federation"].value
+    assert FederationShard(SETTINGS, noise(SETTINGS), kept).to_bytes() == kept
+    with pytest.raises(CorruptedSnapshotError):
+        FederationShard(SETTINGS, noise(SETTINGS), kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:])
+
+
+def test_addressed_releases_have_bytes_of_their_own() -> None:
+    _, (batch,), _ = collaborate(samples())
+    coder = PairBatchCoder()
+    again = coder.decode(coder.encode(batch))
+    assert totals_of([again]) == totals_of([batch])
+    assert again.time.tolist() == batch.time.tolist()
+    with pytest.raises((DamagedBytesError, CorruptedSnapshotError)):
+        coder.decode(FederationShard(SETTINGS, noise(SETTINGS)).to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"allowed_lateness": -1.0}, "allowed_lateness must be at least 0, got -1.0"),
+        ({"level": 1.0}, "level must lie strictly between 0 and 1, got 1.0"),
+        ({"refresh": 0.5}, "refresh must be at least 1 s on Beam, got 0.5"),
+    ],
+)
+def test_what_does_not_go_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CollaboratePairwise(SETTINGS, **changes)
