@@ -194,7 +194,9 @@ def collaborated(
 ) -> Collaborated:
     """Fit the population to releases, and answer the agents."""
     population = made | "Snapshot" >> SnapshotReleases(settings, options, windows, shards=shards)
-    estimates = made.own | "Estimate" >> EstimateAgents(settings, options, windows, population=population)
+    estimates = made.own | "Estimate" >> EstimateAgents(
+        settings, options, windows, population=population, shards=shards
+    )
     tell = beam.ParDo(TellPopulation(settings, options)).with_output_types(Population)
     return Collaborated(estimates, made.releases, population | "Tell" >> tell, made.notices, made.refusals)
 

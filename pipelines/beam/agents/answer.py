@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from operators.agents import AgentsSettings
+from operators.validation import require
+from pipelines.beam.agents.coders import FittedReleasesCoder, OwnBatchCoder
 from pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases, OwnBatch, agent_hash, own_of
 from pipelines.beam.metrics import counter
 from streaming.events import PersonalEstimate, Population, Release
 from streaming.options import EngineOptions
 from streaming.personal import PersonalEstimates
+
+_OWN, _POPULATION = b"o", b"p"
+
+
+class OwnByShard(beam.DoFn):  # type: ignore[misc]
+    """Private: agents' own sums to the shard that answers them."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin."""
+        self._coder = OwnBatchCoder()
+
+    def process(self, element: OwnBatch) -> Iterator[tuple[int, bytes]]:
+        """Key a batch; all of its agents are of one shard of `ReleaseMeans`."""
+        if len(element.words):
+            yield int(element.words[0, 1] % np.uint64(self._shards)), _OWN + self._coder.encode(element)
+
+
+class PopulationToAll(beam.DoFn):  # type: ignore[misc]
+    """Public: the population to every shard."""
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+
+    def setup(self) -> None:
+        """Begin."""
+        self._coder = FittedReleasesCoder()
+
+    def process(self, element: FittedReleases) -> Iterator[tuple[int, bytes]]:
+        """Copy it."""
+        encoded = _POPULATION + self._coder.encode(element)
+        for shard in range(self._shards):
+            yield shard, encoded
 
 
 class AnswerAgents(beam.DoFn):  # type: ignore[misc]
@@ -26,21 +63,34 @@ class AnswerAgents(beam.DoFn):  # type: ignore[misc]
     def setup(self) -> None:
         """Begin to count."""
         self._estimates = counter("estimates")
+        self._own, self._population = OwnBatchCoder(), FittedReleasesCoder()
 
-    def process(self, element: OwnBatch, population: FittedReleases) -> Iterator[EstimateBatch]:
-        """Answer."""
-        host, agent = PersonalEstimates(self._settings, self._options), agent_hash(element.words)
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[EstimateBatch]:
+        """Answer a shard in a window."""
+        either = list(element[1])
+        batches = [self._own.decode(one[1:]) for one in either if one[:1] == _OWN]
+        if not batches:
+            return
+        known = [one for one in either if one[:1] == _POPULATION]
+        require(len(known) == 1, "population", "be given once for every window with samples", len(known))
+        population = self._population.decode(known[0][1:])
+        for batch in sorted(batches, key=lambda batch: batch.words[0].tolist()):
+            lines = self._answer(batch, population)
+            self._estimates.inc(len(lines))
+            if lines:
+                yield EstimateBatch(lines)
+
+    def _answer(self, batch: OwnBatch, population: FittedReleases) -> list[bytes]:
+        host, agent = PersonalEstimates(self._settings, self._options), agent_hash(batch.words)
         lines: list[bytes] = []
         rest = np.arange(len(agent))
         while len(rest):  # once, unless somebody has made two names of one number: each is to have its own answer
             first = np.unique(agent[rest], return_index=True)[1]
             now, rest = rest[np.sort(first)], np.delete(rest, first)
-            names = dict(zip(agent[now].tolist(), element.names.take(pa.array(now)).to_pylist(), strict=True))
-            own = own_of(element.own, now, agent[now])
+            names = dict(zip(agent[now].tolist(), batch.names.take(pa.array(now)).to_pylist(), strict=True))
+            own = own_of(batch.own, now, agent[now])
             lines += host.answer(names, own, population.variance, population.fitted, population.newest).lines
-        self._estimates.inc(len(lines))
-        if lines:
-            yield EstimateBatch(lines)
+        return lines
 
 
 class TellPopulation(beam.DoFn):  # type: ignore[misc]

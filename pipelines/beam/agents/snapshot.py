@@ -6,13 +6,12 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam import typehints
-from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
 import pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from operators.agents import AgentsSettings
 from operators.validation import require
-from pipelines.beam.agents.answer import AnswerAgents
+from pipelines.beam.agents.answer import AnswerAgents, OwnByShard, PopulationToAll
 from pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases, ReceiveReleases, ReleasesByShard
 from pipelines.beam.agents.parts import Released
 from pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases, PartialReleases
@@ -26,6 +25,7 @@ from streaming.options import EngineOptions
 
 _TAKEN = (AgentReleases, Release, Any, typehints.Any)
 _ONE_KEY = typehints.Tuple[int, PartialReleases]
+_EITHER = typehints.Tuple[int, bytes]
 
 
 class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
@@ -135,12 +135,21 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         Those of the agents' own `ReleaseMeans`, and of `SnapshotReleases`.
     population : PCollection of FittedReleases
         Of `SnapshotReleases`: of our own releases, or of those that everybody has published.
+    shards : int
+        As for `ReleaseMeans`: the most workers that can share the answers.
     """
 
     def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, population: beam.PCollection
+        self,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        windows: AgentWindows,
+        *,
+        population: beam.PCollection,
+        shards: int = SHARDS,
     ) -> None:
         super().__init__()
+        self._shards = shards
         self._settings = settings
         self._options = options
         self._windows = windows
@@ -148,8 +157,15 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Answer a shard of agents at a time."""
-        answer = beam.ParDo(AnswerAgents(self._settings, self._options), AsSingleton(self._population))
-        return pcoll | "Carry" >> CarryAnswers(self._windows) | "Answer" >> answer.with_output_types(EstimateBatch)
+        # Not a side input: Flink's runner (Beam 2.70) cannot make a checkpoint of a step that has one.
+        own = pcoll | "Own" >> beam.ParDo(OwnByShard(self._shards)).with_output_types(_EITHER)
+        known = self._population | "To all" >> beam.ParDo(PopulationToAll(self._shards)).with_output_types(_EITHER)
+        return (
+            (own | "Carry" >> CarryAnswers(self._windows), known | "Carry population" >> CarryAnswers(self._windows))
+            | "With population" >> beam.Flatten()
+            | "Of a window" >> beam.GroupByKey()
+            | "Answer" >> beam.ParDo(AnswerAgents(self._settings, self._options)).with_output_types(EstimateBatch)
+        )
 
 
 def _check(releases: beam.PCollection) -> None:
