@@ -13,7 +13,9 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.io.gcp.pubsub import PubsubMessage
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.direct import transform_evaluator
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner, SwitchingDirectRunner
 from apache_beam.runners.portability.flink_runner import FlinkRunner
@@ -35,7 +37,8 @@ from tests.beam.agents_world import HOUR
 from tests.beam.collecting import collector, run_pipeline
 from tests.beam.test_kafka import RUNNERS, on_runner
 from tests.servers import pubsub_server
-from tests.servers.conftest import need
+from tests.servers.conftest import need, own_flink  # noqa: F401 - a fixture
+from tests.servers.flink_cluster import FlinkCluster
 from tests.servers.pubsub_server import PROJECT, Clients
 
 pytestmark = pytest.mark.servers
@@ -205,6 +208,20 @@ def test_what_cannot_be_read_is_refused_before_anything_runs(
         _ = pipeline | ReadPubSub(f"{PROJECT}/subscriptions/anything", BY_FIELD, **more)
 
 
+def test_dataflow_reads_the_subscription_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be submitted; nothing was ever run there."""
+    monkeypatch.setattr(GoogleCloudOptions, "_warn_if_soft_delete_policy_enabled", lambda *_: None)
+    place = ["--project=some-project", "--region=europe-west1", "--temp_location=gs://some-bucket/temp", "--no_auth"]
+    pipeline = beam.Pipeline(runner=DataflowRunner(), options=PipelineOptions(["--streaming", *place]))
+    subscription = f"{PROJECT}/subscriptions/anything"
+    _ = pipeline | ReadPubSub(subscription, BY_FIELD, timestamp_attribute="at", id_label="sent_as")
+    steps = pipeline.to_runner_api().components.transforms.values()
+    (read,) = [step.spec.payload for step in steps if step.spec.urn == "beam:transform:pubsub_read:v1"]
+    payload = beam_runner_api_pb2.PubSubReadPayload.FromString(read)
+    assert (payload.subscription, payload.with_attributes) == (subscription, True)
+    assert (payload.timestamp_attribute, payload.id_attribute) == ("at", "sent_as")
+
+
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_releases_have_the_bytes_of_the_engine_and_go_in_order(runner: str, clients: Clients, tmp_path: Path) -> None:
     world = agents_world.engine_on(tmp_path, STREAM)
@@ -259,3 +276,17 @@ def test_the_extra_is_named_where_the_client_is_missing(monkeypatch: pytest.Monk
     monkeypatch.setattr(names, "_has_client", lambda: False)
     with pytest.raises(ValueError, match=r"topic needs google-cloud-pubsub: pip install 'meanstream\[gcp\]'"):
         WritePubSub(f"{PROJECT}/topics/means")
+
+
+@pytest.mark.slow
+def test_flink_sends_releases(clients: Clients, own_flink: FlinkCluster, tmp_path: Path) -> None:  # noqa: F811
+    """Its workers were started with the server's address in their environment."""
+    lines = agents_world.engine_on(tmp_path, STREAM).lines("releases")
+    topic, (subscription,) = clients.new_topic()
+    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions(own_flink.arguments()))
+    _ = pipeline | beam.Create([EventLines(Release, lines)]) | WritePubSub(topic)
+    pipeline.run().wait_until_finish()
+    messages = clients.pulled(subscription, len(lines))
+    seen = {message.attributes["release_id"]: (message.data, message.ordering_key) for message in messages}
+    assert sorted(data for data, _ in seen.values()) == sorted(lines)
+    assert {key for _, key in seen.values()} == {agent for agent, _, _ in STREAM}
