@@ -12,6 +12,11 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.coders import BytesCoder
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.pipeline_context import PipelineContext
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.userstate import StateSpec
 
 from operators.pairwise_federation import FederationSettings, PairwiseFederation
 from pipelines.agents import CollaboratePairwise
@@ -30,7 +35,7 @@ from pipelines.beam.secret import SecretPlace
 from streaming.secret import deployment_noise
 from streaming.store.snapshot import CorruptedSnapshotError
 from tests.beam.collecting import collector, run_pipeline
-from tests.beam.fresh_noise import FreshNoise
+from tests.beam.test_agents_idempotent import FreshNoise, _leaves
 from tests.streaming.rounds_world import SECRET
 
 NAMES = ("ann", "bob", "cem", "dora")
@@ -297,6 +302,21 @@ def test_addressed_releases_have_bytes_of_their_own() -> None:
     assert again.time.tolist() == batch.time.tolist()
     with pytest.raises((DamagedBytesError, CorruptedSnapshotError)):
         coder.decode(FederationShard(SETTINGS, noise(SETTINGS)).to_bytes())
+
+
+def test_nothing_that_moves_or_stays_is_pickled() -> None:
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
+    _ = pipeline | beam.Create(samples(3), reshuffle=False) | CollaboratePairwise(SETTINGS)
+    components = pipeline.to_runner_api().components
+    context = PipelineContext(components)
+    primitive = {
+        one.unique_name
+        for one in components.pcollections.values()
+        if "FastPrimitivesCoder" in _leaves(context.coders.get_by_id(one.coder_id))
+    }
+    assert [name for name in primitive if "Newest" not in name] == []  # notes are two numbers
+    stored = [spec for spec in vars(StepFederation).values() if isinstance(spec, StateSpec)]
+    assert [type(spec.coder) for spec in stored] == [BytesCoder] * 5
 
 
 @pytest.mark.parametrize(
