@@ -43,7 +43,8 @@ def run_rounds(options: RoundsOptions) -> None:
         dry_run(options)
         return
     if options.runner is not None:
-        check_options(options)
+        if options.runner != "DataflowRunner":  # whose workers' files are not here to be opened
+            check_options(options)
         from pipelines.beam.rounds.runner import run_on_beam
 
         run_on_beam(options, options.runner)

@@ -16,6 +16,7 @@ import sys
 import sysconfig
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,15 @@ class Submitted:
 
 
 def submit(key: str, *arguments: str) -> Submitted:
-    """Launch a template for Dataflow as its launcher does; keep what would be put into buckets, and go nowhere."""
+    """Launch a template for Dataflow as its launcher does."""
+    with nothing_sent() as sent:
+        launch(key, [*arguments, *DATAFLOW])
+    return sent
+
+
+@contextmanager
+def nothing_sent() -> Iterator[Submitted]:
+    """Keep what would be put into buckets, and go nowhere."""
     sent = Submitted()
 
     def stage(_self: Any, _place: str, name: str, stream: Any, *_rest: Any, **_more: Any) -> None:
@@ -73,8 +82,7 @@ def submit(key: str, *arguments: str) -> Submitted:
         patch.object(apiclient.DataflowApplicationClient, "stage_file_with_retry", stage),
         patch.object(GoogleCloudOptions, "_warn_if_soft_delete_policy_enabled", no_question),
     ):
-        launch(key, [*arguments, *DATAFLOW])
-    return sent
+        yield sent
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:

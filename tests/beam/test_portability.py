@@ -21,7 +21,18 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
 from pipelines.beam.template import launch as launcher
-from tests.beam.portability import ROOT, Submitted, broken, payloads, pickled_elements, revealed, submit
+from tests.beam.portability import (
+    DATAFLOW,
+    ROOT,
+    Submitted,
+    broken,
+    nothing_sent,
+    payloads,
+    pickled_elements,
+    revealed,
+    submit,
+)
+from tests.pipelines.command_line import meanstream
 
 SECRET = "the secret of this deployment, in the environment"  # noqa: S105 - of tests only
 PLACE = "projects/some-project/secrets/noise/versions/1"
@@ -116,6 +127,38 @@ def test_the_job_shows_no_parameter(name: str) -> None:
     shown = {item["key"] for item in sent.job["environment"]["sdkPipelineOptions"]["display_data"]}
     assert "runner" in shown
     assert not shown & {"secret", "epsilon", "source", "sink", "lower", "upper"}
+
+
+@pytest.mark.parametrize("name", ["agents of a topic", "rounds of a file"])
+def test_the_command_submits_what_the_template_does(name: str) -> None:
+    key, *given = once(TEMPLATES[name])
+    typed = [one.replace("--secret=", "--secret-file=") for one in given]
+    typed = [f"--{one[2:].partition('=')[0].replace('_', '-')}={one.partition('=')[2]}" for one in typed]
+    options = [f"--runner-arg={one}" for one in DATAFLOW if not one.startswith("--runner=")]
+    with nothing_sent() as sent:
+        ran = meanstream("run", key, *typed, "--runner=DataflowRunner", *options, "--json")
+    assert (ran.code, ran.json) == (0, {"runner": "DataflowRunner", "job": None}), ran.err
+    steps = [transform.unique_name for transform in sent.proto.components.transforms.values()]
+    assert sorted(steps) == sorted(t.unique_name for t in submit(key, *given).proto.components.transforms.values())
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("--source=samples.csv", "source must be gs://BUCKET/FILE or /FILE of type"),
+        ("--secret-file=noise.key", "secret must be projects/PROJECT/secrets/NAME/versions/NUMBER"),
+        ("--no-sort", "sort must be left out with DataflowRunner, got 'False'"),
+        ("--batch-size=7", "batch_size must be left out with DataflowRunner, got '7'"),
+        ("--metrics=127.0.0.1:9464", "metrics must be left out with DataflowRunner, got '127.0.0.1:9464'"),
+    ],
+)
+def test_what_dataflows_workers_do_not_have_is_one_line(typed: str, message: str) -> None:
+    good = {"--source": "gs://some-bucket/a.csv", "--sink": "gs://some-bucket/means.jsonl", "--secret-file": PLACE,
+            "--lower": "0", "--upper": "1", "--epsilon": "1", "--window": "1d"}  # fmt: skip
+    name = typed.partition("=")[0]
+    rest = [f"{option}={value}" for option, value in good.items() if option != name]
+    ran = meanstream("run", "rounds", *rest, typed, "--runner=DataflowRunner")
+    assert ran.message.startswith(message), ran.message
 
 
 class Closes(beam.DoFn):

@@ -43,6 +43,11 @@ def run_on_beam(options: AgentsOptions, runner: str) -> None:
     BadOption
         Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
     """
+    if runner == "DataflowRunner":
+        from pipelines.beam.template.command import run_on_dataflow
+
+        run_on_dataflow("agents", options, options.runner_arg or [])
+        return
     from pipelines.commands.hosting import check_options, column_mapping
 
     with refusing():

@@ -38,6 +38,11 @@ def run_on_beam(options: RoundsOptions, runner: str) -> None:
     BadOption
         Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
     """
+    if runner == "DataflowRunner":
+        from pipelines.beam.template.command import run_on_dataflow
+
+        run_on_dataflow("rounds", options, options.runner_arg or [])
+        return
     from pipelines.commands.run_rounds import column_mapping
 
     with refusing():

@@ -16,6 +16,7 @@ from pipelines.beam.template.agents import agents_pipeline
 from pipelines.beam.template.parameters import TEMPLATES, Given, Template
 from pipelines.beam.template.places import endless
 from pipelines.beam.template.rounds import rounds_pipeline
+from pipelines.commands.hosting import OPTION_OF
 from pipelines.commands.options import BadOption, refusing
 
 if TYPE_CHECKING:
@@ -100,13 +101,13 @@ def beam_options(template: Template, given: Given, rest: Sequence[str]) -> tuple
     options.view_as(StandardOptions).streaming = endless(given.options.source, until_end=given.options.until_end)
     options.view_as(WorkerOptions).sdk_container_image = given.own["sdk_container_image"]
     if runner == "DataflowRunner":
-        _check_dataflow(options)
+        _check_dataflow(options, given)
         # The list of this machine's packages, editable ones with their folder, would be staged beside the pipeline.
         options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
     return options, str(runner)
 
 
-def _check_dataflow(options: PipelineOptions) -> None:
+def _check_dataflow(options: PipelineOptions, given: Given) -> None:
     """Refuse what Dataflow would take and should not."""
     from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, WorkerOptions
 
@@ -121,6 +122,9 @@ def _check_dataflow(options: PipelineOptions) -> None:
     ):
         # A sample that is taken in twice makes another sum under the same release id.
         require(AT_LEAST_ONCE not in (words or ()), name, "leave every sample exactly once", AT_LEAST_ONCE)
+    for role, place in {"source": given.options.source, **given.options.sinks}.items():
+        rule = "be in a bucket or a topic on Dataflow: a worker's disk goes with it"
+        require(not place.startswith("/"), OPTION_OF.get(role, role), rule, place)
 
 
 def _pipeline(options: PipelineOptions, runner: str) -> beam.Pipeline:
