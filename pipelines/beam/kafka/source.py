@@ -48,9 +48,10 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     and reading resumes there, on any worker. No consumer group is joined and nothing is committed to Kafka, so that a
     topic can be read beside an engine and as often as one likes.
 
-    Ranges and `until_end` run on every runner. Without end: on Flink, with `--streaming`, `--checkpointing_interval`,
-    `--finish_bundle_before_checkpointing` and `--shutdown_sources_after_idle_ms`. Prism (2.77) takes the event time of
-    one partition for that of all, and drops slower ones as late; FnApiRunner would never end.
+    Ranges and `until_end` run on every runner. Without end: on Flink, with `--streaming`, `--checkpointing_interval`
+    and `--finish_bundle_before_checkpointing`, and without `--shutdown_sources_after_idle_ms`: once the step before
+    the reading one has ended, no checkpoint and no savepoint is completed any more. Prism (2.77) takes the event time
+    of one partition for that of all, and drops slower ones as late; FnApiRunner would never end.
 
     **Privacy.** Dead letters carry no part of a record.
 
