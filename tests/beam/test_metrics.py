@@ -22,6 +22,7 @@ from pipelines.beam.agents.file import run_agents_file
 from pipelines.beam.metrics import COUNTERS, DISTRIBUTIONS, NAMESPACE, DistributionOf, Figure, counter
 from pipelines.beam.rounds import curator, read, stages, summarize
 from pipelines.beam.rounds.file import run_file
+from pipelines.beam.runners import arguments_of, prism_binary
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.source import SourcePlace
 from streaming.mapping import ColumnMapping
@@ -32,10 +33,12 @@ from streaming.rounds.metrics import RoundsMetrics
 from streaming.rounds.settings import RoundsSettings
 from streaming.secret import derived_key
 from streaming.sources.open import open_source
+from streaming.stats import EngineStats
 from tests.beam.agents_world import HOUR, MAPPING, SETTINGS, engine_on_file, flawed_file
 from tests.beam.collecting import run_pipeline
 from tests.beam.test_agents_idempotent import fresh_state, life, samples_of
 from tests.beam.test_equal_to_engine import flawed_file as flawed_rounds
+from tests.servers.flink_cluster import FlinkCluster
 from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 
 ROOT = Path(__file__).parents[2]
@@ -71,23 +74,53 @@ def test_agents_of_a_file_are_counted_as_by_the_engine(given: tuple[bool, bool],
     world = engine_on_file(tmp_path / "engine", settings, OPTIONS, path, sort=sort)
     stats = world.stats  # type: ignore[attr-defined]
     counted = agents_of(tmp_path, settings, path, sort=sort)
-    figures = ("events", "accepted", "agents", "releases", "refusals", "exhausted", "estimates")
-    expected = {name: getattr(stats, name) for name in figures}
-    expected |= {f"rejected_{reason}": n for reason, n in stats.rejected.items()}
+    expected = figures_of(stats)
     assert stats.exhausted > 0
     assert expected["rejected_duplicate" if sort else "rejected_late"] > 1
     assert expected["refusals"] == 0
     assert (counted == expected) is not spoiled
 
 
-def agents_of(folder: Path, settings: AgentsSettings, path: Path, *, sort: bool = True) -> dict[str, int]:
+def figures_of(stats: EngineStats) -> dict[str, int]:
+    names = ("events", "accepted", "agents", "releases", "refusals", "exhausted", "estimates")
+    return {name: getattr(stats, name) for name in names} | {f"rejected_{r}": n for r, n in stats.rejected.items()}
+
+
+def agents_of(
+    folder: Path,
+    settings: AgentsSettings,
+    path: Path,
+    *,
+    sort: bool = True,
+    runner: str = "FnApiRunner",
+    given: Any = (),
+) -> dict[str, int]:
+    (folder / "secret").write_text(SECRET)
     return run_agents_file(
         settings,
         SourcePlace(location=str(path), mapping=MAPPING, sort=sort),
         {"estimates": folder / "estimates.jsonl"},
-        secret=SecretPlace(),
+        secret=SecretPlace(file=str(folder / "secret")),
         engine_options=OPTIONS,
+        runner=runner,
+        arguments=arguments_of(runner, given),
     )
+
+
+@pytest.mark.skipif(prism_binary() is None, reason="Prism is not there: make servers builds it")
+def test_prism_counts_the_same(tmp_path: Path) -> None:
+    path = flawed_file(tmp_path)
+    stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]
+    assert agents_of(tmp_path, SETTINGS, path, sort=False, runner="PrismRunner") == figures_of(stats)
+
+
+@pytest.mark.slow
+def test_flink_counts_the_same(flink: FlinkCluster, tmp_path: Path) -> None:
+    path = flawed_file(tmp_path)
+    stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]
+    given = flink.arguments(own_job_server=True)
+    found = agents_of(tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=given)
+    assert found == figures_of(stats)
 
 
 ROUNDS: dict[str, dict[str, Any]] = {
