@@ -134,6 +134,33 @@ def test_from_offset_to_offset(
     assert replayed("other", "0:20-111,1:0-70") != engine["releases"]
 
 
+def test_rounds_from_offset_to_offset(
+    broker_address: str,  # noqa: F811
+    new_topic: Callable[..., str],  # noqa: F811
+    folder: Path,
+) -> None:
+    whole, part, values = new_topic(PARTITIONS), new_topic(PARTITIONS), flawed()
+    fill(broker_address, whole, values)
+    fill(broker_address, part, part_of(values, {0: (20, 110), 1: (0, 70)}))
+    options = {
+        "user": "agent", "id": "id", "lower": 0, "upper": 10, "epsilon": 2, "window": "1d", "estimator": "one_shot",
+        "allowed_lateness": "4h", "secret_file": folder / "secret", "quiet": True,
+    }  # fmt: skip
+
+    def answers(name: str, topic: str, *flags: str) -> bytes:
+        sink = folder / f"{name}.jsonl"
+        places = {"source": f"kafka://{broker_address}/{topic}", "sink": sink, "store": folder / f"{name}.db"}
+        ran = meanstream("run", "rounds", *arguments({**options, **places}), *flags)
+        assert ran.code == 0, ran.err.decode()
+        return sink.read_bytes()
+
+    engine = answers("engine", f"{part}?partitions=0-1", "--until-end")
+    assert engine.count(b"\n") > 2
+    on_beam = ["--runner", "FnApiRunner", "--offsets"]
+    assert answers("beam", whole, *on_beam, "0:20-110,1:0-70") == engine
+    assert answers("other", whole, *on_beam, "0:20-110,1:0-60") != engine
+
+
 def test_offsets_that_are_not_there_are_one_line(
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811

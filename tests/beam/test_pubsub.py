@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -64,7 +65,10 @@ RUNNER_CLASSES = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    need(pubsub_server.missing())
+    reason = pubsub_server.missing()
+    if reason and shutil.which("go") is None:
+        pytest.skip(reason)  # as with Prism: what builds them is no part of CI's machine
+    need(reason)
     with pubsub_server.running() as address:
         yield address
 
