@@ -40,13 +40,15 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)
-	for f in $(filter-out benchmarks/soak.py,$(wildcard benchmarks/*.py)); do \
+	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
 
-# Engines killed KILLS times on a real broker; SEED=... repeats the times of another run (its seed is printed).
+# Engines killed KILLS times on a real broker, and a real Flink cluster's parts FLINK_KILLS times; SEED=... repeats the times of another run (its seed is printed).
 KILLS ?= 1000
-soak: $(STAMP) servers
+FLINK_KILLS ?= 100
+soak: $(STAMP) servers flink
 	$(BIN)/python benchmarks/soak.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python benchmarks/soak_flink.py --kills $(FLINK_KILLS) $(if $(SEED),--seed $(SEED))
 
 # The lock files hold every package of development, CI and the images with its hashes, for all supported Pythons; the
 # images have the versions that the tests run.
@@ -87,7 +89,7 @@ $(PRISM):
 $(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
 	cd tests/servers/pubsub && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $@ .
 
-# Flink from PyPI and Beam's job server from Maven (400 MB, some minutes): for one test, which is skipped without them.
+# Flink from PyPI and Beam's job server from Maven (400 MB, some minutes); tests are skipped without them.
 flink: $(FLINK)/beam-flink-job-server.jar
 
 $(FLINK)/beam-flink-job-server.jar: | tests/servers/flink_pom.xml

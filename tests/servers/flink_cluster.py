@@ -234,11 +234,6 @@ class FlinkCluster:
         """Tell how a job is: RUNNING, RESTARTING, FINISHED, ..."""
         return str(self.get(f"/jobs/{job}")["state"])
 
-    def restarts(self, job: str) -> int:
-        """Count how often a job was started again after a fault."""
-        found = self.get(f"/jobs/{job}/metrics?get=numRestarts")
-        return int(found[0]["value"]) if found else 0
-
     def completed_checkpoints(self, job: str) -> int:
         """Count a job's checkpoints."""
         return int(self.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])

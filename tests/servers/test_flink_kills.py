@@ -1,0 +1,24 @@
+"""TaskManager and workers of a real Flink cluster killed again and again: no release has two noises, none is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.servers.flink_cluster import FlinkCluster
+from tests.servers.flink_kills import FlinkKills, FlinkWorld
+
+KILLS = 10
+
+
+@pytest.mark.slow
+def test_a_killed_job_draws_no_noise_again(own_flink: FlinkCluster, broker_address: str, tmp_path: Path) -> None:
+    killing = FlinkKills(FlinkWorld(own_flink, broker_address, tmp_path, f"kills-{own_flink.ports['rest']}"), 1, KILLS)
+    killing.run()
+    assert killing.landed() == {"TaskManager": KILLS // 2, "worker pool": KILLS // 2}
+    assert killing.ours.again > 0, "no kill has met a release: it would have been executed again"
+    assert (killing.ours.noised_twice, killing.ours.lost, killing.ours.strange) == ([], [], [])
+    assert (killing.contradictions, killing.refusals) == ([], 0)
+    assert killing.releases > 100
+    assert killing.fresh.noised_twice, "fresh noise must show"
