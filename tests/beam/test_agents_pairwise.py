@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -31,6 +32,7 @@ from pipelines.beam.agents.release import REFUSALS
 from pipelines.beam.agents.shard import ReleaseLedger
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.events import DamagedBytesError
+from pipelines.beam.runners import arguments_of, prism_binary
 from pipelines.beam.secret import SecretPlace
 from streaming.secret import deployment_noise
 from streaming.store.snapshot import CorruptedSnapshotError
@@ -56,7 +58,11 @@ def samples(steps: int = 20, seed: int = 1) -> list[Sample]:
 
 
 def collaborate(
-    stream: list[Any], settings: FederationSettings = SETTINGS, options: Iterable[str] = (), **parameters: Any
+    stream: list[Any],
+    settings: FederationSettings = SETTINGS,
+    options: Iterable[str] = (),
+    runner: Any = None,
+    **parameters: Any,
 ) -> tuple[list[dict[str, Any]], list[PairBatch], dict[str, int]]:
     """Estimates, addressed releases and counters."""
     keep, told = collector()
@@ -66,7 +72,7 @@ def collaborate(
         _ = answers.releases | "Told" >> keep
         return answers.estimates
 
-    estimates, counters = run_pipeline(build, options=list(options))
+    estimates, counters = run_pipeline(build, runner=runner, options=list(options))
     return [json.loads(line) for batch in estimates for line in batch.lines], told, counters
 
 
@@ -121,6 +127,14 @@ def test_it_tells_and_answers_what_the_operator_does(case: dict[str, Any], refre
     assert [last[name]["interval"] for name in NAMES] == np.stack([answer.lower, answer.upper], axis=1).tolist()
     assert [last[name]["local"] for name in NAMES] == own.value.tolist()
     assert len(estimates) == 4 * (1 if refresh is None else 4)
+
+
+@pytest.mark.skipif(prism_binary() is None, reason="Prism is not there: make servers builds it")
+def test_prism_tells_the_same(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    secret, arguments = SecretPlace(file=str(tmp_path / "secret")), arguments_of("PrismRunner", ())
+    _, told, _ = collaborate(samples(), options=arguments, runner="PrismRunner", refresh=10.0, secret=secret)
+    assert totals_of(told) == operator(SETTINGS, samples())[1]
 
 
 def test_each_release_is_for_one_reader() -> None:

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -26,11 +27,14 @@ from pipelines.beam.agents.coders import PartialReleasesCoder
 from pipelines.beam.agents.gather import JoinReleases, release_batches
 from pipelines.beam.agents.latest import LatestOfShard
 from pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
+from pipelines.beam.runners import arguments_of, prism_binary
 from pipelines.beam.samples import RememberedWords
+from pipelines.beam.secret import SecretPlace
 from streaming.events import Release
 from streaming.personal import PersonalEstimates
 from tests.beam.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
 from tests.beam.collecting import collector, run_pipeline
+from tests.streaming.rounds_world import SECRET
 
 OPTIONS = EngineOptions()
 REFRESHES = [None, 28 * HOUR]
@@ -92,7 +96,7 @@ def test_a_reader_of_releases_has_the_same_population(form: str, world: tuple[fl
     assert sorted(str(e.fitted.describe()) for e in fewer) != sorted(str(e.fitted) for e in made.population)
 
 
-def federation(refresh: float | None, *, alone: bool = False) -> list[bytes]:
+def federation(refresh: float | None, *, alone: bool = False, runner: Any = None, **place: Any) -> list[bytes]:
     """Two parties release their agents' means to one topic; each answers its own, or, `alone`, reads its own only."""
     windows = AgentWindows(refresh=refresh)
     stream = samples()
@@ -101,7 +105,7 @@ def federation(refresh: float | None, *, alone: bool = False) -> list[bytes]:
     def build(pipeline: beam.Pipeline) -> Any:
         made = [
             pipeline | f"Samples {i}" >> beam.Create(part, reshuffle=False) | f"Release {i}" >> ReleaseMeans(
-                SETTINGS, refresh=refresh)
+                SETTINGS, refresh=refresh, **place)
             for i, part in enumerate(parties)
         ]  # fmt: skip
         events = [one.releases | f"Single {i}" >> SingleEvents(SETTINGS) for i, one in enumerate(made)]
@@ -114,7 +118,8 @@ def federation(refresh: float | None, *, alone: bool = False) -> list[bytes]:
             answers.append(one.own | f"Estimate {i}" >> estimate)
         return answers | "Answers" >> beam.Flatten()
 
-    return lines_of(run_pipeline(build)[0])
+    options = [] if runner is None else arguments_of(runner, ())
+    return lines_of(run_pipeline(build, runner=runner, options=options)[0])
 
 
 def windows_of(lines: Iterable[bytes]) -> list[dict[str, bytes]]:
@@ -139,6 +144,15 @@ def test_a_federation_of_two_answers_as_one_pipeline_would(alone: bool, world: t
         except AssertionError:
             wrong += 1
     assert wrong == 0 if not alone else wrong > len(found) / 2
+
+
+@pytest.mark.skipif(prism_binary() is None, reason="Prism is not there: make servers builds it")
+def test_a_federation_on_prism(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    secret, refresh = SecretPlace(file=str(tmp_path / "secret")), 28 * HOUR
+    found = windows_of(federation(refresh, runner="PrismRunner", secret=secret))
+    for here, there in zip(found, windows_of(world_of(refresh).estimates), strict=True):
+        assert_same_estimates(here.values(), there.values(), SETTINGS)
 
 
 def test_a_window_with_own_samples_and_no_release_has_a_population() -> None:
