@@ -233,8 +233,7 @@ def test_releases_have_the_bytes_of_the_engine_and_go_in_order(runner: str, clie
     topic, (subscription,) = clients.new_topic()
 
     def build(pipeline: beam.Pipeline) -> None:
-        events = pipeline | beam.Create([EventLines(Release, lines[:40]), EventLines(Release, lines[40:])])
-        _ = events | WritePubSub(topic)
+        _ = pipeline | beam.Create([EventLines(Release, lines)]) | WritePubSub(topic)
 
     on_runner(runner, build)
     messages = clients.pulled(subscription, len(lines))
@@ -244,6 +243,9 @@ def test_releases_have_the_bytes_of_the_engine_and_go_in_order(runner: str, clie
         expected = {"schema_version": "1", "event": "release", "release_id": event["release_id"]}
         assert dict(message.attributes) == expected
         assert message.ordering_key == event["agent"]
+    for agent in {agent for agent, _, _ in STREAM}:
+        numbers = [json.loads(message.data)["index"] for message in messages if message.ordering_key == agent]
+        assert numbers == list(range(1, len(numbers) + 1)) != []
     on_runner(runner, build)  # a bundle that is executed again
     again = clients.pulled(subscription, len(lines))
     seen = {message.attributes["release_id"]: message.data for message in messages}
