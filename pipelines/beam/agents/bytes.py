@@ -16,7 +16,7 @@ from streaming.store.snapshot import Columns, decode_columns, encode_columns, re
 VERSION = 1
 KEPT = frozenset({"shard", "charged", "latest shard", "federation"})
 VIEWED = frozenset({"samples"})
-NARROW = (np.uint8, np.uint16, np.uint32)
+NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 
 
 def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
@@ -48,16 +48,17 @@ def opened(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]:
 
 def narrow(column: AnyInts) -> AnyInts:
     """Take the least unsigned type that holds all of a column; what holds negative or huge numbers stays as it is."""
-    greatest = _greatest(column)
-    kind = next((kind for kind in NARROW if greatest <= np.iinfo(kind).max), None)
-    return column if kind is None else column.astype(kind, copy=False)
+    return _in_least(column, _greatest(column))
 
 
 def shrunk(name: str, column: AnyInts) -> Columns:
     """Write whole numbers in as few bytes as they need: 1, 2, 3, 4 or 8."""
-    if 2**16 <= _greatest(column) < 2**24:
+    if column.dtype in {np.dtype(np.uint8), np.dtype(np.uint16)}:
+        return {name: column}
+    greatest = _greatest(column)
+    if 2**16 <= greatest < 2**24:
         return {name: column.astype(np.uint16), f"{name} high": (column >> 16).astype(np.uint8)}
-    return {name: narrow(column)}
+    return {name: _in_least(column, greatest)}
 
 
 def grown(name: str, columns: Columns) -> AnyInts:
@@ -71,20 +72,21 @@ def grown(name: str, columns: Columns) -> AnyInts:
     return whole
 
 
-def steps_of(numbers: Ints) -> AnyInts:
-    """Give the steps between numbers, unsigned, where none falls and all are small; otherwise the numbers."""
+def stepped(name: str, numbers: Ints) -> Columns:
+    """Write numbers as the steps between them, unsigned, where none falls and all are small; otherwise as they are."""
     steps = np.zeros(len(numbers), np.int64)
     np.subtract(numbers[1:], numbers[:-1], out=steps[1:])
-    return numbers if _greatest(steps) >= 2**32 else narrow(steps)
+    greatest = _greatest(steps)
+    return {name: numbers} if greatest >= 2**32 else shrunk(name, _in_least(steps, greatest))
 
 
-def numbers_of(first: int, column: AnyInts) -> Ints:
-    """Read what `steps_of` gave."""
-    if column.dtype.kind == "i":
-        return column.astype(np.int64)
+def numbers_of(name: str, columns: Columns, first: int) -> Ints:
+    """Read what `stepped` wrote."""
+    column = grown(name, columns)
     numbers = column.astype(np.int64)
-    np.cumsum(numbers, out=numbers)
-    numbers += first
+    if column.dtype.kind == "u":
+        np.cumsum(numbers, out=numbers)
+        numbers += first
     return numbers
 
 
@@ -92,7 +94,12 @@ def _greatest(column: AnyInts) -> int:
     """Give the greatest number; a negative one is huge."""
     if not len(column):
         return 0
-    return int((column.view(np.uint64) if column.dtype == np.int64 else column).max())
+    return int(column.max()) if column.dtype.kind == "u" or column.min() >= 0 else 2**64 - 1
+
+
+def _in_least(column: AnyInts, greatest: int) -> AnyInts:
+    kind = next((kind for limit, kind in NARROW if greatest < limit), None)
+    return column if kind is None else column.astype(kind, copy=False)
 
 
 def names_of(columns: Columns) -> pa.Array:

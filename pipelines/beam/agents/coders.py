@@ -17,7 +17,7 @@ from operators.learning_alone import FittedAlone
 from operators.pooled_variance import PooledVariance
 from operators.records import OwnSamples, ReleaseColumns
 from operators.sorted_tests import FittedTests
-from pipelines.beam.agents.bytes import grown, names_of, narrow, numbers_of, opened, packed, shrunk, steps_of
+from pipelines.beam.agents.bytes import grown, names_of, narrow, numbers_of, opened, packed, shrunk, stepped
 from pipelines.beam.agents.records import (
     AgentBatch,
     AgentReleases,
@@ -44,10 +44,9 @@ def pack_samples(samples: AgentSamples) -> Packed:
     """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
     numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
     first = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
-    steps = {name: steps_of(column) for name, column in numbers.items()}
-    columns: Columns = {}
-    for name, column in {"agent": samples.agent, "point": samples.point, **steps}.items():
-        columns |= shrunk(name, column)
+    columns = shrunk("agent", samples.agent) | shrunk("point", samples.point)
+    for name, column in numbers.items():
+        columns |= stepped(name, column)
     if samples.key.any():
         columns["key"] = samples.key
     return Packed(packed("samples", first, columns, samples.names))
@@ -56,7 +55,7 @@ def pack_samples(samples: AgentSamples) -> Packed:
 def open_samples(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_samples` wrote."""
     _, first, columns = opened(encoded, "samples")
-    time, position = (numbers_of(first[name], grown(name, columns)) for name in ("time", "position"))
+    time, position = (numbers_of(name, columns, first[name]) for name in ("time", "position"))
     return AgentSamples(
         names=names_of(columns),
         agent=grown("agent", columns),
