@@ -20,7 +20,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import StateSpec
 
 from operators.pairwise_federation import FederationSettings, PairwiseFederation
-from pipelines.agents import CollaboratePairwise
+from pipelines.agents import CollaboratePairwise, SnapshotReleases
 from pipelines.beam.agents import pairwise
 from pipelines.beam.agents.bytes import opened
 from pipelines.beam.agents.coders import ForShardCoder, pack_samples
@@ -141,6 +141,16 @@ def test_each_release_is_for_one_reader() -> None:
     _, told, _ = collaborate(samples())
     pairs = {pair for batch in told for pair in zip(batch.agent.to_pylist(), batch.reader.to_pylist(), strict=True)}
     assert pairs == {(agent, reader) for agent in NAMES for reader in NAMES if agent != reader}
+
+
+def test_what_was_told_to_one_reader_is_no_public_release() -> None:
+    with pytest.raises(TypeError, match=r"collaboration takes releases only, got .*PairBatch"):
+        run_pipeline(
+            lambda pipeline: (
+                (pipeline | beam.Create(samples(), reshuffle=False) | CollaboratePairwise(SETTINGS)).releases
+                | SnapshotReleases(SETTINGS.release)
+            )
+        )
 
 
 def test_samples_wait_for_the_agent_that_has_sent_the_fewest() -> None:
