@@ -11,7 +11,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 import pytest
 from apache_beam.coders import BytesCoder
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -22,14 +21,9 @@ from apache_beam.transforms.userstate import StateSpec
 from operators.pairwise_federation import FederationSettings, PairwiseFederation
 from pipelines.agents import CollaboratePairwise, SnapshotReleases
 from pipelines.beam.agents import pairwise
-from pipelines.beam.agents.bytes import opened
-from pipelines.beam.agents.coders import ForShardCoder, pack_samples
-from pipelines.beam.agents.pairwise import ESTIMATES, StepFederation
+from pipelines.beam.agents.pairwise import StepFederation
 from pipelines.beam.agents.pairwise_shard import FederationShard
 from pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pair_ids
-from pipelines.beam.agents.records import AgentSamples, Tick
-from pipelines.beam.agents.release import REFUSALS
-from pipelines.beam.agents.shard import ReleaseLedger
 from pipelines.beam.agents.windows import AgentWindows
 from pipelines.beam.events import DamagedBytesError
 from pipelines.beam.runners import arguments_of, prism_binary
@@ -183,139 +177,6 @@ def test_a_repeated_bundle_tells_the_same(fresh: bool, refresh: float | None, mo
     assert min(map(len, found.values())) > 1  # each was told again by an execution
     distinct = max(len(set(values)) for values in found.values())
     assert distinct > 1 if fresh else distinct == 1
-
-
-class Cell:
-    """Keyed state as a runner gives it."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-
-    def read(self) -> Any:
-        return self.value
-
-    def write(self, value: Any) -> None:
-        self.value = value
-
-
-class Bag(Cell):
-    def __init__(self) -> None:
-        self.value: list[bytes] = []
-
-    def read(self) -> list[bytes]:
-        return list(self.value)
-
-    def add(self, value: bytes) -> None:
-        self.value.append(value)
-
-    def clear(self) -> None:
-        self.value = []
-
-
-def fresh_state() -> dict[str, Any]:
-    return {"waiting": Bag(), "ticks": Bag(), "federation": Cell(), "charges": Cell(), "ledger": Bag()}
-
-
-def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
-    """One window in a worker that was just started, on given state; what it gives, as it gives it."""
-    step = StepFederation(SETTINGS, WINDOWS, SecretPlace(), 0.95)
-    step.setup()
-    mine = [s for s in samples() if s[2] // 10 == number]
-    who, value, time = (np.array(column) for column in zip(*mine, strict=True))
-    part = AgentSamples(
-        names=pa.array(NAMES, pa.large_string()),
-        agent=np.array([NAMES.index(name) for name in who]),
-        point=SETTINGS.release.grid.encode(value + shift),
-        time=time,
-        key=np.zeros(0, np.uint64),
-        position=np.arange(len(mine)),
-    )
-    state["waiting"].add(pack_samples(part).encoded)
-    state["ticks"].add(ForShardCoder().encode(Tick(number, float(time.max()))))
-    names = ("waiting", "ticks", "federation", "charges", "ledger")
-    return step.due(WINDOWS.released(number), *(state[name] for name in names))
-
-
-def told_of(out: list[Any]) -> dict[str, list[int]]:
-    return totals_of(one.value for one in out if not isinstance(one, beam.pvalue.TaggedOutput))
-
-
-def tagged(out: list[Any], tag: str) -> list[Any]:
-    return [one.value.value for one in out if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == tag]
-
-
-def check_charged_first() -> None:
-    """When the first thing leaves, every release of the window is in the ledger, for its ordered pair."""
-    state = fresh_state()
-    out = life(state, 0)
-    first = next(out)
-    charged = ReleaseLedger(state["charges"].value, state["ledger"].read)
-    found = told_of([first, *out])
-    assert len(found) == 20
-    for release_id in found:
-        agent, reader, index = release_id.split(":")
-        words = PairwiseFederation(SETTINGS, noise(SETTINGS)).words(
-            np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
-        )
-        assert charged._spend.spent(words).item() >= int(index)
-    rows = [opened(row, "charged")[2] for row in state["ledger"].value]
-    assert sum(len(row["index"]) for row in rows) == 20
-
-
-def test_a_release_is_charged_to_its_pair_before_it_leaves() -> None:
-    check_charged_first()
-
-
-def test_what_leaves_uncharged_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bag, "add", lambda self, value: None if b'"charged"' in value else self.value.append(value))
-    with pytest.raises(AssertionError):
-        check_charged_first()
-
-
-@pytest.mark.parametrize("cut", [1, 3])
-def test_state_restored_from_its_bytes_tells_the_same(cut: int) -> None:
-    whole = fresh_state()
-    expected = [told_of(list(life(whole, number))) for number in range(4)]
-    state = fresh_state()
-    before = [told_of(list(life(state, number))) for number in range(cut)]
-    saved = {name: (list(one.value) if isinstance(one, Bag) else one.value) for name, one in state.items()}
-    lost = told_of(list(life(state, cut)))  # done, and then the worker dies
-    for name, value in saved.items():
-        state[name].value = value
-    after = [told_of(list(life(state, number))) for number in range(cut, 4)]
-    assert lost == after[0]
-    assert before + after == expected
-    assert state["federation"].value == whole["federation"].value
-
-
-def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
-    """The same input is told again and costs nothing; another is refused, and who was refused learns alone."""
-    state = fresh_state()
-    first = told_of(list(life(state, 0)))
-    rows, charges = list(state["ledger"].value), state["charges"].value
-    state["federation"].value = None
-    assert told_of(list(life(state, 0))) == first != {}
-    state["federation"].value = None
-    out = list(life(state, 0, shift=0.5))
-    assert told_of(out) == {}
-    refusals = tagged(out, REFUSALS)
-    assert {one.release_id for one in refusals} == set(first)
-    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {(1, SETTINGS.horizon)}
-    (batch,) = tagged(out, ESTIMATES)
-    for event in map(json.loads, batch.lines):
-        assert (event["value"], event["class_size"]) == (event["local"], 1)
-    assert (state["ledger"].value, state["charges"].value) == (rows, charges)  # nothing was charged
-    shard = FederationShard(SETTINGS, noise(SETTINGS), state["federation"].value)
-    assert shard.alone.all()
-
-
-def test_damaged_state_is_refused() -> None:
-    state = fresh_state()
-    list(life(state, 0))
-    kept = state["federation"].value
-    assert FederationShard(SETTINGS, noise(SETTINGS), kept).to_bytes() == kept
-    with pytest.raises(CorruptedSnapshotError):
-        FederationShard(SETTINGS, noise(SETTINGS), kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:])
 
 
 def test_addressed_releases_have_bytes_of_their_own() -> None:
