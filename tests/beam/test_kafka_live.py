@@ -25,7 +25,7 @@ from tests.servers.flink_cluster import STREAMING
 from tests.streaming.rounds_world import SECRET
 
 pytestmark = pytest.mark.slow
-PATIENCE = 45.0
+PATIENCE = 150.0
 
 
 class Append(beam.DoFn):
