@@ -43,7 +43,8 @@ bench: $(STAMP)
 	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
 
-# Engines killed KILLS times on a real broker, and a real Flink cluster's parts FLINK_KILLS times; SEED=... repeats the times of another run (its seed is printed).
+# Engines killed KILLS times on a real broker, and parts of a real Flink cluster FLINK_KILLS times; SEED=... repeats the
+# times of another run (its seed is printed).
 KILLS ?= 1000
 FLINK_KILLS ?= 100
 soak: $(STAMP) servers flink

@@ -211,7 +211,7 @@ class FlinkCluster:
             with contextlib.suppress(OSError):
                 fields = stat.read_text().rpartition(")")[2].split()
                 if (name := names.get(int(fields[3]))) is not None:  # the session
-                    ticks[name] += sum(map(int, fields[11:15]))  # its own, and of children that have ended
+                    ticks[name] += int(fields[11]) + int(fields[12])
         return {name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()}
 
     def jobs(self) -> dict[str, str]:
@@ -237,6 +237,11 @@ class FlinkCluster:
     def completed_checkpoints(self, job: str) -> int:
         """Count a job's checkpoints."""
         return int(self.get(f"/jobs/{job}/checkpoints")["counts"]["completed"])
+
+    def wait_for_checkpoint(self, job: str) -> None:
+        """Wait until a checkpoint is complete that was begun after now."""
+        known = self.completed_checkpoints(job)
+        self._wait(lambda: self.completed_checkpoints(job) >= known + 2, "no checkpoint")
 
     def retained_checkpoint(self, job: str) -> str:
         """Give the folder of a job's newest checkpoint, as `--savepoint_path` takes it."""

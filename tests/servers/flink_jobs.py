@@ -112,7 +112,7 @@ class Attempts:
     def newest(self) -> float:
         """Event time of the newest line."""
         self.look()
-        self._newest = max([self._newest, *map(_time, self.lines[self._known :])])
+        self._newest = max([self._newest, *map(time_of, self.lines[self._known :])])
         self._known = len(self.lines)
         return self._newest
 
@@ -124,7 +124,8 @@ class Attempts:
         self._consumer.close()
 
 
-def _time(line: bytes) -> float:
+def time_of(line: bytes) -> float:
+    """Event time of a release or an estimate."""
     return datetime.fromisoformat(msgspec.json.decode(line)["time"]).timestamp()
 
 

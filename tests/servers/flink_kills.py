@@ -15,7 +15,7 @@ from tests.servers.flink_cluster import FlinkCluster
 from tests.servers.flink_jobs import Attempts, Found, Topics, contradictions, examine, submit
 from tests.servers.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
 
-PATIENCE = 240.0
+PATIENCE = 180.0
 """Seconds in which a job must have gone on after a kill; a busy machine is slow to start workers."""
 SPAN_SECONDS = 3.0
 """A kill comes at most so long after the jobs have come up with the stream."""
@@ -76,11 +76,17 @@ class FlinkWorld:
 
     def wait(self, jobs: list[Job], until: float, what: str) -> None:
         """Wait until every job has released what is due at a time."""
+        self._wait([job.releases for job in jobs], until, what)
+
+    def wait_for_estimates(self, job: Job, until: float) -> None:
+        """Wait until everybody with samples at a time was answered."""
+        self._wait([job.estimates], until, "no estimates")
+
+    def _wait(self, followed: list[Attempts], until: float, what: str) -> None:
         end = time.monotonic() + PATIENCE
-        while min(job.releases.newest() for job in jobs) < until:
+        while min(attempts.newest() for attempts in followed) < until:
             if time.monotonic() > end:
-                states = [self.cluster.status(job.id) for job in jobs]
-                raise TimeoutError(f"{what} after {PATIENCE:g} s; jobs are {states}; logs: {self.cluster.folder}")
+                raise TimeoutError(f"{what} in {PATIENCE:g} s: {self.cluster.jobs()}; logs: {self.cluster.folder}")
             time.sleep(0.1)
 
     def _topic(self, name: str, partitions: int = 1) -> str:

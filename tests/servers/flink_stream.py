@@ -61,7 +61,7 @@ class PacedProducer:
     address, topic : str
         Where to; the topic has `PARTITIONS`.
     pace : float
-        Windows a second.
+        Windows a second; 0: only what `write` is asked for.
     """
 
     address: str
@@ -73,7 +73,8 @@ class PacedProducer:
     def __post_init__(self) -> None:
         self._producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        if self.pace:
+            self._thread.start()
 
     def _run(self) -> None:
         while not self._ended.wait(1 / self.pace):
@@ -90,7 +91,8 @@ class PacedProducer:
     def end(self) -> None:
         """Write no more."""
         self._ended.set()
-        self._thread.join()
+        if self.pace:
+            self._thread.join()
         for partition, sample in enumerate(sentinels(self.windows)):
             self._send(sample, partition)
         assert self._producer.flush(30) == 0
