@@ -93,8 +93,8 @@ $(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
 # Flink from PyPI and Beam's job server from Maven (400 MB, some minutes); tests are skipped without them.
 flink: $(FLINK)/beam-flink-job-server.jar
 
-$(FLINK)/beam-flink-job-server.jar: | tests/servers/flink_pom.xml
-	FLINK=$(@D) PYTHON=$(BIN)/python tests/servers/flink.sh
+$(FLINK)/beam-flink-job-server.jar: | tests/servers/flink_pom.xml $(BIN)/uv
+	FLINK=$(@D) PYTHON=$(abspath $(BIN)/python) tests/servers/flink.sh
 
 $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \
