@@ -43,7 +43,7 @@ from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settin
 
 ROOT = Path(__file__).parents[2]
 STEPS = (answer, curator, file, ledger, read, release, split, stages, summarize)
-OPERATIONS = ROOT / "docs" / "operations.md"
+OPERATIONS = ROOT / "docs" / "beam.md"
 OPTIONS = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
 USERS = ColumnMapping(agent="user", value="value", time="time", id="id")
 

@@ -12,7 +12,12 @@ from typer.main import get_command
 from pipelines.commands.main import app
 
 ROOT = Path(__file__).parents[2]
-NOTES = [ROOT / "docs" / "deployment.md", ROOT / "docs" / "operations.md", ROOT / "docker" / "README.md"]
+NOTES = [
+    ROOT / "docs" / "deployment.md",
+    ROOT / "docs" / "operations.md",
+    ROOT / "docs" / "beam.md",
+    ROOT / "docker" / "README.md",
+]
 
 
 def commands(text: str) -> list[list[str]]:
