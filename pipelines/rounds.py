@@ -21,6 +21,7 @@ from apache_beam import typehints
 from apache_beam.pvalue import AsIter
 
 from operators.validation import require
+from pipelines.beam.rounds.known import WithFindings, together, users_by_shard
 from pipelines.beam.rounds.parts import (
     AggregateReports,
     CountedUsers,
@@ -31,9 +32,8 @@ from pipelines.beam.rounds.parts import (
     answer_stage,
     number_of_stages,
     require_sides,
-    side_input,
 )
-from pipelines.beam.rounds.records import ReportBatch
+from pipelines.beam.rounds.records import ReportBatch, StageFindings
 from pipelines.beam.rounds.stages import EncodeNextStage, StampReports, TellReports, TellResults
 from pipelines.beam.rounds.windows import CarryRounds
 from pipelines.beam.samples import SHARDS, sample_batch
@@ -113,7 +113,7 @@ epsilon 1), got None
         """Run the stages one after the other."""
         settings = self._settings
         users = pcoll | "Summarize" >> SummarizeUsers(settings, shards=self._shards)
-        return users | "Stages" >> RunStages(settings, self._secret, stages=self._stages)
+        return users | "Stages" >> RunStages(settings, self._secret, stages=self._stages, shards=self._shards)
 
 
 class ReportRounds(beam.PTransform):  # type: ignore[misc]
@@ -128,7 +128,8 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     secret : SecretPlace, optional
         Where workers find the secret; the statistician has none.
     results : PCollection of StageResult, optional
-        What the statistician has published, bounded and in the global window.
+        What the statistician has published, bounded and in the global window. A side input of a bounded pipeline:
+        Flink's runner cannot make a checkpoint with it.
     shards : int
         As for `SummarizeUsers`.
     """
@@ -154,8 +155,8 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         users = pcoll | "Summarize" >> SummarizeUsers(settings, shards=self._shards)
         findings = None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
         results = _EMPTY if self._results is None else AsIter(self._results)
-        encode = beam.ParDo(EncodeNextStage(settings, self._secret), results, *side_input(findings))
-        return users | "Encode" >> encode.with_output_types(ReportBatch)
+        encode, placing = EncodeNextStage(settings, self._secret), users_by_shard(self._shards)
+        return users | "Encode" >> WithFindings(encode, findings, settings, placing, out=ReportBatch, others=(results,))
 
 
 class ReportLines(beam.PTransform):  # type: ignore[misc]
@@ -202,7 +203,7 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
         for stage in range(self._stages):
             before = findings
             findings, found = answer_stage(reports, settings, stage, before, last=stage == self._stages - 1)
-            tell = beam.ParDo(TellResults(settings), *side_input(before)).with_output_types(StageResult)
+            tell = WithFindings(TellResults(settings), before, settings, together(StageFindings), out=StageResult)
             results.append(findings | f"Tell {stage}" >> tell)
             estimates.append(found)
         return tuple(results) | "Results" >> beam.Flatten(), tuple(estimates) | "Estimates" >> beam.Flatten()

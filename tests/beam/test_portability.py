@@ -260,8 +260,7 @@ def test_a_main_session_and_the_list_of_packages_are_found(
 
 
 PICKLED = (
-    *("/Fit", "/Findings", "/Design"),  # side inputs: Dataflow's runner takes their coder away
-    *("/Decode", "/Curate/Release", "/Lines", "Notices"),  # read by the next function, in one stage
+    *("/Decode/Apply", "/Curate/Release", "/Lines", "Notices"),  # read by the next function, in one stage
     *("/Map(_from_proto_str)", "/Map(decode)"),  # likewise
 )
 

@@ -15,12 +15,13 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import coders
 from apache_beam.coders import BytesCoder, typecoders
-from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from operators.round_records import Estimate, Public, Tally
 from pipelines.beam.metrics import DistributionOf, counter
+from pipelines.beam.rounds.known import WithFindings, users_by_shard
 from pipelines.beam.rounds.records import StageFindings, UserBatch
+from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
 from streaming.events import WindowEstimate
 from streaming.rounds.curator import noise_once, sum_up
@@ -220,12 +221,21 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
         How many the pipeline is made for.
     findings : PCollection of StageFindings, optional
         How many users each round is designed for, unless `settings.users` is given.
+    shards : int
+        As for `SummarizeUsers`.
     """
 
     def __init__(
-        self, settings: RoundsSettings, secret: SecretPlace, *, releases: int, findings: beam.PCollection | None
+        self,
+        settings: RoundsSettings,
+        secret: SecretPlace,
+        *,
+        releases: int,
+        findings: beam.PCollection | None,
+        shards: int = SHARDS,
     ) -> None:
         super().__init__()
+        self._placing = users_by_shard(shards)
         self._settings = settings
         self._secret = secret
         self._releases = releases
@@ -235,12 +245,12 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
         """Run the releases one after the other."""
         findings, estimates = self._findings, []
         for release in range(self._releases):
-            known = () if findings is None else (AsSingleton(findings, default_value=None),)
+            asked = SumUp(self._settings, release)
+            sums = WithFindings(asked, findings, self._settings, self._placing, out=CuratorSums)
             step = ReleaseOnce(self._settings, self._secret, last=release == self._releases - 1)
             both = (
                 pcoll
-                | f"Sum up {release}"
-                >> beam.ParDo(SumUp(self._settings, release), *known).with_output_types(CuratorSums)
+                | f"Sum up {release}" >> sums
                 | f"Add {release}" >> beam.CombineGlobally(AddSums()).without_defaults().with_output_types(CuratorSums)
                 | f"Key {release}" >> beam.FlatMap(_keyed).with_output_types(tuple[str, CuratorSums])
                 | f"Release {release}" >> beam.ParDo(step).with_output_types(Any)

@@ -85,7 +85,7 @@ class AnswerSource(beam.PTransform):  # type: ignore[misc]
             | "Source" >> beam.Create([self._source], reshuffle=False)
             | "Read" >> beam.ParDo(self._read).with_output_types(tuple[int, UserBatch])
             | "Join users" >> JoinUsers(self._settings, shards=self._shards)
-            | "Rounds" >> RunStages(self._settings, self._secret)
+            | "Rounds" >> RunStages(self._settings, self._secret, shards=self._shards)
         )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
 import pipelines.beam.rounds.coders as _coders  # noqa: F401 - coders register themselves
 from operators.validation import require
 from pipelines.beam.ledger import EnforceBudget
 from pipelines.beam.rounds.curator import RunReleases
+from pipelines.beam.rounds.known import WithFindings, reports_by_shard, together, users_by_shard
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
 from pipelines.beam.rounds.stages import CountUsers, DecodeStage, DesignFor, EncodeStage, SumTallies, TallyStage
 from pipelines.beam.rounds.summarize import JoinBatches, SumBatches
@@ -103,6 +103,8 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
         From 0.
     findings : PCollection of StageFindings, optional
         What the stage before found; before the first, from `count_users` unless `settings.users` is given.
+    shards : int
+        As for `SummarizeUsers`.
     """
 
     def __init__(
@@ -112,30 +114,36 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
         *,
         stage: int = 0,
         findings: beam.PCollection | None = None,
+        shards: int = SHARDS,
     ) -> None:
         super().__init__()
         require_sides(settings)
-        self._encode = EncodeStage(settings, stage, secret)
-        self._findings = findings
+        encode = EncodeStage(settings, stage, secret)
+        self._encode = WithFindings(encode, findings, settings, users_by_shard(shards), out=ReportBatch)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Encode a batch of users at a time."""
-        encode = beam.ParDo(self._encode, *side_input(self._findings))
-        return pcoll | "Encode" >> encode.with_output_types(ReportBatch)
+        return pcoll | "Encode" >> self._encode
 
 
 class AggregateReports(beam.PTransform):  # type: ignore[misc]
-    """Public: the reports of one stage added up per round, as exact integers."""
+    """Public: the reports of one stage added up per round, as exact integers; parameters as for `EncodeReports`."""
 
-    def __init__(self, settings: RoundsSettings, *, stage: int = 0, findings: beam.PCollection | None = None) -> None:
+    def __init__(
+        self,
+        settings: RoundsSettings,
+        *,
+        stage: int = 0,
+        findings: beam.PCollection | None = None,
+        shards: int = SHARDS,
+    ) -> None:
         super().__init__()
-        self._tally = TallyStage(settings, stage)
-        self._findings = findings if stage else None
+        tally, known = TallyStage(settings, stage), findings if stage else None
+        self._tally = WithFindings(tally, known, settings, reports_by_shard(shards), out=StageTally)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Tally each batch, add up the tallies."""
-        tally = beam.ParDo(self._tally, *side_input(self._findings))
-        return pcoll | "Tally" >> tally.with_output_types(StageTally) | "Add" >> _added_up()
+        return pcoll | "Tally" >> self._tally | "Add" >> _added_up()
 
 
 class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
@@ -145,12 +153,12 @@ class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
         self, settings: RoundsSettings, *, stage: int = 0, findings: beam.PCollection | None = None, last: bool = False
     ) -> None:
         super().__init__()
-        self._decode = DecodeStage(settings, stage, last=last)
-        self._findings = findings if stage else None
+        decode, known = DecodeStage(settings, stage, last=last), findings if stage else None
+        self._decode = WithFindings(decode, known, settings, together(StageTally), out=Any)
 
     def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Return findings and estimates."""
-        both = pcoll | "Decode" >> beam.ParDo(self._decode, *side_input(self._findings)).with_output_types(Any)
+        both = pcoll | "Decode" >> self._decode
         return (
             both | "Findings" >> beam.Filter(_is_findings).with_output_types(StageFindings),
             both | "Estimates" >> beam.Filter(_is_estimate).with_output_types(WindowEstimate),
@@ -160,8 +168,11 @@ class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
 class RunStages(beam.PTransform):  # type: ignore[misc]
     """Private to public: users' sums per window, from `JoinUsers`, to one `WindowEstimate` per window."""
 
-    def __init__(self, settings: RoundsSettings, secret: SecretPlace, *, stages: int | None = None) -> None:
+    def __init__(
+        self, settings: RoundsSettings, secret: SecretPlace, *, stages: int | None = None, shards: int = SHARDS
+    ) -> None:
         super().__init__()
+        self._shards = shards
         self._settings = settings
         self._secret = secret
         self._stages = number_of_stages(settings, stages)
@@ -171,12 +182,13 @@ class RunStages(beam.PTransform):  # type: ignore[misc]
         settings = self._settings
         findings = None if settings.users is not None else pcoll | "Count users" >> CountedUsers(settings)
         if settings.central:
-            return pcoll | "Curate" >> RunReleases(settings, self._secret, releases=self._stages, findings=findings)
-        estimates = []
+            curate = RunReleases(settings, self._secret, releases=self._stages, findings=findings, shards=self._shards)
+            return pcoll | "Curate" >> curate
+        estimates, last, shards = [], self._stages - 1, self._shards
         for stage in range(self._stages):
-            encode = EncodeReports(settings, self._secret, stage=stage, findings=findings)
+            encode = EncodeReports(settings, self._secret, stage=stage, findings=findings, shards=shards)
             reports = pcoll | f"Encode {stage}" >> encode
-            findings, found = answer_stage(reports, settings, stage, findings, last=stage == self._stages - 1)
+            findings, found = answer_stage(reports, settings, stage, findings, last=stage == last, shards=shards)
             estimates.append(found)
         return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
 
@@ -196,21 +208,23 @@ class CountedUsers(beam.PTransform):  # type: ignore[misc]
 
 
 def answer_stage(
-    reports: beam.PCollection, settings: RoundsSettings, stage: int, findings: beam.PCollection | None, *, last: bool
+    reports: beam.PCollection,
+    settings: RoundsSettings,
+    stage: int,
+    findings: beam.PCollection | None,
+    *,
+    last: bool,
+    shards: int = SHARDS,
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """Public: reports of a stage to its findings and to estimates."""
-    tallies = reports | f"Aggregate {stage}" >> AggregateReports(settings, stage=stage, findings=findings)
+    aggregate = AggregateReports(settings, stage=stage, findings=findings, shards=shards)
+    tallies = reports | f"Aggregate {stage}" >> aggregate
     both = tallies | f"Decode {stage}" >> DecodeEstimate(settings, stage=stage, findings=findings, last=last)
     return both[0], both[1]
 
 
 def _added_up() -> beam.PTransform:
     return beam.CombineGlobally(SumTallies()).without_defaults().with_output_types(StageTally)
-
-
-def side_input(findings: beam.PCollection | None) -> tuple[AsSingleton, ...]:
-    """Give what a stage has found as a side input per round; None where it found nothing."""
-    return () if findings is None else (AsSingleton(findings, default_value=None),)
 
 
 def number_of_stages(settings: RoundsSettings, max_stages: int | None) -> int:

@@ -2,7 +2,7 @@
 
 A round is released when the watermark passes the end of its window by the allowed lateness. So what belongs to a round
 is stamped with the last millisecond before its release and put into fixed windows of the rounds' period: each carries
-exactly one round, late data that are allowed are there on time, and a side input per window is one per round. Batches
+exactly one round, late data that are allowed are there on time, and a group per window is one per round. Batches
 are put into windows, not samples; which window a sample belongs to is arithmetic on arrays.
 """
 

@@ -1,0 +1,100 @@
+"""What a round has found meets every element of that round, in any order, and no other's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from operators.round_records import Tally
+from pipelines.beam.rounds import known
+from pipelines.beam.rounds.known import WithFindings, reports_by_shard, together
+from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally
+from pipelines.beam.rounds.windows import CarryRounds, carried
+from streaming.rounds.windows import Window
+from tests.beam.collecting import run_pipeline
+from tests.streaming.rounds_world import DAY, rounds_settings
+
+SETTINGS = rounds_settings(estimator="one_shot")
+DAYS = [Window(round(day * DAY * 1e6), round((day + 1) * DAY * 1e6)) for day in range(3)]
+FOUND = [StageFindings(window=window, stage=0, users=10 + day) for day, window in enumerate(DAYS[:2])]
+NAMES = [f"user {number}" for number in range(20)]
+
+
+class Meets(beam.DoFn):
+    """Tells which element was given which findings; `setup` must have been called."""
+
+    def setup(self) -> None:
+        self._ready = True
+
+    def process(self, element: ReportBatch, findings: StageFindings | None = None) -> Iterator[tuple[int, str, int]]:
+        assert self._ready
+        yield element.window.start, element.names[0].as_py(), 0 if findings is None else findings.users
+
+
+def reports(window: Window) -> Iterator[ReportBatch]:
+    for name in NAMES:
+        names = pa.array([name], pa.large_string())
+        yield ReportBatch(window=window, stage=1, users=12, names=names, reports=np.zeros((1, 1), np.int64))
+
+
+def met(keys: int) -> list[Any]:
+    """Let three rounds meet the findings of the first two."""
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        either = []
+        for label, kind, values in (
+            ("Reports", ReportBatch, [batch for window in DAYS for batch in reports(window)]),
+            ("Found", StageFindings, FOUND),
+        ):
+            stamped = [carried(SETTINGS, value, value.window) for value in values]
+            given = pipeline | label >> beam.Create(stamped, reshuffle=False).with_output_types(Any)
+            told = given | f"{label} at" >> beam.Map(lambda one: one).with_output_types(kind)
+            either.append(told | f"{label} carried" >> CarryRounds(SETTINGS))
+        return either[0] | WithFindings(Meets(), either[1], SETTINGS, reports_by_shard(keys), out=tuple[int, str, int])
+
+    return sorted(run_pipeline(build)[0])
+
+
+WANTED = sorted((window.start, name, users) for window, users in zip(DAYS, (10, 11, 0), strict=True) for name in NAMES)
+
+
+@pytest.mark.parametrize("keys", [1, 3, 8])
+def test_every_element_meets_the_findings_of_its_round_or_none(keys: int) -> None:
+    assert met(keys) == WANTED
+
+
+def test_findings_that_do_not_reach_every_key_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = known._FindingsToAll.process
+
+    def first(self: Any, element: StageFindings) -> Iterator[tuple[int, bytes]]:
+        yield next(every(self, element))
+
+    monkeypatch.setattr(known._FindingsToAll, "process", first)
+    assert met(3) != WANTED
+
+
+def test_findings_come_in_any_place_and_once() -> None:
+    placing = together(StageTally)
+    tally = StageTally(window=DAYS[0], stage=0, users=12, tally=Tally(3, (2**70, 1)))
+    bytes_of = known._ElementBytes(placing)
+    bytes_of.setup()
+    ((key, element),) = bytes_of.process(tally)
+    ((_, found),) = known._FindingsToAll(1).process(FOUND[0])
+
+    class Pairs(beam.DoFn):
+        def process(self, element: Any, findings: Any = None) -> Iterator[Any]:
+            yield element, findings
+
+    apply = known._Apply(Pairs(), StageTally)
+    apply.setup()
+    for either in ([found, element, element], [element, found, element], [element, element, found]):
+        assert list(apply.process((key, either))) == [(tally, FOUND[0])] * 2
+    assert list(apply.process((key, [element]))) == [(tally, None)]
+    assert list(apply.process((key, [found]))) == []
+    with pytest.raises(ValueError, match="findings must be given at most once for every round, got 2"):
+        list(apply.process((key, [found, element, found])))
