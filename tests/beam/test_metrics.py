@@ -181,7 +181,7 @@ def test_refusals_and_late_samples_of_a_shard_are_counted(monkeypatch: pytest.Mo
     assert first > 20
     assert told.counts["refusals"] == told.counts["rejected_late"] == 0
     state["agents"].value = None  # lost, while the ledger was kept
-    life(state, replace(part, value=part.value[::-1].copy()), 0)
+    life(state, replace(part, point=part.point[::-1].copy()), 0)
     refused = told.counts["refusals"]
     assert refused > first // 2
     assert told.counts["releases"] + refused == 2 * first

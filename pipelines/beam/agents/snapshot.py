@@ -1,4 +1,4 @@
-"""Everybody's newest release as a side input, and agents answered with it: transforms that can be applied alone."""
+"""Everybody's newest release as one population per window, and agents answered with it: to be applied alone, too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
     Input: `Released` of `ReleaseMeans`; or releases from anywhere, `Release` events or batches `AgentReleases` in the
     global window, as those have them who read a topic of releases and nothing else. Each counts in the window of its
     event time and in all later ones, once, however often and in whatever order it comes. Output: `FittedReleases`, one
-    for each window with releases, to be a side input.
+    for each window with releases.
 
     **Privacy.** Post-processing of releases: it spends nothing.
 
