@@ -79,7 +79,7 @@ def metadata(template: Template) -> dict[str, Any]:
     return json.loads((FOLDER / f"{template.key}.json").read_text())  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=str)
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
 def test_metadata_are_what_the_code_says_and_what_dataflow_reads(template: Template) -> None:
     text = (FOLDER / f"{template.key}.json").read_text()
     assert text == generator().metadata_text(template), "run python docker/dataflow/generate.py"
