@@ -16,7 +16,6 @@ from apache_beam.pvalue import AsSingleton
 from confluent_kafka import Producer
 
 from pipelines.beam.kafka.source import ReadKafka
-from pipelines.beam.rounds import parts
 from pipelines.beam.rounds.file import write_means
 from pipelines.beam.rounds.known import WithFindings
 from pipelines.beam.secret import SecretPlace
@@ -135,31 +134,3 @@ class AsSideInput(WithFindings):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         known = () if self._findings is None else (AsSingleton(self._findings, default_value=None),)
         return pcoll | beam.ParDo(self._dofn, *self._others, *known).with_output_types(self._out)
-
-
-def test_with_findings_as_a_side_input_no_checkpoint_is_made(
-    flink: FlinkCluster,
-    broker_address: str,
-    new_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the test above would see if the steps were not grouped with what they need."""
-    monkeypatch.setattr(parts, "WithFindings", AsSideInput)
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET)
-    topics = (new_topic(), new_topic())
-    send(broker_address, topics[0], samples(240, USERS, float(DAYS)))
-    job = submit(flink, broker_address, topics, secret, f"side-{flink.ports['rest']}", settings=SETTINGS["default"])
-
-    def failures() -> str:
-        return json.dumps(flink.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"])
-
-    try:
-        wait(lambda: "ClassCastException" in failures(), failures)
-        end = time.monotonic() + WRONG_FOR
-        while time.monotonic() < end:
-            assert flink.completed_checkpoints(job) == 0
-            time.sleep(0.5)
-    finally:
-        flink.cancel(job)
