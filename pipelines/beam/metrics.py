@@ -9,6 +9,7 @@ the last one's counter of a name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,14 @@ def counter(name: str, value: object = "") -> Any:
     if bool(COUNTERS[name].label) != bool(str(value)):
         raise ValueError(f"counter must have a value where its row has a label, got {name}{value}")
     return Metrics.counter(NAMESPACE, f"{name}{value}")
+
+
+def count_intake(names: Iterable[str], stats: Any) -> None:
+    """Count what an intake of the engine's has counted: these numbers, and what it rejected by reason."""
+    for name in names:
+        counter(name).inc(getattr(stats, name))
+    for reason, count in stats.rejected.items():
+        counter("rejected_", reason).inc(count)
 
 
 class DistributionOf:

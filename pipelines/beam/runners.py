@@ -7,14 +7,19 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from operators.validation import require
 from pipelines.beam.secret import SecretPlace
 from streaming.kafka.location import KafkaLocation
 from streaming.secret import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
+
+if TYPE_CHECKING:
+    from apache_beam import Pipeline
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 RUNNERS = ("FnApiRunner", "PrismRunner", "FlinkRunner", "DataflowRunner")
 
@@ -112,3 +117,24 @@ def secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:
         return SecretPlace(variable=SECRET_VARIABLE)
     named = environment.get(SECRET_FILE_VARIABLE)
     return SecretPlace(file=str((Path(named) if named else secret_path(store)).resolve()))
+
+
+def new_pipeline(runner: str, options: PipelineOptions) -> Pipeline:
+    """Begin a pipeline; FnApiRunner by its class, as Beam knows no name of it."""
+    from apache_beam import Pipeline
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+    return Pipeline(runner=FnApiRunner() if runner == "FnApiRunner" else runner, options=options)
+
+
+def run_on(runner: str, arguments: Sequence[str], build: Callable[[Pipeline], None]) -> dict[str, int]:
+    """Build a pipeline, run it to its end; return its counters."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipelines.beam.metrics import counters_of
+
+    pipeline = new_pipeline(runner, PipelineOptions(list(arguments)))
+    build(pipeline)
+    result = pipeline.run()
+    result.wait_until_finish()
+    return counters_of(result)

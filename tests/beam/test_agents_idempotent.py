@@ -20,7 +20,7 @@ from apache_beam.transforms.userstate import StateSpec
 
 from operators.agents import ReleaseBatch
 from operators.noise import KeyedNoise, owner_words
-from operators.records import ReleaseColumns, Words
+from operators.records import ReleaseColumns
 from pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
 from pipelines.beam.agents import release
 from pipelines.beam.agents.bytes import opened
@@ -36,20 +36,11 @@ from streaming.secret import deployment_noise
 from streaming.store.snapshot import CorruptedSnapshotError
 from tests.beam.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.beam.collecting import run, run_pipeline
+from tests.beam.fresh_noise import FreshNoise
 from tests.streaming.rounds_world import SECRET
 
 REPEAT = ["--direct_runner_bundle_repeat=4"]
 WINDOWS = AgentWindows(refresh=20 * HOUR)
-
-
-class FreshNoise:
-    """What must not be: noise that is drawn. The known-bad twin of `KeyedNoise`."""
-
-    def bits(self, ids: Any, draw: int = 0) -> Words:
-        return np.random.default_rng().integers(0, 2**64, (len(ids), 2), np.uint64)
-
-    def version_of(self, count: Any, total: Any) -> Words:
-        return np.zeros(len(count), np.uint64)
 
 
 def values_of(batches: Iterable[AgentReleases]) -> dict[tuple[str, int], list[int]]:

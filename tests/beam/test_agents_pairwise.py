@@ -31,7 +31,8 @@ from pipelines.beam.secret import SecretPlace
 from streaming.secret import deployment_noise
 from streaming.store.snapshot import CorruptedSnapshotError
 from tests.beam.collecting import collector, run_pipeline
-from tests.beam.test_agents_idempotent import FreshNoise, _leaves
+from tests.beam.fresh_noise import FreshNoise
+from tests.beam.test_agents_idempotent import _leaves
 from tests.streaming.rounds_world import SECRET
 
 NAMES = ("ann", "bob", "cem", "dora")

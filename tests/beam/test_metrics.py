@@ -42,7 +42,7 @@ from tests.servers.flink_cluster import FlinkCluster
 from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 
 ROOT = Path(__file__).parents[2]
-STEPS = (answer, curator, file, ledger, read, release, split, stages, summarize)
+STEPS = (answer, curator, ledger, metrics, release, split, stages, summarize)
 OPERATIONS = ROOT / "docs" / "beam.md"
 OPTIONS = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
 USERS = ColumnMapping(agent="user", value="value", time="time", id="id")
@@ -215,8 +215,7 @@ def all_metrics(build: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> di
         return totals(result)
 
     with monkeypatch.context() as patch:
-        for module in ("pipelines.beam.agents.file", "pipelines.beam.rounds.file"):
-            patch.setattr(f"{module}.counters_of", look)
+        patch.setattr(metrics, "counters_of", look)
         build()
     told = sorted((one.key.metric.name, str(one.key.step), str(one.committed)) for one in seen)
     return {f"{step} {name}": value for name, step, value in told if "milliseconds" not in name}

@@ -211,7 +211,7 @@ class FlinkCluster:
             with contextlib.suppress(OSError):
                 fields = stat.read_text().rpartition(")")[2].split()
                 if (name := names.get(int(fields[3]))) is not None:  # the session
-                    ticks[name] += int(fields[11]) + int(fields[12])
+                    ticks[name] += sum(map(int, fields[11:15]))  # its own, and of children that have ended
         return {name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()}
 
     def jobs(self) -> dict[str, str]:

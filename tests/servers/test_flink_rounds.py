@@ -16,6 +16,7 @@ from apache_beam.pvalue import AsSingleton
 from confluent_kafka import Producer
 
 from pipelines.beam.kafka.source import ReadKafka
+from pipelines.beam.rounds import parts
 from pipelines.beam.rounds.file import write_means
 from pipelines.beam.rounds.known import WithFindings
 from pipelines.beam.secret import SecretPlace
@@ -35,9 +36,6 @@ USERS = 12
 SHARDS = 2
 STAGES = 2
 """One more than the default estimator has for so few users: there, the second finds nothing."""
-WRONG_FOR = 15.0
-"""Seconds without a checkpoint, of a job that should make one each second."""
-
 
 SETTINGS = {
     "default": rounds_settings(estimator="plan"),
@@ -108,7 +106,7 @@ def test_rounds_without_end_make_checkpoints_and_give_the_bytes_of_the_engine(
         wait(lambda: len(ended(answers)) >= DAYS - 1, told)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"
-        assert flink.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"] == []
+        assert failures(flink, job) == []
     finally:
         flink.cancel(job)
         answers.close()
@@ -116,6 +114,11 @@ def test_rounds_without_end_make_checkpoints_and_give_the_bytes_of_the_engine(
     world.run(ScriptedSource(stream))
     wanted = sorted(world.lines("means"), key=end_of)[: DAYS - 1]  # the last window has not ended
     assert sorted(set(answers.lines), key=end_of) == wanted
+
+
+def failures(cluster: FlinkCluster, job: str) -> list[dict[str, Any]]:
+    """Why a job has begun again, each time."""
+    return cluster.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]  # type: ignore[no-any-return]
 
 
 def ended(answers: Attempts) -> set[bytes]:
@@ -134,3 +137,23 @@ class AsSideInput(WithFindings):
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         known = () if self._findings is None else (AsSingleton(self._findings, default_value=None),)
         return pcoll | beam.ParDo(self._dofn, *self._others, *known).with_output_types(self._out)
+
+
+def test_with_findings_as_a_side_input_the_job_fails(
+    flink: FlinkCluster,
+    broker_address: str,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the test above would see if the steps were not grouped with what they need."""
+    monkeypatch.setattr(parts, "WithFindings", AsSideInput)
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    topics = (new_topic(), new_topic())
+    send(broker_address, topics[0], samples(240, USERS, float(DAYS)))
+    job = submit(flink, broker_address, topics, secret, f"side-{flink.ports['rest']}", settings=SETTINGS["default"])
+    try:
+        wait(lambda: "ClassCastException" in json.dumps(failures(flink, job)), lambda: flink.status(job))
+    finally:
+        flink.cancel(job)

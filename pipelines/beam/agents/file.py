@@ -12,9 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
 from operators.agents import AgentsSettings
@@ -24,7 +22,8 @@ from pipelines.beam.agents.parts import release_shards
 from pipelines.beam.agents.split import NOTES, Directory, notes_of, split_columns
 from pipelines.beam.agents.ticks import KEYED, NOTE
 from pipelines.beam.agents.windows import AgentWindows
-from pipelines.beam.metrics import counter, counters_of
+from pipelines.beam.metrics import count_intake
+from pipelines.beam.runners import run_on
 from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.sinks import WriteEvents
@@ -75,16 +74,16 @@ def run_agents_file(
     shards : int
         As for `ReleaseMeans`.
     """
-    named = FnApiRunner() if runner == "FnApiRunner" else runner
-    pipeline = beam.Pipeline(runner=named, options=PipelineOptions(list(arguments)))
-    answers = pipeline | AnswerSource(settings, source, engine_options, secret, shards=shards)
-    write_answers(answers, settings, sinks)
-    result = pipeline.run()
-    result.wait_until_finish()
+
+    def build(pipeline: beam.Pipeline) -> None:
+        answers = pipeline | AnswerSource(settings, source, engine_options, secret, shards=shards)
+        write_answers(answers, settings, sinks)
+
+    counters = run_on(runner, arguments, build)
     for place in sinks.values():
         if isinstance(place, Path):
             place.touch()
-    return counters_of(result)
+    return counters
 
 
 class AnswerSource(beam.PTransform):  # type: ignore[misc]
@@ -159,10 +158,7 @@ class ReadAgents(beam.DoFn):  # type: ignore[misc]
                 if len(due.time):
                     yield from self._split(due, given, intake.names, directory)
                     given += len(due.time)
-        for name in _COUNTED:
-            counter(name).inc(getattr(stats, name))
-        for reason, count in stats.rejected.items():
-            counter("rejected_", reason).inc(count)
+        count_intake(_COUNTED, stats)
 
     def _split(self, due: Due, given: int, names: list[str], directory: Directory) -> Iterator[Any]:
         n = len(due.time)

@@ -23,8 +23,8 @@ from operators.records import Ints, ReleaseColumns
 from pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
 from pipelines.beam.agents.latest import LatestOfShard
 from pipelines.beam.agents.records import AgentReleases, FittedReleases, Packed, PartialReleases, Tick
-from pipelines.beam.agents.release import take_due
 from pipelines.beam.agents.split import NOTES, notes_of
+from pipelines.beam.agents.waiting import keep, take_due
 from pipelines.beam.agents.windows import AgentWindows, at
 from pipelines.beam.samples import BATCH, RememberedWords, by_shard
 from streaming.events import Release
@@ -131,12 +131,7 @@ class GatherShard(beam.DoFn):  # type: ignore[misc]
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> None:
         """Keep releases until their window has ended."""
-        for_shard = element[1]
-        if isinstance(for_shard, Tick):
-            ticks.add(self._coder.encode(for_shard))
-            timer.set(self._windows.gathered(for_shard.number), dynamic_timer_tag=str(for_shard.number))
-        else:
-            waiting.add(for_shard.encoded)
+        keep(element[1], waiting, ticks, timer, self._coder, self._windows.gathered)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     def due(

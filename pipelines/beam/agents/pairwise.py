@@ -24,10 +24,11 @@ from pipelines.beam.agents.coders import ForShardCoder, open_samples, pack_sampl
 from pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
 from pipelines.beam.agents.pairwise_told import PairBatch, pair_columns, pair_ids
 from pipelines.beam.agents.records import EstimateBatch, Packed, Tick
-from pipelines.beam.agents.release import REFUSALS, take_due, up_to
+from pipelines.beam.agents.release import REFUSALS
 from pipelines.beam.agents.shard import ReleaseLedger
 from pipelines.beam.agents.split import NOTES, SplitByShard
 from pipelines.beam.agents.ticks import KEYED, NOTE, TickShards
+from pipelines.beam.agents.waiting import keep, take_due, up_to
 from pipelines.beam.agents.windows import AgentWindows, at
 from pipelines.beam.metrics import counter
 from pipelines.beam.secret import SecretPlace
@@ -172,12 +173,7 @@ class StepFederation(beam.DoFn):  # type: ignore[misc]
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> None:
         """Keep samples until their window has ended."""
-        for_shard = element[1]
-        if isinstance(for_shard, Tick):
-            ticks.add(self._coder.encode(for_shard))
-            timer.set(self._windows.released(for_shard.number), dynamic_timer_tag=str(for_shard.number))
-        else:
-            waiting.add(for_shard.encoded)
+        keep(element[1], waiting, ticks, timer, self._coder, self._windows.released)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     def due(  # noqa: PLR0917 - all of the state

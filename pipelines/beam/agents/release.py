@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from time import perf_counter
 from time import time as now
@@ -15,15 +15,15 @@ from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
-from apache_beam.utils.timestamp import Timestamp
 
 from operators.agents import AgentsSettings, ReleaseBatch
 from operators.noise import KeyedNoise
 from operators.records import ReleaseColumns
 from pipelines.beam.agents.coders import ForShardCoder, open_samples, pack_samples
-from pipelines.beam.agents.records import AgentReleases, AgentSamples, OwnBatch, Packed, Tick, own_of
+from pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, own_of
 from pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
-from pipelines.beam.agents.windows import MILLI, AgentWindows, at
+from pipelines.beam.agents.waiting import keep, take_due, up_to
+from pipelines.beam.agents.windows import AgentWindows, at
 from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.samples import RememberedWords
 from pipelines.beam.secret import SecretPlace
@@ -76,12 +76,7 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> None:
         """Keep samples until their window has ended."""
-        for_shard = element[1]
-        if isinstance(for_shard, Tick):
-            ticks.add(self._coder.encode(for_shard))
-            timer.set(self._windows.released(for_shard.number), dynamic_timer_tag=str(for_shard.number))
-        else:
-            waiting.add(for_shard.encoded)
+        keep(element[1], waiting, ticks, timer, self._coder, self._windows.released)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     def due(  # noqa: PLR0917 - all of the state
@@ -176,32 +171,3 @@ class ReleaseShard(beam.DoFn):  # type: ignore[misc]
             own=own_of(turn.own, everybody, everybody),
         )
         return TaggedOutput(OWN, at(self._windows.released(tick.number), batch))
-
-
-def take_due(ticks: Any, coder: ForShardCoder, time: Timestamp, when: Callable[[int], Timestamp]) -> list[Tick]:
-    """Take the ticks whose time has come out of a bag, the earliest first, each once."""
-    waiting = {tick.number: tick for tick in map(coder.decode, ticks.read()) if isinstance(tick, Tick)}
-    # Runners cut times to the millisecond.
-    due = [number for number in sorted(waiting) if when(number).micros - time.micros <= MILLI]
-    if due:
-        ticks.clear()
-        for number in waiting.keys() - set(due):
-            ticks.add(coder.encode(waiting[number]))
-    return [waiting[number] for number in due]
-
-
-def up_to(
-    samples: list[AgentSamples], number: int, windows: AgentWindows
-) -> tuple[list[AgentSamples], list[AgentSamples]]:
-    """Split samples: of windows up to a number, and of later ones."""
-    taken: list[AgentSamples] = []
-    rest: list[AgentSamples] = []
-    for part in samples:
-        if windows.number(part.time.max(keepdims=True))[0] <= number:
-            taken.append(part)
-            continue
-        now = windows.number(part.time) <= number
-        if now.any():
-            taken.append(part.take(now))
-        rest.append(part.take(~now))
-    return taken, rest

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipelines.beam.metrics import counters_of
 from pipelines.beam.rounds.parts import JoinUsers, RunStages
 from pipelines.beam.rounds.read import ReadSums
 from pipelines.beam.rounds.records import UserBatch
+from pipelines.beam.runners import run_on
 from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.sinks import WriteEvents
@@ -56,13 +54,11 @@ def run_file(
     shards : int
         As for `SummarizeUsers`.
     """
-    named = FnApiRunner() if runner == "FnApiRunner" else runner
-    pipeline = beam.Pipeline(runner=named, options=PipelineOptions(list(arguments)))
-    answers = pipeline | AnswerSource(settings, source, engine_options, secret, shards=shards)
-    write_means(answers, sink)
-    result = pipeline.run()
-    result.wait_until_finish()
-    return counters_of(result)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        write_means(pipeline | AnswerSource(settings, source, engine_options, secret, shards=shards), sink)
+
+    return run_on(runner, arguments, build)
 
 
 class AnswerSource(beam.PTransform):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from pipelines.beam.metrics import counter
+from pipelines.beam.metrics import count_intake
 from pipelines.beam.rounds.summarize import keyed_by_shard
 from pipelines.beam.samples import RememberedWords
 from pipelines.beam.secret import SecretPlace
@@ -55,7 +55,4 @@ class ReadSums(beam.DoFn):  # type: ignore[misc]
                 if parts:
                     names = intake.names
                     yield from keyed_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
-        for name in _COUNTED:
-            counter(name).inc(getattr(stats, name))
-        for reason, count in stats.rejected.items():
-            counter("rejected_", reason).inc(count)
+        count_intake(_COUNTED, stats)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from operators.validation import closest, require
 from pipelines.beam.command import require_beam
-from pipelines.beam.runners import arguments_of, quiet
+from pipelines.beam.runners import arguments_of, new_pipeline, quiet
 from pipelines.beam.template.agents import agents_pipeline
 from pipelines.beam.template.parameters import TEMPLATES, Given, Template
 from pipelines.beam.template.places import endless
@@ -128,11 +128,7 @@ def _check_dataflow(options: PipelineOptions, given: Given) -> None:
 
 
 def _pipeline(options: PipelineOptions, runner: str) -> beam.Pipeline:
-    import apache_beam as beam
-    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-
-    named = FnApiRunner() if runner == "FnApiRunner" else runner
     try:
-        return beam.Pipeline(runner=named, options=options)
+        return new_pipeline(runner, options)
     except ValueError as error:  # Beam's own validation, a line for each error
         raise ValueError(" ".join(str(error).split())) from None
