@@ -72,6 +72,8 @@ def _has(module: str) -> bool:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Beam tells on the root logger, as it is loaded, what it could do with more packages; keep it to errors."""
+    # As the process ends, too: that a runner of its own was stopped is no warning.
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
     logging.disable(logging.WARNING)
     try:
         yield
