@@ -19,6 +19,7 @@ from tests.servers.flink_cluster import FlinkCluster, missing
 PARALLELISM = 2
 SOURCES = 8
 SMALL = 1000
+MEMORY = 6144
 
 
 def flink(samples: int, agents: int) -> dict[str, float]:
@@ -38,7 +39,7 @@ def flink(samples: int, agents: int) -> dict[str, float]:
         found[f"fn_api_{name}seconds"] = time.perf_counter() - began
         found[f"fn_api_{name}cpu_seconds"] = time.process_time() - cpu
     with tempfile.TemporaryDirectory() as folder:
-        cluster = FlinkCluster(Path(folder) / "flink", slots=PARALLELISM, compiler="")
+        cluster = FlinkCluster(Path(folder) / "flink", slots=PARALLELISM, compiler="", memory=MEMORY)
         try:
             cluster.start()
             for name, many in (("small_", SMALL), ("", samples)):

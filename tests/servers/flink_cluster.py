@@ -26,6 +26,8 @@ JOB_SERVER = FLINK / "beam-flink-job-server.jar"
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120.0
 QUICK = "-XX:TieredStopAtLevel=1"
+MEMORY = 1728
+"""Mebibytes of a TaskManager; enough for what a test sends."""
 STREAMING = (
     "--streaming",
     "--checkpointing_interval=1000",
@@ -41,7 +43,7 @@ taskmanager:
   bind-host: 127.0.0.1
   host: 127.0.0.1
   numberOfTaskSlots: {slots}
-  memory: {{process: {{size: 1728m}}, network: {{min: 256m, max: 256m}}}}
+  memory: {{process: {{size: {memory}m}}, network: {{min: 256m, max: 256m}}}}
 rest: {{address: 127.0.0.1, bind-address: 127.0.0.1, port: {rest}}}
 parallelism: {{default: 1}}
 io: {{tmp: {{dirs: {folder}/tmp}}}}
@@ -82,6 +84,8 @@ class FlinkCluster:
         Folders that workers import from besides the repository.
     compiler : str
         Option of Java: the quick compiler is done sooner with the little that a test does; "" for measurements.
+    memory : int
+        Mebibytes of the TaskManager. A shard's waiting samples go through it in one bundle, several times over.
 
     Attributes
     ----------
@@ -89,10 +93,13 @@ class FlinkCluster:
         Ports of Flink's Prometheus reporter, on every address of this machine.
     """
 
-    def __init__(self, folder: Path, *, slots: int = 4, python_path: str = "", compiler: str = QUICK) -> None:
+    def __init__(
+        self, folder: Path, *, slots: int = 4, python_path: str = "", compiler: str = QUICK, memory: int = MEMORY
+    ) -> None:
         self.folder = folder.resolve()
         self.slots = slots
         self.python_path = python_path
+        self.memory = memory
         self._java = ["java", *_JAVA, *([compiler] if compiler else [])]
         self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         self.pids: dict[str, int] = {}
@@ -138,7 +145,9 @@ class FlinkCluster:
     def start(self) -> None:
         """Start everything and wait until jobs can be submitted."""
         (self.folder / "conf").mkdir(parents=True)
-        text = _CONFIG.format(folder=self.folder, slots=self.slots, rest=self.ports["rest"], rpc=self.ports["rpc"])
+        text = _CONFIG.format(
+            folder=self.folder, slots=self.slots, memory=self.memory, rest=self.ports["rest"], rpc=self.ports["rpc"]
+        )
         (self.folder / "conf" / "config.yaml").write_text(text)
         self._spawn(
             "jobmanager", *self._java, "-Xmx512m", "-cp", f"{FLINK}/deps/lib/*",
