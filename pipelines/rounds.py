@@ -13,12 +13,10 @@ again on another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam import typehints
-from apache_beam.pvalue import AsIter
 
 from operators.validation import require
 from pipelines.beam.rounds.known import WithFindings, together, users_by_shard
@@ -55,8 +53,6 @@ __all__ = [
     "SummarizeUsers",
     "sample_batch",
 ]
-
-_EMPTY: Sequence[StageResult] = ()
 
 
 class RunRounds(beam.PTransform):  # type: ignore[misc]
@@ -128,8 +124,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     secret : SecretPlace, optional
         Where workers find the secret; the statistician has none.
     results : PCollection of StageResult, optional
-        What the statistician has published, bounded and in the global window. A side input of a bounded pipeline:
-        Flink's runner cannot make a checkpoint with it.
+        What the statistician has published, bounded: all of it is read before a round is released.
     shards : int
         As for `SummarizeUsers`.
     """
@@ -154,9 +149,9 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         settings = self._settings
         users = pcoll | "Summarize" >> SummarizeUsers(settings, shards=self._shards)
         findings = None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
-        results = _EMPTY if self._results is None else AsIter(self._results)
         encode, placing = EncodeNextStage(settings, self._secret), users_by_shard(self._shards)
-        return users | "Encode" >> WithFindings(encode, findings, settings, placing, out=ReportBatch, others=(results,))
+        report = WithFindings(encode, findings, settings, placing, out=ReportBatch, results=self._results)
+        return users | "Encode" >> report
 
 
 class ReportLines(beam.PTransform):  # type: ignore[misc]

@@ -1,22 +1,49 @@
-"""Public events as elements of a pipeline, and bytes that do not read."""
+"""Events as elements of a pipeline; and plain data as bytes with a version, or bytes that do not read."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from apache_beam import coders
+from apache_beam.coders import typecoders
+from pydantic import ValidationError
 
 from streaming.encode import EventLines, lines_of
-from streaming.events import Event
+from streaming.events import EVENTS, Event
 from streaming.sinks.sink import Trust, check_trust
+
+VERSION = 1
 
 
 class DamagedBytesError(ValueError):
     """Bytes that this version does not read; the message is one line and shows nothing of them."""
 
 
+def to_json(values: list[Any]) -> bytes:
+    """Write plain data with a version; a float keeps every bit, and equal data have equal bytes."""
+    return json.dumps([VERSION, *values], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def from_json(encoded: bytes) -> list[Any]:
+    """Read what `to_json` wrote.
+
+    Raises
+    ------
+    DamagedBytesError
+        If it is of another version, or something else.
+    """
+    try:
+        values = json.loads(encoded)
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or values[:1] != [VERSION]:
+        raise DamagedBytesError(f"intermediate data must be of version {VERSION}, got others")
+    return values[1:]
+
+
 class EventCoder(coders.Coder):  # type: ignore[misc]
-    """Public: an event, as in a file of events; it carries its own version."""
+    """An event, as in a file of events; it carries its own version."""
 
     kind: type[Event]
 
@@ -26,11 +53,37 @@ class EventCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> Event:
         """Read and check it."""
-        return self.kind.model_validate_json(encoded)
+        try:
+            return self.kind.model_validate_json(encoded)
+        except ValidationError:  # which shows what it has found
+            raise DamagedBytesError(f"{self.kind.topic} must read as one of a known version, got others") from None
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
         return True
+
+
+class EventLinesCoder(coders.Coder):  # type: ignore[misc]
+    """Events on their way to a sink, as trusted as they are: what they are, then their lines as they stand."""
+
+    def encode(self, value: EventLines) -> bytes:
+        """JSON escapes line ends, so these are ours."""
+        return b"\n".join([to_json([value.kind.topic]), *value.lines])
+
+    def decode(self, encoded: bytes) -> EventLines:
+        """Split lines."""
+        head, *lines = encoded.split(b"\n")
+        (topic,) = from_json(head)
+        if topic not in EVENTS:
+            raise DamagedBytesError("lines of events must be of a known kind, got others")
+        return EventLines(EVENTS[topic], lines)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+typecoders.registry.register_coder(EventLines, EventLinesCoder)
 
 
 def lines_in(element: Any, trust: Trust) -> EventLines:

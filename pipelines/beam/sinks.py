@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.transforms.trigger import DefaultTrigger
 
+import pipelines.beam.events as _events  # noqa: F401 - coders register themselves
 from pipelines.beam.files import write_whole
 from streaming.encode import EventLines
 from streaming.kafka.location import is_kafka

@@ -135,9 +135,9 @@ def payloads(proto: Any) -> Iterator[tuple[str, str, bytes]]:
 
 
 def pickled_elements(proto: Any) -> set[str]:
-    """Name the steps whose output has no coder of its own and is read by another step."""
+    """Name the steps whose output, or a part of it, has no coder of its own and is read by another step."""
     parts = proto.components
-    kinds = {name for name, coder in parts.coders.items() if b"FastPrimitivesCoder$" in coder.spec.payload[:40]}
+    kinds = {name for name in parts.coders if any(b"FastPrimitivesCoder$" in one for one in _leaves(parts, name))}
     steps = [transform for transform in parts.transforms.values() if not transform.subtransforms]
     read = {name for step in steps for name in step.inputs.values()}
     return {
@@ -146,6 +146,14 @@ def pickled_elements(proto: Any) -> set[str]:
         for name in step.outputs.values()
         if name in read and parts.pcollections[name].coder_id in kinds
     }
+
+
+def _leaves(parts: Any, name: str) -> Iterator[bytes]:
+    """Give the beginning of each coder that a coder is made of."""
+    coder = parts.coders[name]
+    yield coder.spec.payload[:40]
+    for inner in coder.component_coder_ids:
+        yield from _leaves(parts, inner)
 
 
 LOADER = """

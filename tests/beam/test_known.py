@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import apache_beam as beam
@@ -14,7 +15,8 @@ from operators.round_records import Tally
 from pipelines.beam.rounds import known
 from pipelines.beam.rounds.known import WithFindings, reports_by_shard, together
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally
-from pipelines.beam.rounds.windows import CarryRounds, carried
+from pipelines.beam.rounds.windows import CarryRounds, carried, window_of
+from streaming.events import StageResult
 from streaming.rounds.windows import Window
 from tests.beam.collecting import run_pipeline
 from tests.streaming.rounds_world import DAY, rounds_settings
@@ -76,6 +78,68 @@ def test_findings_that_do_not_reach_every_key_are_missed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(known._FindingsToAll, "process", first)
     assert met(3) != WANTED
+
+
+def results(*numbers: int) -> list[StageResult]:
+    """Results of the first stage of each round, told apart by the number of users."""
+    return [
+        StageResult(
+            round_id=f"round {window.start}", start=at(window.start), end=at(window.end), stage=0, users=n, public={}
+        )
+        for window in DAYS
+        for n in numbers
+    ]
+
+
+def at(micros: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+class Told(beam.DoFn):
+    """Tells which element was given which results."""
+
+    def process(
+        self, element: ReportBatch, findings: StageFindings | None = None, results: Iterable[StageResult] = ()
+    ) -> Iterator[tuple[str, str, int, list[int]]]:
+        (round_id,) = {result.round_id for result in results}
+        users = 0 if findings is None else findings.users
+        yield round_id, element.names[0].as_py(), users, [result.users for result in results]
+
+
+@pytest.mark.parametrize("findings", [True, False])
+def test_every_element_meets_the_results_of_its_round_in_one_order(findings: bool) -> None:
+    """Whatever order a runner gives them in: of two results of one stage everybody has to take the same."""
+    met = []
+    for order in ((7, 3, 5), (5, 7, 3), (3, 5, 7)):
+
+        def build(pipeline: beam.Pipeline, order: tuple[int, ...] = order) -> Any:
+            batches = [carried(SETTINGS, batch, window) for window in DAYS for batch in reports(window)]
+            given = pipeline | "Reports" >> beam.Create(batches, reshuffle=False).with_output_types(Any)
+            given = given | beam.Map(lambda one: one).with_output_types(ReportBatch) | CarryRounds(SETTINGS)
+            told = pipeline | "Results" >> beam.Create(results(*order), reshuffle=False)
+            found = None
+            if findings:
+                stamped = [carried(SETTINGS, one, one.window) for one in FOUND]
+                found = pipeline | "Found" >> beam.Create(stamped, reshuffle=False).with_output_types(Any)
+                found = found | "Found at" >> beam.Map(lambda one: one).with_output_types(StageFindings)
+                found = found | "Found carried" >> CarryRounds(SETTINGS)
+            out = tuple[str, str, int, list[int]]
+            return given | WithFindings(Told(), found, SETTINGS, reports_by_shard(3), out=out, results=told)
+
+        met.append(sorted(run_pipeline(build)[0]))
+    users = (10, 11, 0) if findings else (0, 0, 0)
+    assert met[0] == sorted(
+        (f"round {window.start}", name, n, [3, 5, 7]) for window, n in zip(DAYS, users, strict=True) for name in NAMES
+    )
+    assert met[0] == met[1] == met[2]
+
+
+def test_a_window_of_a_result_is_exact_to_the_microsecond() -> None:
+    window = Window(-1, 1357172400_123_457)
+    result = StageResult(
+        round_id="r", start=at(window.start), end=at(window.end), stage=0, users=1, public={}
+    ).model_dump_json()
+    assert window_of(StageResult.model_validate_json(result)) == window
 
 
 def test_findings_come_in_any_place_and_once() -> None:

@@ -13,7 +13,7 @@ from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from operators.round_records import Summaries
-from pipelines.beam.rounds import coders, stages
+from pipelines.beam.rounds import coders, known, stages
 from pipelines.beam.rounds.records import ReportBatch, UserBatch
 from pipelines.rounds import AnswerReports, ReportLines, ReportRounds, RunRounds
 from streaming.columns import SampleColumns
@@ -67,6 +67,22 @@ def test_two_pipelines_that_talk_give_the_bytes_of_one(changes: dict[str, Any]) 
     assert sorted(r.model_dump_json() for r in again) == sorted(r.model_dump_json() for r in results)
 
 
+@pytest.mark.parametrize("fault", [False, True])
+def test_of_two_results_of_a_stage_everybody_takes_the_same(fault: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who took the one, and after a retry the other, would make two reports with one noise."""
+    if fault:
+        monkeypatch.setattr(known, "sorted", lambda values: values, raising=False)
+    settings = rounds_settings(users=12)
+    results, _ = answer(settings, report(settings, []))
+    others = [result.model_copy(update={"public": {**result.public, "center": 0.75}}) for result in results]
+    assert all(one.public != other.public for one, other in zip(results, others, strict=True))
+    made = [
+        sorted((b.window, sorted(zip(b.names.to_pylist(), b.reports.tolist(), strict=True))) for b in batches)
+        for batches in (report(settings, [*results, *others]), report(settings, [*others, *results]))
+    ]
+    assert (made[0] == made[1]) is not fault
+
+
 def test_a_side_that_has_nothing_to_say_to_a_result_says_nothing() -> None:
     settings = rounds_settings(estimator="one_shot")
     reports = report(settings, [])
@@ -79,8 +95,8 @@ def test_reports_are_those_of_the_engine(tmp_path: Path) -> None:
     world.run(ScriptedSource(samples()))
     results = [StageResult.model_validate_json(line) for line in world.lines("stages")]
     written: list[bytes] = []
-    for known in ([], results):
-        reports = report(world.settings, known)
+    for published in ([], results):
+        reports = report(world.settings, published)
         written += run(reports, ReportLines(world.settings))[0]
     # Beside reports, the engine tells there when a stage has all of them.
     assert sorted(written) == sorted(line for line in world.lines("reports") if b'"payload"' in line)

@@ -113,12 +113,15 @@ class AnswerSource(beam.PTransform):  # type: ignore[misc]
 
 def write_answers(answers: Collaborated, settings: AgentsSettings, sinks: Mapping[str, Path | str]) -> None:
     """Write what each role's file or topic is for."""
-    notices = (answers.notices, answers.refusals) | "Notices" >> beam.Flatten()
+    notices = (
+        answers.notices | "Notice lines" >> beam.Map(_notice).with_output_types(EventLines),
+        answers.refusals | "Refusal lines" >> beam.Map(_notice).with_output_types(EventLines),
+    ) | "Notices" >> beam.Flatten()
     outputs: dict[str, tuple[beam.PCollection, Callable[[Any], EventLines]]] = {
         "estimates": (answers.estimates, _estimates),
         "releases": (answers.releases, partial(_releases, settings=settings)),
         "population": (answers.population, _population),
-        "notices": (notices, _notice),
+        "notices": (notices, _as_they_are),
     }
     for role, place in sinks.items():
         events, in_lines = outputs[role]
@@ -179,6 +182,10 @@ def _releases(batch: Any, settings: AgentsSettings) -> EventLines:
 
 def _population(event: Any) -> EventLines:
     return lines_of(type(event), [event])
+
+
+def _as_they_are(lines: Any) -> EventLines:
+    return lines  # type: ignore[no-any-return]
 
 
 def _notice(event: Any) -> EventLines:

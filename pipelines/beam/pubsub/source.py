@@ -21,6 +21,7 @@ from operators.records import Ints, Words
 from operators.validation import require
 from pipelines.beam.agents.records import AgentBatch
 from pipelines.beam.parse import DEAD_LETTERS, MessageParser, compact, timestamp
+from pipelines.beam.pubsub.message import Message
 from pipelines.beam.pubsub.names import check_name
 from pipelines.beam.secret import SecretPlace
 from streaming.events import DeadLetter
@@ -126,7 +127,9 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         require(bool(streaming), "streaming", "be given where Pub/Sub is read (--streaming)", streaming)
         require(self._id_label is None or runner == READERS[0], "id_label", f"be for {READERS[0]}", self._id_label)
         parse = beam.ParDo(self._parse).with_outputs(DEAD_LETTERS, main="samples").with_output_types(AgentBatch)
-        split = pbegin | "Read" >> self._messages | "Parse" >> parse
+        messages = pbegin | "Read" >> self._messages
+        messages.element_type = Message
+        split = messages | "Parse" >> parse
         split.samples.element_type, split[DEAD_LETTERS].element_type = AgentBatch, DeadLetter
         return FromPubSub(split.samples, split[DEAD_LETTERS])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +13,13 @@ from apache_beam import coders
 from apache_beam.coders import typecoders
 
 from operators.round_records import Tally
-from pipelines.beam.events import DamagedBytesError, EventCoder
+from pipelines.beam.events import VERSION, DamagedBytesError, EventCoder, from_json, to_json
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
 from streaming.columns import SampleColumns
 from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.summarize import UserSums
 from streaming.rounds.windows import Window
 
-VERSION = 1
 _HEAD = struct.Struct("<BBqqqqq")
 _SUMS = ("count", "total", "first_time", "first")
 _WIDE = ("total", "first")
@@ -76,11 +74,11 @@ class TallyCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: Tally) -> bytes:
         """Whole numbers as text: they have no greatest one."""
-        return _json([VERSION, value.n, *value.sums])
+        return to_json([value.n, *value.sums])
 
     def decode(self, encoded: bytes) -> Tally:
         """Read numbers."""
-        n, *sums = _versioned(encoded)
+        n, *sums = from_json(encoded)
         return Tally(n, tuple(sums))
 
     def is_deterministic(self) -> bool:
@@ -94,13 +92,13 @@ class StageTallyCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: StageTally | None) -> bytes:
         """Whole numbers as text."""
         if value is None:
-            return _json([VERSION])
+            return to_json([])
         head = [*value.window, value.stage, value.users, value.tally.n]
-        return _json([VERSION, *head, *value.tally.sums])
+        return to_json([*head, *value.tally.sums])
 
     def decode(self, encoded: bytes) -> StageTally | None:
         """Read numbers."""
-        numbers = _versioned(encoded)
+        numbers = from_json(encoded)
         if not numbers:
             return None
         start, end, stage, users, n, *sums = numbers
@@ -116,11 +114,11 @@ class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: StageFindings) -> bytes:
         """JSON; a float keeps every bit."""
-        return _json([VERSION, *value.window, value.stage, value.users, value.counted, value.public])
+        return to_json([*value.window, value.stage, value.users, value.counted, value.public])
 
     def decode(self, encoded: bytes) -> StageFindings:
         """Read JSON."""
-        start, end, stage, users, counted, public = _versioned(encoded)
+        start, end, stage, users, counted, public = from_json(encoded)
         window = Window(start, end)
         return StageFindings(window=window, stage=stage, users=users, counted=counted, public=public)
 
@@ -222,14 +220,3 @@ def _names(data: bytes, at: int, n: int) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data[at:])]
     return pa.Array.from_buffers(pa.large_string(), n, buffers)
-
-
-def _json(value: list[Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _versioned(encoded: bytes) -> list[Any]:
-    value = json.loads(encoded)
-    if not isinstance(value, list) or not value or value[0] != VERSION:
-        raise DamagedBytesError(f"intermediate data must be of version {VERSION}, got others")
-    return value[1:]

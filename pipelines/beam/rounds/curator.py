@@ -7,19 +7,20 @@ it. What comes out is private until `ReleaseOnce`, whose state remembers per rou
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
-from apache_beam import coders
+from apache_beam import coders, typehints
 from apache_beam.coders import BytesCoder, typecoders
+from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from operators.round_records import Estimate, Public, Tally
+from pipelines.beam.events import from_json, to_json
 from pipelines.beam.metrics import DistributionOf, counter
-from pipelines.beam.rounds.known import WithFindings, users_by_shard
+from pipelines.beam.rounds.known import ESTIMATES, FINDINGS, WithFindings, answered, users_by_shard
 from pipelines.beam.rounds.records import StageFindings, UserBatch
 from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
@@ -28,8 +29,6 @@ from streaming.rounds.curator import noise_once, sum_up
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.windows import Window
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +76,14 @@ class CuratorSumsCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: CuratorSums | None) -> bytes:
         """Whole numbers as text: they have no greatest one."""
-        parts: list[Any] = [VERSION]
-        if value is not None:
-            head = [*value.window, value.release, value.users, value.taking, value.public, value.tally.n]
-            parts += [*head, *value.tally.sums]
-        return json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        if value is None:
+            return to_json([])
+        head = [*value.window, value.release, value.users, value.taking, value.public, value.tally.n]
+        return to_json([*head, *value.tally.sums])
 
     def decode(self, encoded: bytes) -> CuratorSums | None:
         """Read numbers."""
-        version, *parts = json.loads(encoded)
-        if version != VERSION:
-            raise ValueError(f"intermediate data must be of version {VERSION}, got others")
+        parts = from_json(encoded)
         if not parts:
             return None
         start, end, release, users, taking, public, n, *sums = parts
@@ -129,6 +125,8 @@ class SumUp(beam.DoFn):  # type: ignore[misc]
                 )
 
 
+@typehints.with_input_types(CuratorSums)
+@typehints.with_output_types(CuratorSums)
 class AddSums(beam.CombineFn):  # type: ignore[misc]
     """Private: exact sums added up in any order; no noise: a runner may do this again, and with other parts."""
 
@@ -182,14 +180,15 @@ class ReleaseOnce(beam.DoFn):  # type: ignore[misc]
         self,
         element: tuple[str, CuratorSums],
         released: Any = beam.DoFn.StateParam(RELEASED),  # noqa: B008 - Beam's way
-    ) -> Iterator[StageFindings | WindowEstimate]:
-        """Release, unless this was released before."""
+    ) -> Iterator[WindowEstimate | TaggedOutput]:
+        """Release, unless this was released before; findings go to `FINDINGS`."""
         sums, secret = element[1], self._secret.load()
         version = hashlib.blake2b(CuratorSumsCoder().encode(sums), key=hashlib.sha256(secret).digest()).digest()
         before = released.read()
         if before is None:
             released.write(version)
-            yield self._release(sums, secret)
+            found = self._release(sums, secret)
+            yield TaggedOutput(FINDINGS, found) if isinstance(found, StageFindings) else found
         elif before != version:
             self._refused.inc()
 
@@ -248,15 +247,13 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
             asked = SumUp(self._settings, release)
             sums = WithFindings(asked, findings, self._settings, self._placing, out=CuratorSums)
             step = ReleaseOnce(self._settings, self._secret, last=release == self._releases - 1)
-            both = (
+            findings, found = answered(
                 pcoll
                 | f"Sum up {release}" >> sums
                 | f"Add {release}" >> beam.CombineGlobally(AddSums()).without_defaults().with_output_types(CuratorSums)
                 | f"Key {release}" >> beam.FlatMap(_keyed).with_output_types(tuple[str, CuratorSums])
-                | f"Release {release}" >> beam.ParDo(step).with_output_types(Any)
+                | f"Release {release}" >> beam.ParDo(step).with_outputs(FINDINGS, main=ESTIMATES)
             )
-            findings = both | f"Findings {release}" >> beam.Filter(_is_findings).with_output_types(StageFindings)
-            found = both | f"Answers {release}" >> beam.Filter(_is_estimate).with_output_types(WindowEstimate)
             estimates.append(found)
         return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
 
@@ -264,11 +261,3 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
 def _keyed(sums: CuratorSums | None) -> Iterator[tuple[str, CuratorSums]]:
     if sums is not None:
         yield f"{sums.window.start}/{sums.window.end}/{sums.release}", sums
-
-
-def _is_findings(found: StageFindings | WindowEstimate) -> bool:
-    return isinstance(found, StageFindings)
-
-
-def _is_estimate(found: StageFindings | WindowEstimate) -> bool:
-    return isinstance(found, WindowEstimate)

@@ -1,7 +1,7 @@
 """What a round has found so far, told to every part of it: by grouping, not as a side input.
 
 Flink's runner (Beam 2.70) cannot make a checkpoint of a step with a side input: its job begins again and again. So a
-step's elements and the findings of their round go, as bytes of their own coders, to the same keys, and are grouped in
+step's elements and what is known of their round go, as bytes of their own coders, to the same keys, and are grouped in
 the window that carries the round. The order within a group is anybody's: what the steps make of it are exact sums.
 """
 
@@ -14,18 +14,21 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam.coders import Coder, typecoders
-from apache_beam.typehints.decorators import IOTypeHints
+from apache_beam.pvalue import DoOutputsTuple
+from apache_beam.transforms.window import TimestampedValue
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 
 import pipelines.beam.rounds.coders as _coders  # noqa: F401 - coders register themselves
 from operators.noise import owner_words
 from operators.validation import require
-from pipelines.beam.rounds.coders import StageFindingsCoder
+from pipelines.beam.rounds.coders import StageFindingsCoder, StageResultCoder
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, UserBatch
-from pipelines.beam.rounds.windows import CarryRounds
+from pipelines.beam.rounds.windows import CarryRounds, carried, window_of
+from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.settings import RoundsSettings
 
-_ELEMENT, _FINDINGS = b"e", b"f"
+FINDINGS, ESTIMATES = "findings", "estimates"
+_ELEMENT, _FINDINGS, _RESULT = b"e", b"f", b"r"
 _EITHER = tuple[int, bytes]
 
 
@@ -64,22 +67,23 @@ def together(kind: type) -> Placing:
 
 
 class WithFindings(beam.PTransform):  # type: ignore[misc]
-    """Apply a DoFn to elements and to what their round has found: `process(element, *others, findings)`.
+    """Apply a DoFn to elements and to what their round has found: `process(element, findings)`.
 
     Parameters
     ----------
     dofn : DoFn
         With `process` and `setup`; without parameters of Beam's, and without anything at a bundle's ends.
     findings : PCollection of StageFindings, optional
-        At most one per round; a round without them gives None. Without the collection, `dofn` is applied as it is.
+        At most one per round; a round without them gives None.
     settings : RoundsSettings
         Which windows carry the rounds.
     placing : Placing
         What the elements are, and to which keys they go.
-    out : type
-        What comes out.
-    others : tuple
-        Further arguments of `process`, before the findings.
+    out : type, optional
+        What comes out. By default findings and estimates, as `answered` splits them.
+    results : PCollection of StageResult, optional
+        What a statistician has published: `process(element, findings, results)` gets those of the round, in an order
+        that is the same for everybody. Without this and `findings`, `dofn` is applied as it is.
     """
 
     def __init__(
@@ -89,8 +93,8 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
         settings: RoundsSettings,
         placing: Placing,
         *,
-        out: Any,
-        others: tuple[Any, ...] = (),
+        out: Any = None,
+        results: beam.PCollection | None = None,
     ) -> None:
         super().__init__()
         self._dofn = dofn
@@ -98,22 +102,36 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
         self._settings = settings
         self._placing = placing
         self._out = out
-        self._others = others
+        self._results = results
 
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Group a round's elements with its findings."""
-        settings, placing, known = self._settings, self._placing, self._findings
-        if known is None:
-            return pcoll | "Apply" >> beam.ParDo(self._dofn, *self._others).with_output_types(self._out)
-        elements = pcoll | "Elements" >> beam.ParDo(_ElementBytes(placing)).with_output_types(_EITHER)
-        findings = known | "To all" >> beam.ParDo(_FindingsToAll(placing.keys)).with_output_types(_EITHER)
-        apply = beam.ParDo(_Apply(self._dofn, placing.kind), *self._others)
-        return (
-            (elements | "Carry" >> CarryRounds(settings), findings | "Carry findings" >> CarryRounds(settings))
-            | "With findings" >> beam.Flatten()
-            | "Of a round" >> beam.GroupByKey()
-            | "Apply" >> apply.with_output_types(self._out)
-        )
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection | tuple[beam.PCollection, beam.PCollection]:
+        """Group a round's elements with what is known of it, then apply."""
+        given, step = pcoll, beam.ParDo(self._dofn)
+        if self._findings is not None or self._results is not None:
+            told = self._results is not None
+            given, step = self._grouped(pcoll), beam.ParDo(_Apply(self._dofn, self._placing.kind, results=told))
+        if self._out is None:
+            return answered(given | "Apply" >> step.with_outputs(FINDINGS, main=ESTIMATES))
+        return given | "Apply" >> step.with_output_types(self._out)
+
+    def _grouped(self, pcoll: beam.PCollection) -> beam.PCollection:
+        settings, keys = self._settings, self._placing.keys
+        elements = pcoll | "Elements" >> beam.ParDo(_ElementBytes(self._placing)).with_output_types(_EITHER)
+        either = [elements | "Carry" >> CarryRounds(settings)]
+        if self._findings is not None:
+            findings = self._findings | "To all" >> beam.ParDo(_FindingsToAll(keys)).with_output_types(_EITHER)
+            either.append(findings | "Carry findings" >> CarryRounds(settings))
+        if self._results is not None:
+            to_all = beam.ParDo(_ResultsToAll(settings, keys)).with_output_types(_EITHER)
+            results = self._results | "Results to all" >> to_all
+            either.append(results | "Carry results" >> CarryRounds(settings))
+        return either | "With findings" >> beam.Flatten() | "Of a round" >> beam.GroupByKey()
+
+
+def answered(both: DoOutputsTuple) -> tuple[beam.PCollection, beam.PCollection]:
+    """Public: what a step has found, at the tag `FINDINGS`, and the estimates that it has made."""
+    both[FINDINGS].element_type, both[ESTIMATES].element_type = StageFindings, WindowEstimate
+    return both[FINDINGS], both[ESTIMATES]
 
 
 class _ElementBytes(beam.DoFn):  # type: ignore[misc]
@@ -144,31 +162,45 @@ class _FindingsToAll(beam.DoFn):  # type: ignore[misc]
             yield key, encoded
 
 
+class _ResultsToAll(beam.DoFn):  # type: ignore[misc]
+    """Public: results to every key, at the time of their round."""
+
+    def __init__(self, settings: RoundsSettings, keys: int) -> None:
+        self._settings = settings
+        self._keys = keys
+
+    def process(self, element: StageResult) -> Iterator[TimestampedValue]:
+        """Copy them."""
+        encoded = _RESULT + StageResultCoder().encode(element)
+        for key in range(self._keys):
+            yield carried(self._settings, (key, encoded), window_of(element))
+
+
 class _Apply(beam.DoFn):  # type: ignore[misc]
     """The wrapped DoFn, element by element."""
 
-    def __init__(self, dofn: beam.DoFn, kind: Any) -> None:
+    def __init__(self, dofn: beam.DoFn, kind: Any, *, results: bool = False) -> None:
         self._dofn = dofn
         self._kind = kind
-
-    def default_type_hints(self) -> IOTypeHints:
-        """Give none: Beam takes the hint of `others` for that of each."""
-        return IOTypeHints.empty()
+        self._results = results
 
     def setup(self) -> None:
         """Find the coder; let the wrapped one begin."""
         self._coder = _coder_of(self._kind)
         self._dofn.setup()
 
-    def process(self, element: tuple[int, Iterable[bytes]], *others: Any) -> Iterator[Any]:
+    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Apply it to the elements of a round."""
-        either = list(element[1])
-        known = [one for one in either if one[:1] == _FINDINGS]
+        sorts: dict[bytes, list[bytes]] = {_ELEMENT: [], _FINDINGS: [], _RESULT: []}
+        for one in element[1]:
+            sorts[one[:1]].append(one[1:])
+        known = sorts[_FINDINGS]
         require(len(known) <= 1, "findings", "be given at most once for every round", len(known))
-        findings = StageFindingsCoder().decode(known[0][1:]) if known else None
-        for one in either:
-            if one[:1] == _ELEMENT:
-                yield from self._dofn.process(self._coder.decode(one[1:]), *others, findings)
+        told: list[Any] = [StageFindingsCoder().decode(known[0]) if known else None]
+        if self._results:  # in one order: of two results of a stage, every worker and every retry takes the same
+            told.append([StageResultCoder().decode(one) for one in sorted(sorts[_RESULT])])
+        for one in sorts[_ELEMENT]:
+            yield from self._dofn.process(self._coder.decode(one), *told)
 
 
 def _coder_of(kind: Any) -> Coder:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
@@ -19,7 +17,6 @@ from pipelines.beam.rounds.windows import CarryRounds, JoinSessions
 from pipelines.beam.samples import SHARDS
 from pipelines.beam.secret import SecretPlace
 from pipelines.beam.windows import ForGood
-from streaming.events import WindowEstimate
 from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.settings import RoundsSettings
 
@@ -154,15 +151,12 @@ class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         decode, known = DecodeStage(settings, stage, last=last), findings if stage else None
-        self._decode = WithFindings(decode, known, settings, together(StageTally), out=Any)
+        self._decode = WithFindings(decode, known, settings, together(StageTally))
 
     def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
         """Return findings and estimates."""
-        both = pcoll | "Decode" >> self._decode
-        return (
-            both | "Findings" >> beam.Filter(_is_findings).with_output_types(StageFindings),
-            both | "Estimates" >> beam.Filter(_is_estimate).with_output_types(WindowEstimate),
-        )
+        findings, estimates = pcoll | "Decode" >> self._decode
+        return findings, estimates
 
 
 class RunStages(beam.PTransform):  # type: ignore[misc]
@@ -241,11 +235,3 @@ def require_sides(settings: RoundsSettings) -> None:
     """Refuse to split a round into two sides where a trusted curator sees the samples, or users are not protected."""
     settings.require_user_privacy()
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
-
-
-def _is_findings(found: StageFindings | WindowEstimate) -> bool:
-    return isinstance(found, StageFindings)
-
-
-def _is_estimate(found: StageFindings | WindowEstimate) -> bool:
-    return isinstance(found, WindowEstimate)

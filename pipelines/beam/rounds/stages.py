@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
+from apache_beam import typehints
+from apache_beam.pvalue import TaggedOutput
 
 from operators.round_records import Estimate, Public, Tally
 from pipelines.beam.metrics import DistributionOf, counter
 from pipelines.beam.rounds.coders import StageTallyCoder
+from pipelines.beam.rounds.known import FINDINGS
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
 from pipelines.beam.rounds.windows import carried
 from pipelines.beam.secret import SecretPlace
@@ -58,10 +61,10 @@ class EncodeNextStage(beam.DoFn):  # type: ignore[misc]
     def process(
         self,
         element: tuple[int, UserBatch],
-        results: Iterable[StageResult] = (),
         findings: StageFindings | None = None,
+        results: Iterable[StageResult] = (),
     ) -> Iterator[ReportBatch]:
-        """Make them; the first result of a stage counts."""
+        """Make them; of several results of a stage the first counts: give them in the same order to everybody."""
         batch = element[1]
         users = self._settings.users if findings is None else findings.users
         this = WindowRound(self._settings, batch.window, users=users or 0)
@@ -137,6 +140,8 @@ class TallyStage(beam.DoFn):  # type: ignore[misc]
             yield StageTally(window=element.window, stage=self._stage, users=element.users, tally=tally)
 
 
+@typehints.with_input_types(StageTally)
+@typehints.with_output_types(StageTally)
 class SumTallies(beam.CombineFn):  # type: ignore[misc]
     """Public: tallies added up, exactly and in any order; no randomness, no private input."""
 
@@ -179,10 +184,11 @@ class DecodeStage(beam.DoFn):  # type: ignore[misc]
 
     def process(
         self, element: StageTally | None, before: StageFindings | None = None
-    ) -> Iterator[StageFindings | WindowEstimate]:
-        """Decode."""
+    ) -> Iterator[WindowEstimate | TaggedOutput]:
+        """Decode; findings go to `FINDINGS`."""
         if element is not None:
-            yield self._decode(element, before)
+            found = self._decode(element, before)
+            yield TaggedOutput(FINDINGS, found) if isinstance(found, StageFindings) else found
 
     def _decode(self, element: StageTally, before: StageFindings | None) -> StageFindings | WindowEstimate:
         this = WindowRound(self._settings, element.window, users=element.users)
