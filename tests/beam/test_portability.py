@@ -55,7 +55,9 @@ TEMPLATES = {
         "agents", *AGENTS, f"--source={FILE}/samples.csv.gz", f"--sink={FILE}/estimates.jsonl",
         f"--releases={FILE}/releases.jsonl",
     ),
-    "rounds of a topic": ("rounds", *ROUNDS, f"--source={TOPIC}/samples", f"--sink={TOPIC}/means", "--user_budget=5"),
+    "rounds of a topic": (
+        "rounds", *ROUNDS, f"--source={TOPIC}/samples", f"--sink={TOPIC}/means", "--user_budget=5", "--id=id",
+    ),
     "rounds of a subscription": (
         "rounds", *ROUNDS, "--source=projects/some-project/subscriptions/samples", "--window=session:30m",
         "--sink=projects/some-project/topics/means", "--estimator=dame", "--sizes=poisson:5", "--users=1000",

@@ -15,6 +15,7 @@ from apache_beam.coders import typecoders
 from operators.noise import owner_words
 from operators.round_records import Tally
 from operators.rounds import ESTIMATORS, estimator_class
+from pipelines.agents import agent_batch
 from pipelines.beam.ledger import SpendLedger
 from pipelines.beam.rounds import coders
 from pipelines.beam.rounds.records import (
@@ -22,6 +23,7 @@ from pipelines.beam.rounds.records import (
     StageFindings,
     StageTally,
     UserBatch,
+    UserSamples,
     distinct_words,
     join_users,
 )
@@ -61,9 +63,24 @@ def plain(value: Any) -> Any:
     if isinstance(value, UserBatch):
         columns = {name: column.tolist() for name, column in value.sums.columns().items()}
         return (value.window, value.names.to_pylist(), value.words.tolist(), columns)
+    if isinstance(value, UserSamples):
+        columns = {
+            name: getattr(value, name).tolist() for name in ("words", "user", "value", "time", "key", "position")
+        }
+        return (value.window, value.names.to_pylist(), columns)
     if isinstance(value, ReportBatch):
         return (value.window, value.stage, value.users, value.names.to_pylist(), value.reports.tolist())
     return value
+
+
+def with_ids(n: int = 5, width: int = 0) -> UserSamples:
+    """Samples that have ids, of two users, or of nobody."""
+    rng, names = np.random.default_rng(4), NAMES[:2] if n else []
+    return UserSamples(
+        window=WINDOW, names=pa.array(names, pa.large_string()), words=owner_words(names), user=np.arange(n) % 2,
+        value=rng.normal(size=(n, width) if width else n), time=rng.normal(0, 1e9, n),
+        key=rng.integers(1, 2**64, n, np.uint64), position=rng.integers(-(2**62), 2**62, n),
+    )  # fmt: skip
 
 
 def reports(n: int = 3, width: int = 2) -> ReportBatch:
@@ -78,6 +95,9 @@ def reports(n: int = 3, width: int = 2) -> ReportBatch:
         users([]),
         vectors(),
         users().take(np.array([1, 3])),
+        with_ids(),
+        with_ids(0),
+        with_ids(4, 3),
         reports(),
         reports(0, 0),
         Tally(),
@@ -98,6 +118,9 @@ def test_bytes_are_compact_versioned_and_hold_everything(value: Any) -> None:
     other = encoded.replace(b"[1", b"[2", 1) if encoded[:1] == b"[" else bytes([2]) + encoded[1:]
     with pytest.raises(ValueError, match="must be of version 1"):
         coder.decode(other)
+    if isinstance(value, (UserBatch, UserSamples)):
+        assert coders.ForRoundCoder().encode(value) == encoded
+        assert plain(coders.ForRoundCoder().decode(encoded)) == plain(value)
     if isinstance(value, UserBatch) and value.sums.total.ndim == 1:
         assert len(encoded) == 42 + 52 * len(value) + len("".join(value.names.to_pylist()).encode())
 
@@ -105,6 +128,12 @@ def test_bytes_are_compact_versioned_and_hold_everything(value: Any) -> None:
 def test_a_kind_of_data_is_not_read_as_another() -> None:
     with pytest.raises(ValueError, match="must be of version 1"):
         coders.UserBatchCoder().decode(coders.ReportBatchCoder().encode(reports()))
+    with pytest.raises(ValueError, match="must be of version 1"):
+        coders.ForRoundCoder().decode(coders.ReportBatchCoder().encode(reports()))
+    with pytest.raises(ValueError, match="must be of version 1"):
+        coders.ForRoundCoder().decode(b"")
+    with pytest.raises(TypeError, match="round takes sums of users or their samples, got ReportBatch"):
+        coders.ForRoundCoder().encode(reports())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="ledger of a shard must be of version 1, got 9"):
         SpendLedger(bytes([9]) + bytes(8))
 
@@ -115,6 +144,12 @@ def test_samples_as_bytes() -> None:
     some = coder.decode(coder.encode(batch.take(np.array([1, 2]))))
     assert [some.names[place] for place in some.agent.tolist()] == ["a", "b"]
     assert (some.value.tolist(), some.time.tolist()) == ([-2.5, 1e300], [1e9, 2.0])
+    assert some.key is None
+    keyed = agent_batch(["b", "a"], [1.0, 2.0], [0.0, 1.0], ids=["x", "y"])
+    again = coder.decode(coder.encode(keyed))
+    assert keyed.key is not None
+    assert again.key is not None
+    assert (again.key.tolist(), again.position.tolist()) == (keyed.key.tolist(), [1, 2])
     vectors = sample_batch(["b", "a"], [(1.0, 2.0), (3.0, 4.0)], [0.0, 1.0])
     assert coder.decode(coder.encode(vectors)).value.tolist() == [[3.0, 4.0], [1.0, 2.0]][::-1]
 

@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from operators.round_records import Summaries
 from pipelines.beam.rounds import coders, known, stages
-from pipelines.beam.rounds.records import ReportBatch, UserBatch
+from pipelines.beam.rounds.records import ForRound, ReportBatch, UserBatch, UserSamples
 from pipelines.rounds import AnswerReports, ReportLines, ReportRounds, RunRounds
 from streaming.columns import SampleColumns
 from streaming.events import StageResult, WindowEstimate
@@ -23,7 +23,7 @@ from streaming.testing import ScriptedSource
 from tests.beam.collecting import collector, lines, run, run_pipeline
 from tests.streaming.rounds_world import RoundsWorld, rounds_settings, samples
 
-PRIVATE = (UserBatch, SampleColumns, UserSums, Summaries)
+PRIVATE = (ForRound, UserBatch, UserSamples, SampleColumns, UserSums, Summaries)
 
 
 def report(settings: Any, results: list[StageResult]) -> list[ReportBatch]:
@@ -139,7 +139,8 @@ def test_no_raw_type_occurs_in_the_pipeline_of_the_statistician() -> None:
     assert "ReportBatch" in text
     # The same search does find raw types where they are.
     assert raw_types(types_of(lambda pipeline: pipeline | beam.Create(samples()) | RunRounds(settings))) == {
-        "UserBatch"
+        "ForRound",
+        "UserBatch",
     }
 
 

@@ -58,8 +58,8 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
 
     Which message is good is the engine's parser's decision; what is not good becomes a dead letter with the engine's
     reason. Messages come in any order and may come again: what tells samples apart is the column of ids or, without
-    one, the message id, which is the same at each delivery. `CollaborateAgents` drops what it has seen; `RunRounds`
-    counts each message that the runner gives (Dataflow drops repeated ones for ten minutes).
+    one, the message id, which is the same at each delivery. `CollaborateAgents` and `RunRounds` take each sample once
+    in its window, however far apart its messages come.
 
     **Where it runs.** The runner reads the subscription, takes care of acknowledgement, and tells event time: from
     `timestamp_attribute`, or else from when messages were published. On Dataflow; and on `BundleBasedDirectRunner`,

@@ -14,7 +14,7 @@ from apache_beam.coders import typecoders
 
 from operators.round_records import Tally
 from pipelines.beam.events import VERSION, DamagedBytesError, EventCoder, from_json, to_json
-from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam.rounds.records import ForRound, ReportBatch, StageFindings, StageTally, UserBatch, UserSamples
 from streaming.columns import SampleColumns
 from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.summarize import UserSums
@@ -42,6 +42,53 @@ class UserBatchCoder(coders.Coder):  # type: ignore[misc]
         for name in _SUMS:
             columns[name], at = _array(data, at, np.int64, _shape(n, width if name in _WIDE else 0))
         return UserBatch(window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class UserSamplesCoder(coders.Coder):  # type: ignore[misc]
+    """Private: samples of users, with the hashes of their ids."""
+
+    def encode(self, value: UserSamples) -> bytes:
+        """Columns one after the other."""
+        numbers = value.n_samples, _width(value.value), len(value.words)
+        arrays: list[npt.NDArray[Any]] = [value.words, value.user.astype(np.uint32)]
+        arrays += [value.value, value.time, value.key, value.position]
+        return _packed(b"i", value.window, numbers, arrays, value.names)
+
+    def decode(self, encoded: bytes) -> UserSamples:
+        """Read columns."""
+        window, (n, width, users), data, at = _opened(encoded, b"i")
+        words, at = _array(data, at, np.uint64, (users, 2))
+        user, at = _array(data, at, np.uint32, (n,))
+        value, at = _array(data, at, np.float64, _shape(n, width))
+        time, at = _array(data, at, np.float64, (n,))
+        key, at = _array(data, at, np.uint64, (n,))
+        position, at = _array(data, at, np.int64, (n,))
+        names = _names(data, at, users)
+        return UserSamples(
+            window=window, names=names, words=words, user=user.astype(np.int64), value=value, time=time, key=key,
+            position=position,
+        )  # fmt: skip
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ForRoundCoder(coders.Coder):  # type: ignore[misc]
+    """Private: sums of users, or samples that have ids."""
+
+    def encode(self, value: ForRound) -> bytes:
+        """Write it as what it is."""
+        return _coder_of(type(value)).encode(value)  # type: ignore[no-any-return]
+
+    def decode(self, encoded: bytes) -> ForRound:
+        """Read it as what it says it is."""
+        kind = UserSamples if encoded[1:2] == b"i" else UserBatch
+        return _coder_of(kind).decode(encoded)  # type: ignore[no-any-return]
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -140,24 +187,30 @@ class StageResultCoder(EventCoder):
 
 
 class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
-    """Private: samples as arrays. Ids and positions in a source stay behind."""
+    """Private: samples as arrays. Positions in a source stay behind where there are no ids."""
 
     def encode(self, value: SampleColumns) -> bytes:
         """Columns one after the other, with the names that occur."""
         used, agent = np.unique(value.agent, return_inverse=True)
         names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
         arrays = [np.array([len(used)]), agent.astype(np.int64), value.value, value.time]
-        return _packed(b"s", Window(0, 0), (len(value), _width(value.value), 0), arrays, names)
+        arrays += [] if value.key is None else [value.key, value.position]
+        numbers = len(value), _width(value.value), int(value.key is not None)
+        return _packed(b"s", Window(0, 0), numbers, arrays, names)
 
     def decode(self, encoded: bytes) -> SampleColumns:
         """Read columns."""
-        _, (n, width, _), data, at = _opened(encoded, b"s")
+        _, (n, width, keyed), data, at = _opened(encoded, b"s")
         n_names, at = _array(data, at, np.int64, (1,))
         agent, at = _array(data, at, np.int64, (n,))
         value, at = _array(data, at, np.float64, _shape(n, width))
         time, at = _array(data, at, np.float64, (n,))
+        key, position = None, np.zeros(n, np.int64)
+        if keyed:
+            key, at = _array(data, at, np.uint64, (n,))
+            position, at = _array(data, at, np.int64, (n,))
         names = _names(data, at, int(n_names[0])).to_pylist()
-        return SampleColumns(names, agent, value, time, None, np.zeros(n, np.int64))
+        return SampleColumns(names, agent, value, time, key, position)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -165,7 +218,9 @@ class SampleColumnsCoder(coders.Coder):  # type: ignore[misc]
 
 
 CODERS: dict[type, type[coders.Coder]] = {
+    ForRound: ForRoundCoder,
     UserBatch: UserBatchCoder,
+    UserSamples: UserSamplesCoder,
     ReportBatch: ReportBatchCoder,
     Tally: TallyCoder,
     StageTally: StageTallyCoder,
@@ -178,6 +233,12 @@ CODERS: dict[type, type[coders.Coder]] = {
 
 for _kind, _coder in CODERS.items():
     typecoders.registry.register_coder(_kind, _coder)
+
+
+def _coder_of(kind: type) -> coders.Coder:
+    if kind not in (UserBatch, UserSamples):
+        raise TypeError(f"round takes sums of users or their samples, got {kind.__name__}")
+    return CODERS[kind]()
 
 
 def _width(array: npt.NDArray[Any]) -> int:

@@ -10,7 +10,7 @@ from operators.validation import require
 from pipelines.beam.ledger import EnforceBudget
 from pipelines.beam.rounds.curator import RunReleases
 from pipelines.beam.rounds.known import WithFindings, reports_by_shard, together, users_by_shard
-from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally, UserBatch
+from pipelines.beam.rounds.records import ForRound, ReportBatch, StageFindings, StageTally, UserBatch
 from pipelines.beam.rounds.stages import CountUsers, DecodeStage, DesignFor, EncodeStage, SumTallies, TallyStage
 from pipelines.beam.rounds.summarize import JoinBatches, SumBatches
 from pipelines.beam.rounds.windows import CarryRounds, JoinSessions
@@ -29,7 +29,9 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
 
     Input: samples `(user, value, event time in seconds)`, or batches of them made by `sample_batch`, in the global
     window. Output: `(shard, UserBatch)` in the window that carries the round; late samples and users over their
-    budget do not enter and are counted (`rejected_late`, `over_budget`).
+    budget do not enter and are counted (`rejected_late`, `over_budget`). Samples that have ids, from `ReadKafka`,
+    `ReadPubSub` or `pipelines.agents.agent_batch`, travel one by one, and of several of a user with one id in a window
+    the first in event time counts; the others are counted (`rejected_duplicate`).
 
     Parameters
     ----------
@@ -49,13 +51,13 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         """Sum up, shuffle by shard, join, enforce the budget."""
         window_fn = pcoll.windowing.windowfn
         require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
-        settings, keyed = self._settings, tuple[int, UserBatch]
+        settings, keyed = self._settings, tuple[int, ForRound]
         sums = pcoll | "Sum" >> beam.ParDo(SumBatches(settings, self._shards)).with_output_types(keyed)
         return sums | "Join" >> JoinUsers(settings, shards=self._shards)
 
 
 class JoinUsers(beam.PTransform):  # type: ignore[misc]
-    """Private to private: `(shard, UserBatch)` with the time of its round to users' sums per window."""
+    """Private to private: `(shard, ForRound)` with the time of its round to users' sums per window."""
 
     def __init__(self, settings: RoundsSettings, *, shards: int = SHARDS) -> None:
         super().__init__()

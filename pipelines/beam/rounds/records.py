@@ -1,24 +1,38 @@
 """What moves between the steps of a round on Beam: batches of users as arrays, on either side of the privacy boundary.
 
-`UserBatch` is private. `ReportBatch`, `StageTally` and `StageFindings` are public: they are made of reports alone.
+`UserBatch` and `UserSamples` are private. `ReportBatch`, `StageTally` and `StageFindings` are public: they are made of
+reports alone.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from operators.records import Bools, Ints, Words
+from operators.records import Bools, Floats, Ints, Words
 from operators.round_records import Public, Reports, Tally
 from streaming.rounds.summarize import UserSums, join
 from streaming.rounds.windows import Window
 
 
+class ForRound(ABC):
+    """Private: what a round receives of some users: their sums, or samples that are summed up when all are there."""
+
+    __slots__ = ()
+    window: Window
+
+    @property
+    @abstractmethod
+    def n_samples(self) -> int:
+        """How many samples it holds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UserBatch:
+class UserBatch(ForRound):
     """Private: what some users have sent within one window; one entry per user.
 
     Attributes
@@ -41,6 +55,11 @@ class UserBatch:
     def __len__(self) -> int:
         return len(self.words)
 
+    @property
+    def n_samples(self) -> int:
+        """How many samples were summed up."""
+        return int(self.sums.count.sum())
+
     def take(self, which: Ints | Bools) -> UserBatch:
         """Select users."""
         places = np.flatnonzero(which) if which.dtype == np.bool_ else which
@@ -51,6 +70,45 @@ class UserBatch:
             words=self.words[places],
             sums=UserSums(**{**sums.columns(), "user": np.arange(len(places))}),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UserSamples(ForRound):
+    """Private: samples of some users within one window; they have ids, by which repeats are told.
+
+    Attributes
+    ----------
+    window : Window
+        Microseconds.
+    names : pyarrow array of strings (m,)
+        The users.
+    words : uint64 array (m, 2)
+        Hash of each name (`operators.noise.owner_words`).
+    user : int64 array (n,)
+        Whose sample it is: place in `names`.
+    value : float array (n,) or (n, v)
+        In its own unit.
+    time : float array (n,)
+        Event time, seconds since the epoch.
+    key : uint64 array (n,)
+        Hash of each sample's id.
+    position : int64 array (n,)
+        Where the sample stood in its source: the order of samples that agree in id and time.
+    """
+
+    window: Window
+    names: pa.Array
+    words: Words
+    user: Ints
+    value: Floats
+    time: Floats
+    key: Words
+    position: Ints
+
+    @property
+    def n_samples(self) -> int:
+        """How many there are, with repeats."""
+        return len(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

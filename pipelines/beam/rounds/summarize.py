@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -14,7 +14,8 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from operators.records import Ints, Words
 from pipelines.beam.metrics import DistributionOf, counter
-from pipelines.beam.rounds.records import UserBatch, join_users
+from pipelines.beam.rounds.distinct import samples_by_shard, split_keyed, sum_once
+from pipelines.beam.rounds.records import ForRound, UserBatch, UserSamples, join_users
 from pipelines.beam.rounds.windows import carried
 from pipelines.beam.samples import BATCH, RememberedWords, by_shard, sample_batch
 from streaming.columns import SampleColumns
@@ -22,11 +23,12 @@ from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.summarize import UserSums, summarize_windows
 from streaming.rounds.windows import Window, merge_sessions
 
-KeyedUsers: TypeAlias = tuple[int, UserBatch]
-
 
 class SumBatches(beam.DoFn):  # type: ignore[misc]
-    """Samples, one by one or in batches, to sums of users keyed by shard, stamped with the time of their round."""
+    """Samples, one by one or in batches, to sums of users keyed by shard, stamped with the time of their round.
+
+    Samples that have ids go on as they are: only who sees all of a round can tell which of them are repeats.
+    """
 
     def __init__(self, settings: RoundsSettings, shards: int) -> None:
         self._settings = settings
@@ -68,10 +70,16 @@ class SumBatches(beam.DoFn):  # type: ignore[misc]
         samples = _together(parts)
         self._samples.inc(len(samples))
         self._together.update(len(samples))
-        user_number, names = _used(samples)
-        grid = self._settings.grid
-        sums = summarize_windows(self._settings.windows, user_number, samples.value, samples.time, grid)
-        yield from keyed_by_shard(self._settings, sums, names, self._words.of(names), self._shards)
+        keyed = None
+        if samples.key is not None:
+            samples, keyed = split_keyed(samples)
+        if len(samples):
+            user_number, names = _used(samples)
+            grid = self._settings.grid
+            sums = summarize_windows(self._settings.windows, user_number, samples.value, samples.time, grid)
+            yield from keyed_by_shard(self._settings, sums, names, self._words.of(names), self._shards)
+        if keyed is not None and len(keyed):
+            yield from samples_by_shard(self._settings, keyed, self._words.of, self._shards)
 
 
 def keyed_by_shard(
@@ -97,7 +105,7 @@ def keyed_by_shard(
 
 
 class JoinBatches(beam.DoFn):  # type: ignore[misc]
-    """Sums of one shard and one round joined, once; what comes after the release is counted."""
+    """Sums of one shard and one round joined, once; what comes after the release is counted, and so are repeats."""
 
     def __init__(self, settings: RoundsSettings, shards: int) -> None:
         self._settings = settings
@@ -105,24 +113,33 @@ class JoinBatches(beam.DoFn):  # type: ignore[misc]
 
     def setup(self) -> None:
         """Begin to count."""
-        self._late = counter("rejected_", "late")
+        self._late, self._again = counter("rejected_", "late"), counter("rejected_", "duplicate")
 
-    def process(self, element: tuple[int, Iterable[UserBatch]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
+    def process(self, element: tuple[int, Iterable[ForRound]], pane: Any = beam.DoFn.PaneInfoParam) -> Iterator[Any]:
         """Join what is on time."""
         shard, batches = element[0], list(element[1])
         if pane.timing in (PaneInfoTiming.EARLY, PaneInfoTiming.LATE) or pane.index > 0:
-            self._late.inc(sum(int(batch.sums.count.sum()) for batch in batches))
+            self._late.inc(sum(batch.n_samples for batch in batches))
             return
         for window, parts in _rounds(self._settings, batches):
-            joined = join_users([_of(window, part) for part in parts])
+            joined = self._joined(window, parts)
             if self._settings.windows.kind != "session":
                 yield shard, joined
                 continue
             for part_shard, places in by_shard(joined.words, self._shards):
                 yield carried(self._settings, (part_shard, joined.take(places)), window)
 
+    def _joined(self, window: Window, parts: list[ForRound]) -> UserBatch:
+        sums = [_of(window, part) for part in parts if isinstance(part, UserBatch)]
+        samples = [part for part in parts if isinstance(part, UserSamples)]
+        if samples:
+            summed, again = sum_once(self._settings, window, samples)
+            self._again.inc(again)
+            sums.append(summed)
+        return join_users(sums)
 
-def _rounds(settings: RoundsSettings, batches: list[UserBatch]) -> Iterator[tuple[Window, list[UserBatch]]]:
+
+def _rounds(settings: RoundsSettings, batches: list[ForRound]) -> Iterator[tuple[Window, list[ForRound]]]:
     """Group batches by round: there is one, except where Beam's milliseconds have joined two sessions."""
     if settings.windows.kind != "session":
         yield batches[0].window, batches
@@ -150,7 +167,10 @@ def _together(parts: list[SampleColumns]) -> SampleColumns:
             names = names + part.names if names else part.names
     agent = np.concatenate([part.agent + starts[id(part.names)] for part in parts])
     value = np.concatenate([part.value for part in parts])
-    return SampleColumns(names, agent, value, np.concatenate([part.time for part in parts]), None, agent)
+    time, key = np.concatenate([part.time for part in parts]), None
+    if any(part.key is not None for part in parts):
+        key = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
+    return SampleColumns(names, agent, value, time, key, np.concatenate([part.position for part in parts]))
 
 
 def _used(samples: SampleColumns) -> tuple[Ints, list[str]]:

@@ -23,7 +23,7 @@ from apache_beam.transforms.window import (
 )
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from pipelines.beam.rounds.records import UserBatch
+from pipelines.beam.rounds.records import ForRound
 from streaming.events import StageResult
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.windows import Window
@@ -113,7 +113,7 @@ class _BatchSessions(WindowFn):  # type: ignore[misc]
 
     def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
         """Read the window of the batch, which is exact; Beam's is at least as long, to the millisecond."""
-        batch: UserBatch = context.element[1]
+        batch: ForRound = context.element[1]
         release = release_time(self._settings, batch.window)
         start = (batch.window.start + release - batch.window.end) // MILLI * MILLI
         return [IntervalWindow(Timestamp(micros=start), Timestamp(micros=release))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from operators.validation import require
 from pipelines.beam.template.parameters import Given
 from pipelines.beam.template.places import check_dead_letters, check_sinks, check_source, is_file, secret_place
 from pipelines.commands.run_rounds import column_mapping
@@ -29,8 +28,6 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     settings = options.settings()
     settings.require_user_privacy()
     check_source(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
-    rule = "be left out where the source is no file: rounds on Beam count each record"
-    require(options.id is None or is_file(options.source), "id", rule, options.id)
     check_dead_letters(options.dead_letters, options.source)
     check_sinks(options.sinks, options.source, until_end=options.until_end)
     mapping, secret, shards = column_mapping(options), secret_place(own["secret"]), own["shards"]
