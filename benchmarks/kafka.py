@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pipelines.commands.agents_options import AgentsOptions
 from pipelines.commands.hosting import run_engine
 from streaming.times import iso
-from tests.servers.broker import Broker, missing
+from tests.servers.broker import temporary_broker
 
 TOPIC = "samples"
 PARTITIONS = 4
@@ -191,16 +191,9 @@ def main() -> None:
     if options.alone:
         run_alone(options.alone, options.address, options.events)
         return
-    if reason := missing():
-        sys.exit(reason)
-    with tempfile.TemporaryDirectory() as folder:
-        broker = Broker(Path(folder) / "kafka")
-        broker.start()
-        try:
-            produce(broker.address, options.events, options.agents)
-            print(json.dumps(measure(broker.address, options), indent=2))
-        finally:
-            broker.kill()
+    with temporary_broker() as broker:
+        produce(broker.address, options.events, options.agents)
+        print(json.dumps(measure(broker.address, options), indent=2))
 
 
 if __name__ == "__main__":

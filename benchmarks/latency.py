@@ -14,7 +14,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from threading import Event, Thread
@@ -24,7 +23,7 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.servers.broker import Broker, missing
+from tests.servers.broker import temporary_broker
 
 TICK = 0.005
 WARM_SECONDS = 5.0
@@ -126,15 +125,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--agents", type=int, default=100)
     options = parser.parse_args()
-    if reason := missing():
-        sys.exit(reason)
-    with tempfile.TemporaryDirectory() as folder:
-        broker = Broker(Path(folder) / "kafka")
-        broker.start()
-        try:
-            print(json.dumps(measure(broker.address, Path(folder), options), indent=2))
-        finally:
-            broker.kill()
+    with temporary_broker() as broker:
+        print(json.dumps(measure(broker.address, broker.folder.parent, options), indent=2))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.servers.broker import Broker, missing
+from tests.servers.broker import temporary_broker
 
 OUTPUTS = ("releases", "estimates", "dead-letters")
 BAD_EVERY = 100
@@ -161,15 +160,8 @@ def main() -> None:
     parser.add_argument("--warm-seconds", type=float, default=20.0, help="life of the first engine")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if reason := missing():
-        sys.exit(reason)
-    with tempfile.TemporaryDirectory() as folder:
-        broker = Broker(Path(folder) / "kafka")
-        broker.start()
-        try:
-            print(json.dumps(measure(broker.address, Path(folder), options), indent=2))
-        finally:
-            broker.kill()
+    with temporary_broker() as broker:
+        print(json.dumps(measure(broker.address, broker.folder.parent, options), indent=2))
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ import argparse
 import json
 import secrets
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.servers.broker import Broker, missing
+from tests.servers.broker import Broker, temporary_broker
 from tests.servers.engine_input import EngineInput
 from tests.servers.engine_worlds import EngineWorlds
 from tests.servers.outcomes import Kind
@@ -60,17 +59,10 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1500, help="size of each deployment's input")
     parser.add_argument("--brokers", type=int, default=0, help="how often the broker is killed meanwhile")
     options = parser.parse_args()
-    if reason := missing():
-        sys.exit(reason)
     print(f"seed {options.seed}", file=sys.stderr)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        broker = Broker(Path(folder) / "kafka")
-        broker.start()
-        try:
-            found = report(soak(broker, Path(folder), options), time.monotonic() - began)
-        finally:
-            broker.kill()
+    with temporary_broker() as broker:
+        found = report(soak(broker, broker.folder.parent, options), time.monotonic() - began)
     print(json.dumps(found, indent=2))
     wrong = ", ".join(f"{count} {kind}" for kind, count in found["wrong"].items())
     print(f"seed {found['seed']}: {found['kills']} kills in {found['deployments']} deployments: {wrong}")

@@ -11,13 +11,11 @@ import argparse
 import json
 import secrets
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-from tests.servers import broker, flink_cluster
-from tests.servers.broker import Broker
+from tests.servers import flink_cluster
+from tests.servers.broker import temporary_broker
 from tests.servers.flink_cluster import FlinkCluster
 from tests.servers.flink_kills import FlinkKills, FlinkWorld
 
@@ -52,20 +50,19 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     options = parser.parse_args()
-    if reason := broker.missing() or flink_cluster.missing():
+    if reason := flink_cluster.missing():
         sys.exit(reason)
     print(f"seed {options.seed}", file=sys.stderr)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        cluster, kafka = FlinkCluster(Path(folder) / "flink", slots=2), Broker(Path(folder) / "kafka")
+    with temporary_broker() as broker:
+        folder = broker.folder.parent
+        cluster = FlinkCluster(folder / "flink", slots=2)
         try:
-            kafka.start()
             cluster.start()
-            killing = FlinkKills(FlinkWorld(cluster, kafka.address, Path(folder), "soak"), options.seed, options.kills)
+            killing = FlinkKills(FlinkWorld(cluster, broker.address, folder, "soak"), options.seed, options.kills)
             killing.run()
         finally:
             cluster.stop()
-            kafka.kill()
     found = report(killing, time.monotonic() - began)
     print(json.dumps(found, indent=2))
     wrong = ", ".join(f"{count} {kind}" for kind, count in found["wrong"].items())

@@ -9,8 +9,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"  # as in the Makefile
@@ -204,3 +206,23 @@ def free_ports(count: int) -> list[int]:
     finally:
         for probe in probes:
             probe.close()
+
+
+@contextmanager
+def temporary_broker() -> Iterator[Broker]:
+    """Give a broker that serves, in a new folder with room for others' files; both go at the end.
+
+    Raises
+    ------
+    SystemExit
+        With what is missing to start one.
+    """
+    if reason := missing():
+        raise SystemExit(reason)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        broker = Broker(Path(folder) / "kafka")
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
