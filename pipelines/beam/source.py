@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from apache_beam import coders
-from apache_beam.coders import typecoders
-
-from pipelines.beam.events import from_json, to_json
 from pipelines.beam.files import local_file
 from streaming.kafka.location import KafkaLocation, is_kafka
 from streaming.mapping import ColumnMapping
@@ -45,28 +40,3 @@ class SourcePlace:
         from streaming.kafka.ranges import RangeSource
 
         return RangeSource(KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key)
-
-
-class SourcePlaceCoder(coders.Coder):  # type: ignore[misc]
-    """Where samples are; none of them."""
-
-    def encode(self, value: SourcePlace) -> bytes:
-        """JSON."""
-        return to_json([value.location, value.mapping.model_dump(mode="json"), value.sort, value.ranges])
-
-    def decode(self, encoded: bytes) -> SourcePlace:
-        """Read and check it."""
-        location, mapping, sort, ranges = from_json(encoded)
-        return SourcePlace(
-            location=location,
-            mapping=ColumnMapping.model_validate_json(json.dumps(mapping)),  # strict: a list would be no tuple
-            sort=sort,
-            ranges=tuple((partition, first, stop) for partition, first, stop in ranges),
-        )
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
-
-typecoders.registry.register_coder(SourcePlace, SourcePlaceCoder)

@@ -12,7 +12,8 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from pipelines.beam.events import DamagedBytesError, EventCoder, EventLinesCoder, from_json, to_json
 from pipelines.beam.parse import DeadLetterCoder
 from pipelines.beam.pubsub.message import Message, MessageCoder
-from pipelines.beam.source import SourcePlace, SourcePlaceCoder
+from pipelines.beam.source import SourcePlace
+from pipelines.beam.source_coder import SourcePlaceCoder
 from streaming.encode import EventLines
 from streaming.events import EVENTS, BudgetEvent, DeadLetter, PersonalEstimate
 from streaming.mapping import ColumnMapping

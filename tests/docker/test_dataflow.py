@@ -178,7 +178,6 @@ AGENTS_GIVEN = (
         ("rounds", ["--window=7d,1d"], "user_budget must be at least 7 for sliding windows '7d,1d'"),
         ("rounds", ["--estimator=item"], "estimator must be one of one_shot, dame"),
         ("rounds", ["--option=degree"], "option must be NAME=VALUE, several separated by ';', got 'degree'"),
-        ("rounds", ["--source=kafka://broker:9092/s", "--id=id"], "id must be left out where the source is no file"),
     ],
 )  # fmt: skip
 def test_a_bad_parameter_is_one_line_before_anything_is_built(key: str, changes: list[str], message: str) -> None:

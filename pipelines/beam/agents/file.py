@@ -15,6 +15,7 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 
+import pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
 from operators.agents import AgentsSettings
 from operators.records import Ints
 from pipelines.agents import Collaborated, collaborated

@@ -9,6 +9,7 @@ from typing import Any
 
 import apache_beam as beam
 
+import pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
 from pipelines.beam.metrics import count_intake
 from pipelines.beam.rounds.summarize import keyed_by_shard
 from pipelines.beam.samples import RememberedWords
