@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import apache_beam as beam
 from apache_beam import typehints
 
@@ -22,15 +24,15 @@ class TickShards(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Take the newest of each window."""
-        shards = self._shards
         return (
             pcoll
             | "Carry" >> CarryNotes(self._windows)
-            | "Newest" >> beam.CombineGlobally(max).without_defaults().with_output_types(tuple[int, float])
+            | "Newest" >> beam.GroupByKey()
             | "For good" >> ForGood()
-            | "To all" >> beam.FlatMap(_to_all, shards).with_output_types(KEYED)
+            | "To all" >> beam.FlatMap(_to_all, self._shards).with_output_types(KEYED)
         )
 
 
-def _to_all(newest: tuple[int, float], shards: int) -> list[tuple[int, Tick]]:
-    return [(shard, Tick(*newest)) for shard in range(shards)]
+def _to_all(notes: tuple[int, Iterable[float]], shards: int) -> list[tuple[int, Tick]]:
+    tick = Tick(notes[0], max(notes[1]))
+    return [(shard, tick) for shard in range(shards)]
