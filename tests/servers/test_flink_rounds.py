@@ -15,15 +15,20 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 from confluent_kafka import Producer
 
+from pipelines.beam.kafka.sink import WriteKafka
 from pipelines.beam.kafka.source import ReadKafka
 from pipelines.beam.rounds import parts
 from pipelines.beam.rounds.file import write_means
-from pipelines.beam.rounds.known import WithFindings
+from pipelines.beam.rounds.known import ESTIMATES, FINDINGS, WithFindings, answered
+from pipelines.beam.rounds.stages import TellReports
 from pipelines.beam.secret import SecretPlace
-from pipelines.rounds import RunRounds
+from pipelines.rounds import ReportBatch, ReportLines, ReportRounds, RunRounds
+from streaming.encode import EventLines
+from streaming.events import Report, StageResult
 from streaming.mapping import ColumnMapping
 from streaming.rounds.settings import RoundsSettings
 from streaming.testing import ScriptedSource
+from tests.beam.test_split import answer, report
 from tests.servers.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.flink_jobs import Attempts
 from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
@@ -57,20 +62,23 @@ def submit(
     cluster: FlinkCluster,
     address: str,
     topics: tuple[str, str],
-    secret: Path,
     name: str,
     *,
-    settings: RoundsSettings,
+    then: Callable[[beam.PCollection, str], None],
 ) -> str:
-    """Start rounds on a topic without end; give the job's id."""
+    """Start a pipeline that reads a topic without end, and then gives its samples to `then`; give the job's id."""
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
     read = pipeline | ReadKafka(f"kafka://{address}/{topics[0]}", ColumnMapping(), until_end=False)
-    place = SecretPlace(file=str(secret))
-    answers = read.samples | RunRounds(settings, secret=place, shards=SHARDS, max_stages=STAGES)
-    write_means(answers, f"kafka://{address}/{topics[1]}")
+    then(read.samples, f"kafka://{address}/{topics[1]}")
     pipeline.run()
     return cluster.job_id(name)
+
+
+def rounds(settings: RoundsSettings, secret: SecretPlace) -> Callable[[beam.PCollection, str], None]:
+    """Both sides of rounds, and their answers to a topic."""
+    run = RunRounds(settings, secret=secret, shards=SHARDS, max_stages=STAGES)
+    return lambda samples, sink: write_means(samples | run, sink)
 
 
 def wait(done: Callable[[], Any], why: Callable[[], str], seconds: float = PATIENCE) -> None:
@@ -84,15 +92,13 @@ def wait(done: Callable[[], Any], why: Callable[[], str], seconds: float = PATIE
 def test_rounds_without_end_make_checkpoints_and_give_the_bytes_of_the_engine(
     case: str, flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET)
+    place = secret_in(tmp_path)
     stream = samples(240, USERS, float(DAYS))
     half = [sample for sample in stream if sample[2] < DAYS / 2 * DAY]
     topics = (new_topic(), new_topic())
     send(broker_address, topics[0], half)
-    job = submit(
-        flink, broker_address, topics, secret, f"rounds-{case[:3]}-{flink.ports['rest']}", settings=SETTINGS[case]
-    )
+    name = f"rounds-{case[:3]}-{flink.ports['rest']}"
+    job = submit(flink, broker_address, topics, name, then=rounds(SETTINGS[case], place))
     answers = Attempts(broker_address, topics[1])
 
     def told() -> str:
@@ -116,9 +122,78 @@ def test_rounds_without_end_make_checkpoints_and_give_the_bytes_of_the_engine(
     assert sorted(set(answers.lines), key=end_of) == wanted
 
 
+def secret_in(folder: Path) -> SecretPlace:
+    """A file that workers read."""
+    (folder / "secret").write_text(SECRET)
+    return SecretPlace(file=str(folder / "secret"))
+
+
 def failures(cluster: FlinkCluster, job: str) -> list[dict[str, Any]]:
     """Why a job has begun again, each time."""
     return cluster.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]  # type: ignore[no-any-return]
+
+
+def users_side(
+    settings: RoundsSettings, secret: SecretPlace, results: list[StageResult]
+) -> Callable[[beam.PCollection, str], None]:
+    """The users' side alone, which goes on from what the statistician has published, and its reports to a topic."""
+
+    def then(samples: beam.PCollection, sink: str) -> None:
+        told = samples.pipeline | "Results" >> beam.Create(results, reshuffle=False)
+        reports = samples | ReportRounds(settings, secret=secret, results=told, shards=SHARDS)
+        lines = reports | ReportLines(settings) | "Lines" >> beam.Map(_report_lines).with_output_types(EventLines)
+        _ = lines | "Reports" >> WriteKafka(sink, role="reports")
+
+    return then
+
+
+def _report_lines(line: bytes) -> EventLines:
+    return EventLines(Report, [line])
+
+
+def test_the_users_side_alone_makes_checkpoints_with_results_of_a_statistician(
+    flink: FlinkCluster,
+    broker_address: str,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    settings, place, stream = SETTINGS["two stages"], secret_in(tmp_path), samples(240, USERS, float(DAYS))
+    first = report(settings, [])
+    results, _ = answer(settings, first)
+    assert len(results) == DAYS
+    wanted, before = (reports_in_time(settings, batches) for batches in (report(settings, results), first))
+    assert wanted
+    assert not wanted & before  # without the results it would report in the first stage again
+    half = [sample for sample in stream if sample[2] < DAYS / 2 * DAY]
+    topics = (new_topic(), new_topic())
+    send(broker_address, topics[0], half)
+    then = users_side(settings, place, results)
+    job = submit(flink, broker_address, topics, f"users-{flink.ports['rest']}", then=then)
+    reports = Attempts(broker_address, topics[1])
+
+    def told() -> str:
+        return f"{len(reports.lines)} reports; {flink.status(job)}: {flink.get(f'/jobs/{job}/exceptions')}"[:2000]
+
+    try:
+        wait(lambda: ended(reports), told)
+        flink.wait_for_checkpoint(job)
+        send(broker_address, topics[0], stream[len(half) :])
+        wait(lambda: wanted <= ended(reports), told)
+        flink.wait_for_checkpoint(job)
+        assert flink.status(job) == "RUNNING"
+        assert failures(flink, job) == []
+        assert ended(reports) == wanted
+    finally:
+        flink.cancel(job)
+        reports.close()
+
+
+def reports_in_time(settings: RoundsSettings, batches: list[ReportBatch]) -> set[bytes]:
+    """Lines of the reports in windows that end while the stream goes on."""
+    tell = TellReports(settings)
+    return {line for batch in batches if batch.window.end < DAYS * DAY * 1e6 for line in tell.process(batch)}
 
 
 def ended(answers: Attempts) -> set[bytes]:
@@ -134,9 +209,12 @@ def end_of(line: bytes) -> float:
 class AsSideInput(WithFindings):
     """Findings as a side input, as they must not be."""
 
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+    def expand(self, pcoll: beam.PCollection) -> Any:
         known = () if self._findings is None else (AsSingleton(self._findings, default_value=None),)
-        return pcoll | beam.ParDo(self._dofn, *self._others, *known).with_output_types(self._out)
+        step = beam.ParDo(self._dofn, *known)
+        if self._out is None:
+            return answered(pcoll | step.with_outputs(FINDINGS, main=ESTIMATES))
+        return pcoll | step.with_output_types(self._out)
 
 
 def test_with_findings_as_a_side_input_the_job_fails(
@@ -148,11 +226,10 @@ def test_with_findings_as_a_side_input_the_job_fails(
 ) -> None:
     """What the test above would see if the steps were not grouped with what they need."""
     monkeypatch.setattr(parts, "WithFindings", AsSideInput)
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET)
     topics = (new_topic(), new_topic())
     send(broker_address, topics[0], samples(240, USERS, float(DAYS)))
-    job = submit(flink, broker_address, topics, secret, f"side-{flink.ports['rest']}", settings=SETTINGS["default"])
+    then = rounds(SETTINGS["default"], secret_in(tmp_path))
+    job = submit(flink, broker_address, topics, f"side-{flink.ports['rest']}", then=then)
     try:
         wait(lambda: "ClassCastException" in json.dumps(failures(flink, job)), lambda: flink.status(job))
     finally:
