@@ -13,7 +13,7 @@ from unittest import mock
 import apache_beam as beam
 import msgspec
 from apache_beam.options.pipeline_options import PipelineOptions
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from pipelines.agents import CollaborateAgents, ReleaseMeans
 from pipelines.beam.agents import parts
@@ -30,6 +30,7 @@ from tests.servers.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.flink_stream import SETTINGS, WINDOW
 
 SHARDS = 2
+READ_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +95,21 @@ class Attempts:
 
     def __init__(self, address: str, topic: str) -> None:
         self.lines: list[bytes] = []
-        self._known, self._newest = 0, 0.0
+        self._known, self._newest, self._next = 0, 0.0, 0
+        self._partition = TopicPartition(topic, 0, 0)
         settings = {"bootstrap.servers": address, "group.id": "attempts", "enable.auto.commit": False, "log_level": 2}
-        self._consumer = Consumer({**settings, "enable.partition.eof": True})
-        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._consumer = Consumer(settings)
+        self._consumer.assign([self._partition])
 
     def look(self) -> list[bytes]:
-        """Read what there is, and give all of it."""
-        while message := self._consumer.poll(5.0):
-            if message.error() is None:
-                self.lines.append(message.value())
-            else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                break
+        """Read up to where the topic ends now, and give all of it."""
+        end = self._consumer.get_watermark_offsets(self._partition, timeout=READ_SECONDS)[1]
+        while self._next < end:
+            message = self._consumer.poll(READ_SECONDS)
+            assert message is not None, f"nothing came from offset {self._next}, and there are {end}"
+            assert message.error() is None, message.error()
+            self.lines.append(message.value())
+            self._next = message.offset() + 1
         return self.lines
 
     def newest(self) -> float:
