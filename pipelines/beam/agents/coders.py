@@ -109,6 +109,10 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return Packed(encoded[1:])
         raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
+    def estimate_size(self, value: ForShard) -> int:
+        """Runners ask often, and would write all of it to learn its length."""
+        return 1 + (len(value.encoded) if isinstance(value, Packed) else _TICK.size)
+
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
         return True

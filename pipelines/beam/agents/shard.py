@@ -113,7 +113,7 @@ class AgentShard:
             if fresh:
                 self._add(fresh, words(fresh))
             places = np.fromiter(map(self._places.__getitem__, names), np.int64, len(names))
-            agents.append(narrow(places)[part.agent])
+            agents.append(narrow(places).take(part.agent))
         points: list[AnyInts] = [np.zeros(0, np.uint8), *(part.point for part in samples)]
         return np.concatenate(agents), np.concatenate(points), np.concatenate([np.zeros(0), *(p.time for p in samples)])
 

@@ -147,11 +147,11 @@ def split_columns(
     place_of = np.zeros(len(names), np.int64)
     place_of[who] = np.arange(len(who)) - np.repeat(first, many)
     # Few shards fit into bytes, which are sorted by radix in one pass.
-    shard = shard_of.astype(np.uint8 if directory.shards <= 2**8 else np.uint16)[agent]
+    shard = shard_of.astype(np.uint8 if directory.shards <= 2**8 else np.uint16).take(agent)
     order = np.argsort(shard, kind="stable")
     edges = np.cumsum(np.bincount(shard, minlength=directory.shards)).tolist()
-    taken = {"key": np.zeros(0, np.uint64), **columns, "agent": narrow(place_of)[agent]}
-    taken = {name: column[order] if len(column) else column for name, column in taken.items()}
+    taken = {"key": np.zeros(0, np.uint64), **columns, "agent": narrow(place_of).take(agent)}
+    taken = {name: column.take(order) if len(column) else column for name, column in taken.items()}
     for number in np.flatnonzero(many).tolist():
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
