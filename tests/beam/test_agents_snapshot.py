@@ -12,6 +12,8 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.window import TimestampedValue
 
 from operators.pooled_variance import PooledVariance
 from pipelines.agents import (
@@ -23,10 +25,12 @@ from pipelines.agents import (
     SingleEvents,
     SnapshotReleases,
 )
+from pipelines.beam.agents import snapshot
 from pipelines.beam.agents.coders import PartialReleasesCoder
 from pipelines.beam.agents.gather import JoinReleases, release_batches
 from pipelines.beam.agents.latest import LatestOfShard
 from pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
+from pipelines.beam.agents.ticks import TickShards
 from pipelines.beam.runners import arguments_of, prism_binary
 from pipelines.beam.samples import RememberedWords
 from pipelines.beam.secret import SecretPlace
@@ -166,6 +170,29 @@ def test_a_window_with_own_samples_and_no_release_has_a_population() -> None:
         return made.own | EstimateAgents(SETTINGS, OPTIONS, windows, population=population)
 
     assert len(lines_of(run_pipeline(build)[0])) == 2
+
+
+@pytest.mark.skipif(prism_binary() is None, reason="Prism is not there: make servers builds it")
+@pytest.mark.parametrize("fault", [False, True])
+def test_releases_that_come_with_the_end_of_their_window_are_no_late_ones(
+    fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they do from `ReleaseMeans` in the same pipeline: made when event time has reached the end."""
+    if fault:
+        monkeypatch.setattr(snapshot, "TickShards", lambda windows, shards, step: TickShards(windows, shards))
+    events = [TimestampedValue(event, 60.0) for event in events_of({1: 1.0}, SETTINGS.epsilon)]
+    script = Stream().advance_watermark_to(60.0).add_elements(events).advance_watermark_to(70.0)
+    found, _ = run_pipeline(
+        lambda pipeline: (
+            pipeline
+            | script.advance_watermark_to_infinity()
+            | beam.Map(lambda event: event).with_output_types(Release)
+            | SnapshotReleases(SETTINGS, OPTIONS, AgentWindows(refresh=60.0), shards=1)
+        ),
+        runner="PrismRunner",
+        options=[*arguments_of("PrismRunner", ()), "--streaming"],
+    )
+    assert [one.agents for one in found] == ([] if fault else [1])
 
 
 @pytest.mark.parametrize("collaboration", ["tests", "none"])

@@ -116,7 +116,8 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         parts = releases | "Receive" >> beam.ParDo(receive).with_outputs(NOTES, main="releases")
         keyed, notes = parts.releases, parts[NOTES]
         keyed.element_type, notes.element_type = KEYED, NOTE
-        ticks = notes | "Tick" >> TickShards(self._windows, self._shards)
+        # A step later than notes of samples: releases of the same pipeline come with the end of their window.
+        ticks = notes | "Tick" >> TickShards(self._windows, self._shards, step=1)
         return keyed, [ticks] if self._ticks is None else [ticks, self._ticks]
 
 

@@ -17,8 +17,9 @@ KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, float]
 class TickShards(beam.PTransform):  # type: ignore[misc]
     """Public: notes of windows with samples, `(number, newest event time)`, to one tick per window for every shard."""
 
-    def __init__(self, windows: AgentWindows, shards: int) -> None:
+    def __init__(self, windows: AgentWindows, shards: int, *, step: int = 0) -> None:
         super().__init__()
+        self._step = step
         self._windows = windows
         self._shards = shards
 
@@ -26,7 +27,7 @@ class TickShards(beam.PTransform):  # type: ignore[misc]
         """Take the newest of each window."""
         return (
             pcoll
-            | "Carry" >> CarryNotes(self._windows)
+            | "Carry" >> CarryNotes(self._windows, self._step)
             | "Newest" >> beam.GroupByKey()
             | "For good" >> ForGood()
             | "To all" >> beam.FlatMap(_to_all, self._shards).with_output_types(KEYED)

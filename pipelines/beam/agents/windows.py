@@ -94,15 +94,16 @@ class AgentWindows:
 
 
 class CarryNotes(beam.PTransform):  # type: ignore[misc]
-    """Notes of samples into the window that ends as theirs is released."""
+    """Notes of samples, or, a step later, of releases, into the window that ends as theirs is released, or gathered."""
 
-    def __init__(self, windows: AgentWindows) -> None:
+    def __init__(self, windows: AgentWindows, step: int = 0) -> None:
         super().__init__()
         self._windows = windows
+        self._step = step
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put them there; of a bounded input the time stays that of the samples."""
-        return pcoll | "Window" >> _window_into(self._windows.carrier(0), TimestampCombiner.OUTPUT_AT_LATEST)
+        return pcoll | "Window" >> _window_into(self._windows.carrier(self._step), TimestampCombiner.OUTPUT_AT_LATEST)
 
 
 class CarryAnswers(beam.PTransform):  # type: ignore[misc]
