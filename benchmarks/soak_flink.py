@@ -27,6 +27,7 @@ def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
         "lost": len(killing.ours.lost),
         "not the engine's": len(killing.ours.strange),
         "estimates that contradict": len(killing.contradictions),
+        "windows without estimates": len(killing.unanswered),
         "refused": killing.refusals,
         "no kill met a release": int(not killing.ours.again),
         "control without a second noise": int(not killing.fresh.noised_twice),

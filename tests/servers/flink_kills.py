@@ -12,7 +12,7 @@ import numpy as np
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.servers.flink_cluster import FlinkCluster
-from tests.servers.flink_jobs import Attempts, Found, Topics, contradictions, examine, submit
+from tests.servers.flink_jobs import Attempts, Found, Topics, contradictions, examine, submit, time_of
 from tests.servers.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
 
 PATIENCE = 180.0
@@ -117,6 +117,8 @@ class FlinkKills:
         Of the job as it is, and of the control with fresh noise.
     contradictions : list of str
         Agents of ours that were told two things of one time.
+    unanswered : list of int
+        Windows of ours without estimates.
     refusals : int
         Of ours.
     releases : int
@@ -130,6 +132,7 @@ class FlinkKills:
     ours: Found = field(default_factory=Found)
     fresh: Found = field(default_factory=Found)
     contradictions: list[str] = field(default_factory=list)
+    unanswered: list[int] = field(default_factory=list)
     refusals: int = 0
     releases: int = 0
 
@@ -145,12 +148,15 @@ class FlinkKills:
             self.world.wait(jobs, producer.windows * WINDOW, f"kill {number + 1}: nothing new")
         producer.end()
         self.world.wait(jobs, (producer.windows - 1) * WINDOW, "the last releases are not there")
+        self.world.wait_for_estimates(jobs[0], (producer.windows - 1) * WINDOW)
         expected = self.world.expected(producer.windows)
         self._wait_for_all(jobs, len(expected))
         ours, fresh = jobs
         self.releases = len(expected)
         self.ours, self.fresh = (examine(job.releases.look(), expected) for job in (ours, fresh))
         self.contradictions = contradictions(ours.estimates.look())
+        answered = {time_of(line) // WINDOW for line in ours.estimates.look()}
+        self.unanswered = sorted(set(range(producer.windows)) - answered)
         self.refusals = len(ours.refusals.look())
         for job in jobs:
             self.world.cluster.cancel(job.id)
