@@ -264,10 +264,9 @@ def test_a_main_session_and_the_list_of_packages_are_found(
 
 
 NUMBERS = (
-    # Beam gives these steps of its own no type. What is in them are numbers, of ours and of Beam's: of a partition and
-    # its offsets, where a runner has no reshuffling of its own, and of a window and its newest event time.
+    # Beam gives these steps of its own no type: a reshuffling, where a runner has none itself. What is in them are
+    # numbers: a partition and its offsets, with Beam's times.
     *("/Once/ReshufflePerKey/Map(reify_metadata_default_window)", "/Once/ReshufflePerKey/GroupByKey"),
-    "/Newest/CombinePerKey/Combine/ParDo(CombineValuesDoFn)",
 )
 
 
