@@ -1,0 +1,216 @@
+"""Parts of a pipeline that are applied alone, on streams without end on a real Flink cluster: as on FnApiRunner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from pipelines.agents import CollaboratePairwise, EstimateAgents, ReleaseMeans, SingleEvents, SnapshotReleases
+from pipelines.beam.agents.pairwise_told import PairBatch, pair_ids
+from pipelines.beam.agents.records import EstimateBatch
+from pipelines.beam.agents.windows import AgentWindows
+from pipelines.beam.kafka.sink import WriteKafka
+from pipelines.beam.kafka.source import ReadKafka
+from pipelines.beam.secret import SecretPlace
+from streaming.encode import EventLines
+from streaming.events import PersonalEstimate
+from streaming.mapping import ColumnMapping
+from streaming.options import EngineOptions
+from streaming.sinks.sink import Trust
+from tests.beam import agents_world, test_agents_pairwise
+from tests.beam.agents_world import HOUR
+from tests.beam.collecting import collector
+from tests.servers.flink_cluster import STREAMING, FlinkCluster
+from tests.servers.flink_jobs import Attempts, time_of
+from tests.servers.test_flink_rounds import failures, send, wait
+from tests.streaming.rounds_world import SECRET
+
+pytestmark = pytest.mark.slow
+
+SHARDS = 2
+WINDOW = 28 * HOUR
+Stream = list[tuple[str, float, float]]
+Parts = Callable[[list[Any], SecretPlace], dict[str, beam.PCollection]]
+
+
+def ask_each_other(given: list[Any], secret: SecretPlace) -> dict[str, beam.PCollection]:
+    """The paper's pairwise form: estimates, and what each agent told each other."""
+    collaborate = CollaboratePairwise(test_agents_pairwise.SETTINGS, refresh=10.0, secret=secret)
+    answers = given[0] | "Pairwise" >> collaborate
+    told = answers.releases | "Told lines" >> beam.Map(_told_lines).with_output_types(EventLines)
+    estimates = answers.estimates | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(EventLines)
+    return {"estimates": estimates, "told": told}
+
+
+def read_each_other(given: list[Any], secret: SecretPlace, *, alone: bool = False) -> dict[str, beam.PCollection]:
+    """Two parties that release apart; each fits all releases, as single events, or, `alone`, its own, and answers."""
+    settings, options, windows = agents_world.SETTINGS, EngineOptions(), AgentWindows(refresh=WINDOW)
+    made = [
+        samples | f"Release {i}" >> ReleaseMeans(settings, refresh=windows.refresh, secret=secret, shards=SHARDS)
+        for i, samples in enumerate(given)
+    ]
+    events = [one.releases | f"Single {i}" >> SingleEvents(settings) for i, one in enumerate(made)]
+    everybody = events | "Topic" >> beam.Flatten()
+    answers = []
+    for i, one in enumerate(made):
+        snapshot = SnapshotReleases(settings, options, windows, ticks=one.ticks, shards=SHARDS)
+        population = (events[i] if alone else everybody) | f"Snapshot {i}" >> snapshot
+        estimate = EstimateAgents(settings, options, windows, population=population, shards=SHARDS)
+        answers.append(one.own | f"Estimate {i}" >> estimate)
+    batches = answers | "Answers" >> beam.Flatten()
+    return {"estimates": batches | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(EventLines)}
+
+
+def _estimate_lines(batch: EstimateBatch) -> EventLines:
+    return EventLines(PersonalEstimate, batch.lines)
+
+
+def _told_lines(batch: PairBatch) -> EventLines:
+    """One line per release, for its reader; on a private topic."""
+    releases = batch.releases
+    ids = pair_ids(batch.agent.to_pylist(), batch.reader.to_pylist(), releases.index.tolist())
+    rows = zip(ids, releases.total.tolist(), batch.reader.to_pylist(), batch.time.tolist(), strict=True)
+    return EventLines(PersonalEstimate, [
+        json.dumps({"agent": reader, "release_id": name, "total": total, "time": _iso(at)}).encode()
+        for name, total, reader, at in rows
+    ])  # fmt: skip
+
+
+def _iso(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def party(sample: tuple[str, float, float]) -> int:
+    return int(int(sample[0].split()[1]) % 3 == 0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What runs, over which streams, with windows of which length; the last window of a stream does not end."""
+
+    parts: Parts
+    streams: tuple[Stream, ...]
+    window: float
+
+    @property
+    def ended(self) -> float:
+        """Event time up to which there are answers."""
+        newest = min(stream[-1][2] for stream in self.streams)
+        return newest // self.window * self.window
+
+    @property
+    def half(self) -> float:
+        """Event time up to which samples are there at first; in the second window."""
+        return 1.5 * self.window
+
+
+_AGENTS = agents_world.samples()
+CASES = {
+    "pairwise": Case(ask_each_other, (test_agents_pairwise.samples(),), 10.0),
+    "snapshot and estimate": Case(
+        read_each_other, tuple([s for s in _AGENTS if party(s) == i] for i in range(2)), WINDOW
+    ),
+}
+
+
+def on_flink(
+    cluster: FlinkCluster, address: str, secret: Path, name: str, topics: list[str], *, parts: Parts
+) -> tuple[str, dict[str, Attempts]]:
+    """Start the job, whose outputs go to topics; give its id and who follows each output."""
+    pipeline = beam.Pipeline(
+        runner="FlinkRunner", options=PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
+    )
+    given = [
+        (
+            pipeline | f"Read {topic}" >> ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False)
+        ).samples
+        for topic in topics
+    ]
+    followed = {}
+    for role, lines in parts(given, SecretPlace(file=str(secret))).items():
+        topic = f"{name}-{role}"
+        _ = lines | f"Write {role}" >> WriteKafka(f"kafka://{address}/{topic}?create=1", trust=Trust.PRIVATE)
+        followed[role] = topic
+    pipeline.run()
+    return cluster.job_id(name), {role: Attempts(address, topic) for role, topic in followed.items()}
+
+
+def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> dict[str, set[bytes]]:
+    """Lines of each output, of windows that have ended in time."""
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    given = [pipeline | f"Samples {i}" >> beam.Create(stream, reshuffle=False) for i, stream in enumerate(case.streams)]
+    found = {}
+    for role, lines in (parts or case.parts)(given, SecretPlace(file=str(secret))).items():
+        keep, found[role] = collector()
+        _ = lines | f"Keep {role}" >> keep
+    pipeline.run().wait_until_finish()
+    return {role: in_time((line for one in lines for line in one.lines), case) for role, lines in found.items()}
+
+
+def in_time(lines: Iterable[bytes], case: Case) -> set[bytes]:
+    return {line for line in lines if time_of(line) < case.ended}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
+    name: str, flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    case, secret = CASES[name], tmp_path / "secret"
+    secret.write_text(SECRET)
+    wanted = on_fn_api_runner(case, secret)
+    early = {role: {line for line in lines if time_of(line) < case.window} for role, lines in wanted.items()}
+    assert all(len(lines) > len(early[role]) > 0 for role, lines in wanted.items())
+    topics = [new_topic() for _ in case.streams]
+    for topic, stream in zip(topics, case.streams, strict=True):
+        send(broker_address, topic, [sample for sample in stream if sample[2] < case.half])
+    job_name = f"parts-{name.partition(' ')[0]}-{flink.ports['rest']}"
+    job, outputs = on_flink(flink, broker_address, secret, job_name, topics, parts=case.parts)
+
+    def told() -> str:
+        there = {role: len(output.lines) for role, output in outputs.items()}
+        return f"{there} lines; {flink.status(job)}: {flink.get(f'/jobs/{job}/exceptions')}"[:2000]
+
+    def there(wanted: dict[str, set[bytes]]) -> Callable[[], bool]:
+        return lambda: all(lines <= set(outputs[role].look()) for role, lines in wanted.items())
+
+    try:
+        wait(there(early), told)
+        flink.wait_for_checkpoint(job)
+        for topic, stream in zip(topics, case.streams, strict=True):
+            send(broker_address, topic, [sample for sample in stream if sample[2] >= case.half])
+        wait(there(wanted), told)
+        flink.wait_for_checkpoint(job)
+        assert flink.status(job) == "RUNNING"
+        assert failures(flink, job) == []
+        found = {role: in_time(output.look(), case) for role, output in outputs.items()}
+    finally:
+        flink.cancel(job)
+        for output in outputs.values():
+            output.close()
+    assert found == wanted
+
+
+def test_a_party_that_reads_only_its_own_releases_would_be_told_apart(tmp_path: Path) -> None:
+    case, secret = CASES["snapshot and estimate"], tmp_path / "secret"
+    secret.write_text(SECRET)
+    wanted = on_fn_api_runner(case, secret)
+    assert on_fn_api_runner(case, secret) == wanted
+    alone = on_fn_api_runner(case, secret, lambda given, place: read_each_other(given, place, alone=True))
+    assert alone != wanted
+
+
+def test_another_key_would_be_told_apart(tmp_path: Path) -> None:
+    case, secret, other = CASES["pairwise"], tmp_path / "secret", tmp_path / "other"
+    secret.write_text(SECRET)
+    other.write_text(SECRET[::-1])
+    assert on_fn_api_runner(case, other) != on_fn_api_runner(case, secret)
