@@ -117,32 +117,43 @@ class Case:
 _AGENTS = agents_world.samples()
 CASES = {
     "pairwise": Case(ask_each_other, (test_agents_pairwise.samples(),), 10.0),
-    "snapshot and estimate": Case(
-        read_each_other, tuple([s for s in _AGENTS if party(s) == i] for i in range(2)), WINDOW
-    ),
+    "federation": Case(read_each_other, tuple([s for s in _AGENTS if party(s) == i] for i in range(2)), WINDOW),
 }
 
 
+class Applied(beam.PTransform):
+    """The parts of a case under a label of their own: a job takes long to start, and all cases share one."""
+
+    def __init__(self, parts: Parts, secret: Path) -> None:
+        super().__init__()
+        self._parts = parts
+        self._secret = SecretPlace(file=str(secret))
+
+    def expand(self, given: tuple[beam.PCollection, ...]) -> dict[str, beam.PCollection]:
+        return self._parts(list(given), self._secret)
+
+
 def on_flink(
-    cluster: FlinkCluster, address: str, secret: Path, name: str, topics: list[str], *, parts: Parts
-) -> tuple[str, dict[str, Attempts]]:
-    """Start the job, whose outputs go to topics; give its id and who follows each output."""
-    pipeline = beam.Pipeline(
-        runner="FlinkRunner", options=PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
-    )
-    given = [
-        (
-            pipeline | f"Read {topic}" >> ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False)
-        ).samples
-        for topic in topics
-    ]
-    followed = {}
-    for role, lines in parts(given, SecretPlace(file=str(secret))).items():
-        topic = f"{name}-{role}"
-        _ = lines | f"Write {role}" >> WriteKafka(f"kafka://{address}/{topic}?create=1", trust=Trust.PRIVATE)
-        followed[role] = topic
+    cluster: FlinkCluster, address: str, secret: Path, topics: dict[str, list[str]]
+) -> tuple[str, dict[str, dict[str, Attempts]]]:
+    """Start the job, whose outputs go to topics; give its id and who follows each output of each case."""
+    name = f"parts-{cluster.ports['rest']}"
+    options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
+    pipeline, followed = beam.Pipeline(runner="FlinkRunner", options=options), {}
+    for label, case in CASES.items():
+        given = []
+        for topic in topics[label]:
+            read = ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False)
+            given.append((pipeline | f"Read {topic}" >> read).samples)
+        outputs = tuple(given) | label >> Applied(case.parts, secret)
+        followed[label] = {role: f"{name}-{label}-{role}" for role in outputs}
+        for role, topic in followed[label].items():
+            write = WriteKafka(f"kafka://{address}/{topic}?create=1", trust=Trust.PRIVATE)
+            _ = outputs[role] | f"Write {label} {role}" >> write
     pipeline.run()
-    return cluster.job_id(name), {role: Attempts(address, topic) for role, topic in followed.items()}
+    return cluster.job_id(name), {
+        label: {role: Attempts(address, topic) for role, topic in roles.items()} for label, roles in followed.items()
+    }
 
 
 def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> dict[str, set[bytes]]:
@@ -150,7 +161,7 @@ def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> di
     pipeline = beam.Pipeline(runner=FnApiRunner())
     given = [pipeline | f"Samples {i}" >> beam.Create(stream, reshuffle=False) for i, stream in enumerate(case.streams)]
     found = {}
-    for role, lines in (parts or case.parts)(given, SecretPlace(file=str(secret))).items():
+    for role, lines in (tuple(given) | Applied(parts or case.parts, secret)).items():
         keep, found[role] = collector()
         _ = lines | f"Keep {role}" >> keep
     pipeline.run().wait_until_finish()
@@ -161,47 +172,56 @@ def in_time(lines: Iterable[bytes], case: Case) -> set[bytes]:
     return {line for line in lines if time_of(line) < case.ended}
 
 
-@pytest.mark.parametrize("name", CASES)
 def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
-    name: str, flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+    flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    case, secret = CASES[name], tmp_path / "secret"
+    secret = tmp_path / "secret"
     secret.write_text(SECRET)
-    wanted = on_fn_api_runner(case, secret)
-    early = {role: {line for line in lines if time_of(line) < case.window} for role, lines in wanted.items()}
-    assert all(len(lines) > len(early[role]) > 0 for role, lines in wanted.items())
-    topics = [new_topic() for _ in case.streams]
-    for topic, stream in zip(topics, case.streams, strict=True):
-        send(broker_address, topic, [sample for sample in stream if sample[2] < case.half])
-    job_name = f"parts-{name.partition(' ')[0]}-{flink.ports['rest']}"
-    job, outputs = on_flink(flink, broker_address, secret, job_name, topics, parts=case.parts)
+    wanted = {label: on_fn_api_runner(case, secret) for label, case in CASES.items()}
+    first = {
+        label: {role: {line for line in lines if time_of(line) < CASES[label].window} for role, lines in roles.items()}
+        for label, roles in wanted.items()
+    }
+    assert all(len(lines) > len(first[label][role]) > 0 for label in CASES for role, lines in wanted[label].items())
+    topics = {label: [new_topic() for _ in case.streams] for label, case in CASES.items()}
+
+    def give(*, early: bool) -> None:
+        for label, case in CASES.items():
+            for topic, stream in zip(topics[label], case.streams, strict=True):
+                send(broker_address, topic, [sample for sample in stream if (sample[2] < case.half) is early])
+
+    give(early=True)
+    job, outputs = on_flink(flink, broker_address, secret, topics)
 
     def told() -> str:
-        there = {role: len(output.lines) for role, output in outputs.items()}
+        there = {label: {role: len(one.lines) for role, one in roles.items()} for label, roles in outputs.items()}
         return f"{there} lines; {flink.status(job)}: {flink.get(f'/jobs/{job}/exceptions')}"[:2000]
 
-    def there(wanted: dict[str, set[bytes]]) -> Callable[[], bool]:
-        return lambda: all(lines <= set(outputs[role].look()) for role, lines in wanted.items())
+    def there(lines: dict[str, dict[str, set[bytes]]]) -> bool:
+        return all(lines[label][role] <= set(one.look()) for label in CASES for role, one in outputs[label].items())
 
     try:
-        wait(there(early), told)
+        wait(lambda: there(first), told)
         flink.wait_for_checkpoint(job)
-        for topic, stream in zip(topics, case.streams, strict=True):
-            send(broker_address, topic, [sample for sample in stream if sample[2] >= case.half])
-        wait(there(wanted), told)
+        give(early=False)
+        wait(lambda: there(wanted), told)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"
         assert failures(flink, job) == []
-        found = {role: in_time(output.look(), case) for role, output in outputs.items()}
+        found = {
+            label: {role: in_time(one.look(), CASES[label]) for role, one in roles.items()}
+            for label, roles in outputs.items()
+        }
     finally:
         flink.cancel(job)
-        for output in outputs.values():
-            output.close()
+        for roles in outputs.values():
+            for one in roles.values():
+                one.close()
     assert found == wanted
 
 
 def test_a_party_that_reads_only_its_own_releases_would_be_told_apart(tmp_path: Path) -> None:
-    case, secret = CASES["snapshot and estimate"], tmp_path / "secret"
+    case, secret = CASES["federation"], tmp_path / "secret"
     secret.write_text(SECRET)
     wanted = on_fn_api_runner(case, secret)
     assert on_fn_api_runner(case, secret) == wanted
