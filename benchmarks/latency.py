@@ -107,6 +107,8 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         done.set()
         watcher.join()
     waits = latencies(produced, arrivals, options.agents)
+    if not len(waits):
+        sys.exit(f"no estimate came in {options.seconds:g} s: give more --seconds")
     return {
         "rate": options.rate,
         "seconds": options.seconds,
