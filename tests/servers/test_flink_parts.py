@@ -134,7 +134,7 @@ class Applied(beam.PTransform):
 
 
 def on_flink(
-    cluster: FlinkCluster, address: str, secret: Path, topics: dict[str, list[str]]
+    cluster: FlinkCluster, address: str, secret: Path, topics: dict[str, list[str]], *, new_topic: Callable[..., str]
 ) -> tuple[str, dict[str, dict[str, Attempts]]]:
     """Start the job, whose outputs go to topics; give its id and who follows each output of each case."""
     name = f"parts-{cluster.ports['rest']}"
@@ -146,14 +146,21 @@ def on_flink(
             read = ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False)
             given.append((pipeline | f"Read {topic}" >> read).samples)
         outputs = tuple(given) | label >> Applied(case.parts, secret)
-        followed[label] = {role: f"{name}-{label}-{role}" for role in outputs}
+        followed[label] = {role: new_topic() for role in outputs}
         for role, topic in followed[label].items():
-            write = WriteKafka(f"kafka://{address}/{topic}?create=1", trust=Trust.PRIVATE)
+            write = WriteKafka(f"kafka://{address}/{topic}", trust=Trust.PRIVATE)
             _ = outputs[role] | f"Write {label} {role}" >> write
     pipeline.run()
     return cluster.job_id(name), {
         label: {role: Attempts(address, topic) for role, topic in roles.items()} for label, roles in followed.items()
     }
+
+
+def give(address: str, topics: dict[str, list[str]], *, early: bool) -> None:
+    """Send one half of each stream."""
+    for label, case in CASES.items():
+        for topic, stream in zip(topics[label], case.streams, strict=True):
+            send(address, topic, [sample for sample in stream if (sample[2] < case.half) is early])
 
 
 def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> dict[str, set[bytes]]:
@@ -185,13 +192,8 @@ def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
     assert all(len(lines) > len(first[label][role]) > 0 for label in CASES for role, lines in wanted[label].items())
     topics = {label: [new_topic() for _ in case.streams] for label, case in CASES.items()}
 
-    def give(*, early: bool) -> None:
-        for label, case in CASES.items():
-            for topic, stream in zip(topics[label], case.streams, strict=True):
-                send(broker_address, topic, [sample for sample in stream if (sample[2] < case.half) is early])
-
-    give(early=True)
-    job, outputs = on_flink(flink, broker_address, secret, topics)
+    give(broker_address, topics, early=True)
+    job, outputs = on_flink(flink, broker_address, secret, topics, new_topic=new_topic)
 
     def told() -> str:
         there = {label: {role: len(one.lines) for role, one in roles.items()} for label, roles in outputs.items()}
@@ -203,7 +205,7 @@ def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
     try:
         wait(lambda: there(first), told)
         flink.wait_for_checkpoint(job)
-        give(early=False)
+        give(broker_address, topics, early=False)
         wait(lambda: there(wanted), told)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"
