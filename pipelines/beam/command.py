@@ -1,4 +1,4 @@
-"""What `run agents --runner` and `run rounds --runner` share: places, checked before anything runs, and what is told.
+"""`run agents --runner` and `run rounds --runner`: checked before anything runs, run in silence, and told.
 
 Nothing of Beam is loaded before the options are found to be good.
 """
@@ -9,14 +9,15 @@ import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from operators.validation import require
-from pipelines.beam.runners import held_now, quiet, ranges_of
+from pipelines.beam.runners import arguments_of, held_now, quiet, ranges_of, secret_place
 from pipelines.beam.source import SourcePlace
 from pipelines.commands.hosting import OPTION_OF
-from pipelines.commands.options import BadOption, print_json
+from pipelines.commands.options import BadOption, environment_of, print_json, refusing
 from streaming.kafka.location import KafkaLocation, is_kafka
 
 if TYPE_CHECKING:
@@ -26,6 +27,59 @@ if TYPE_CHECKING:
 
 Places = Mapping[str, Path | str]
 """A file or a topic for each role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What one of the two does in its own way.
+
+    Attributes
+    ----------
+    name : str
+        "agents" or "rounds".
+    elsewhere : mapping of str to object
+        Options of the engine alone, and what they are when they are left out.
+    settings, mapping : callable
+        From options: what is agreed on, and which column means what.
+    run : callable
+        `run(settings, source, places, **more)` runs the pipeline and gives its counters.
+    """
+
+    name: str
+    elsewhere: Mapping[str, object]
+    settings: Callable[[Any], Any]
+    mapping: Callable[[Any], ColumnMapping]
+    run: Callable[..., dict[str, int]]
+
+
+def run_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
+    """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done.
+
+    Raises
+    ------
+    BadOption
+        Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
+    """
+    if runner == "DataflowRunner":
+        from pipelines.beam.template.command import run_on_dataflow
+
+        run_on_dataflow(command.name, options, options.runner_arg or [])
+        return
+    with refusing():
+        arguments = arguments_of(runner, options.runner_arg or [])
+        refuse(options, command.elsewhere)
+        check_source(options)
+        sinks, settings = sink_places(options.sinks), command.settings(options)
+        require_beam()
+        secret = secret_place(options.store, environment_of(options.secret_file))
+        source, more = source_place(options, command.mapping(options)), options.engine_options()
+
+    def run(places: Places) -> dict[str, int]:
+        return command.run(
+            settings, source, places, secret=secret, engine_options=more, runner=runner, arguments=arguments
+        )
+
+    tell(options, runner, run_to_places(sinks, run))
 
 
 def require_beam() -> None:

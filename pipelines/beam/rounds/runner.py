@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pipelines.beam.command import (
-    Places,
-    check_source,
-    refuse,
-    require_beam,
-    run_to_places,
-    sink_places,
-    source_place,
-    tell,
-)
-from pipelines.beam.runners import arguments_of, secret_place
-from pipelines.commands.options import environment_of, refusing
+from pipelines.beam.command import Command, Places, run_command
 
 if TYPE_CHECKING:
+    from pipelines.beam.source import SourcePlace
     from pipelines.commands.rounds_options import RoundsOptions
+    from streaming.rounds.settings import RoundsSettings
 
 ELSEWHERE = dict.fromkeys(
     ("reports", "stages", "dead_letters", "notices", "reports_only", "from_reports", "metrics"), None
@@ -27,44 +18,25 @@ ELSEWHERE = dict.fromkeys(
 
 
 def run_on_beam(options: RoundsOptions, runner: str) -> None:
-    """Run rounds over a file, or ranges of a topic, on a runner of Beam, and say what was done.
+    """Run rounds as a pipeline: see `run_command`.
 
     The same source, settings and secret give the same bytes as the engine. Nothing is kept in the store: the budget
     of a user is enforced over the windows of this source. What goes to a topic is there at least once, the same each
     time: see `pipelines.beam.kafka.sink.WriteKafka`.
-
-    Raises
-    ------
-    BadOption
-        Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
     """
-    if runner == "DataflowRunner":
-        from pipelines.beam.template.command import run_on_dataflow
-
-        run_on_dataflow("rounds", options, options.runner_arg or [])
-        return
     from pipelines.commands.run_rounds import column_mapping
 
-    with refusing():
-        arguments = arguments_of(runner, options.runner_arg or [])
-        refuse(options, ELSEWHERE)
-        check_source(options)
-        sinks, settings = sink_places(options.sinks), options.settings()
-        require_beam()
-        secret = secret_place(options.store, environment_of(options.secret_file))
-        source = source_place(options, column_mapping(options))
+    rounds = Command(
+        name="rounds",
+        elsewhere=ELSEWHERE,
+        settings=lambda options: options.settings(),
+        mapping=column_mapping,
+        run=_run,
+    )
+    run_command(rounds, options, runner)
 
-    def run(places: Places) -> dict[str, int]:
-        from pipelines.beam.rounds.file import run_file
 
-        return run_file(
-            settings,
-            source,
-            places["means"],
-            secret=secret,
-            engine_options=options.engine_options(),
-            runner=runner,
-            arguments=arguments,
-        )
+def _run(settings: RoundsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:
+    from pipelines.beam.rounds.file import run_file
 
-    tell(options, runner, run_to_places(sinks, run))
+    return run_file(settings, source, places["means"], **more)
