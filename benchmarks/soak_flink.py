@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import shutil
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from tests.servers import flink_cluster
@@ -45,6 +48,14 @@ def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
     }
 
 
+def keep_logs(folder: Path) -> str:
+    """Copy the logs of a cluster to where they stay."""
+    kept = tempfile.mkdtemp(prefix="soak-flink-")
+    for log in folder.glob("*.log"):
+        shutil.copy(log, kept)
+    return kept
+
+
 def main() -> None:
     """Start a broker and a cluster, kill and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -62,6 +73,9 @@ def main() -> None:
             cluster.start()
             killing = FlinkKills(FlinkWorld(cluster, broker.address, folder, "soak"), options.seed, options.kills)
             killing.run()
+        except TimeoutError:
+            print(f"logs: {keep_logs(cluster.folder)}", file=sys.stderr)
+            raise
         finally:
             cluster.stop()
     found = report(killing, time.monotonic() - began)
