@@ -25,6 +25,10 @@ class StoreError(RuntimeError):
     """The store cannot be used; the message is one line for the user."""
 
 
+class EmptyStoreError(StoreError):
+    """There is nothing in the file yet: the engine that made it has ended before its first commit."""
+
+
 class DamagedStoreError(StoreError):
     """The store does not hold what was written."""
 
@@ -112,7 +116,9 @@ class Database:
         application = self.one("PRAGMA application_id")
         untouched = self.path.stat().st_size in (0, PAGE) and application == 0
         self.is_empty = untouched and self.one("SELECT count(*) FROM sqlite_schema") == 0
-        if application != APPLICATION_ID and (read_only or not self.is_empty):
+        if self.is_empty and read_only:
+            raise EmptyStoreError(f"store must hold something, got nothing yet in {str(self.path)!r}")
+        if application != APPLICATION_ID and not self.is_empty:
             raise StoreError(f"store must be a Meanstream store, got {str(self.path)!r}")
         self.execute("PRAGMA cell_size_check = ON")
         self.execute("PRAGMA trusted_schema = OFF")

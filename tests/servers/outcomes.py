@@ -14,7 +14,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from streaming.store.audit import audited
-from streaming.store.database import DamagedStoreError
+from streaming.store.database import DamagedStoreError, EmptyStoreError
 from streaming.store.store import Store
 
 READ_SECONDS = 30.0
@@ -103,7 +103,10 @@ def read_outcome(reader: TopicsReader, topics: Mapping[str, str], store: Path) -
 def read_ledger(store: Path) -> tuple[list[bytes], str]:
     """Give the releases that were charged, compared with the hash chain, and what is wrong with it."""
     charged: list[bytes] = []
-    opened = Store.read(store)
+    try:
+        opened = Store.read(store)
+    except EmptyStoreError:  # killed before the first commit
+        return charged, ""
     try:
         for block in audited(opened):
             charged += block.rows.output

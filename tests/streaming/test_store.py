@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from streaming.secret import fingerprint, load_secret, secret_path
 from streaming.store.audit import verify_ledger
 from streaming.store.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
+from streaming.store.database import EmptyStoreError
 from streaming.store.store import Store, StoreError
 from streaming.testing import ScriptedSource
 
@@ -66,6 +67,9 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
         open_store(tmp_path)
     with pytest.raises(StoreError, match="must be an existing file"):
         Store.read(tmp_path / "none.db")
+    (tmp_path / "begun.db").touch()
+    with pytest.raises(EmptyStoreError, match=r"must hold something, got nothing yet in '.*begun\.db'"):
+        Store.read(tmp_path / "begun.db")
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
