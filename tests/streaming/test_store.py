@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from streaming.secret import fingerprint, load_secret, secret_path
 from streaming.store.audit import verify_ledger
-from streaming.store.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
 from streaming.store.database import EmptyStoreError
+from streaming.store.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
 from streaming.store.store import Store, StoreError
 from streaming.testing import ScriptedSource
 
