@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from streaming.secret import fingerprint
-from streaming.store.database import DamagedStoreError, Database, StoreError
+from streaming.store.database import DamagedStoreError, Database, EmptyStoreError, StoreError
 from streaming.store.layout import VERSION, create_tables, version_of
 from streaming.store.ledger import Ledger
 from streaming.store.lock import StoreLock, Witness
 from streaming.store.migration import migrate
 from streaming.store.tables import Tables
 
-__all__ = ["DamagedStoreError", "Store", "StoreError"]
+__all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
 
 
 class Store(Tables):
@@ -104,7 +104,11 @@ class Store(Tables):
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
         witness = Witness.of(path)
-        store = cls(Database(path, read_only=True), None)
+        try:
+            store = cls(Database(path, read_only=True), None)
+        except EmptyStoreError:
+            witness.check(None, 0)  # one that somebody has emptied is not new
+            raise
         try:
             version = version_of(store._database)
             if version != VERSION:

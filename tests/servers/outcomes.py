@@ -14,8 +14,8 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from streaming.store.audit import audited
-from streaming.store.database import DamagedStoreError, EmptyStoreError
-from streaming.store.store import Store
+from streaming.store.database import DamagedStoreError
+from streaming.store.store import EmptyStoreError, Store
 
 READ_SECONDS = 30.0
 STORED = ("releases", "dead_letters", "notices")

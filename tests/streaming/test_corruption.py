@@ -156,10 +156,12 @@ def test_after_a_kill_a_changed_byte_of_any_file_is_refused_or_without_effect(na
 
 
 @pytest.mark.slow
-def test_a_file_that_was_cut_off_is_refused(stopped: Trials) -> None:
+def test_a_file_that_was_cut_off_is_refused_or_without_effect(stopped: Trials) -> None:
     size = (stopped.left.folder / "s.db").stat().st_size
-    for left in (1, 99, 512, 4096, 4097, 8192, size // 2, size - 4096, size - 1):
+    for left in (1, 99, 512, 4096, 4097, 8192, size // 2, size - 4096):
         assert isinstance(stopped.outcome(lambda path, left=left: _cut(path, left)), StoreError), left  # type: ignore[misc]
+    # The last byte may be a zero of a page that is free: SQLite reads what is missing there as zeros.
+    assert holds(stopped, stopped.outcome(lambda path: _cut(path, size - 1)))
 
 
 def _cut(path: Path, left: int) -> None:

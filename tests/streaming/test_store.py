@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from streaming.secret import fingerprint, load_secret, secret_path
 from streaming.store.audit import verify_ledger
-from streaming.store.database import EmptyStoreError
 from streaming.store.snapshot import CorruptedSnapshotError, decode_columns, encode_columns, seal
-from streaming.store.store import Store, StoreError
+from streaming.store.store import EmptyStoreError, Store, StoreError
 from streaming.testing import ScriptedSource
 
 SECRET = b"a secret of more than sixteen bytes"
@@ -70,6 +69,11 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "begun.db").touch()
     with pytest.raises(EmptyStoreError, match=r"must hold something, got nothing yet in '.*begun\.db'"):
         Store.read(tmp_path / "begun.db")
+    (tmp_path / "s.db").unlink()
+    open_store(tmp_path).close()
+    (tmp_path / "s.db").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"must have the \d+ commits that its lock file tells of, got 0"):
+        Store.read(tmp_path / "s.db")
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
