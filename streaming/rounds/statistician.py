@@ -27,7 +27,7 @@ from streaming.loop import never
 from streaming.rounds.curator import NO_SIDES
 from streaming.rounds.reports import WindowRound
 from streaming.rounds.settings import RoundsSettings
-from streaming.rounds.windows import MICROS, Window
+from streaming.rounds.windows import Window
 from streaming.sinks.group import Sinks
 from streaming.sources.lines import LineReader
 from streaming.stats import EngineStats
@@ -202,7 +202,7 @@ class Statistician:
         complete = next((s.complete for _, s in sorted(stages.items()) if s.complete is not None), None)
         if complete is None:
             return False
-        window = Window(round(complete.start.timestamp() * MICROS), round(complete.end.timestamp() * MICROS))
+        window = Window.between(complete.start, complete.end)
         this = WindowRound(self._settings, window, complete.users)
         if this.id != name or self._settings.design_users(complete.users) != complete.users:
             self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())

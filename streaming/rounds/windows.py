@@ -6,7 +6,8 @@ Beam holds times as whole microseconds, and so does this file: a window is the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from operators.validation import require
 from streaming.times import iso
 
 MICROS = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FORMS = "be SIZE, SIZE,PERIOD or session:GAP (such as 7d, 7d,1d or session:30m)"
 
 
@@ -24,6 +26,11 @@ class Window(NamedTuple):
 
     start: int
     end: int
+
+    @classmethod
+    def between(cls, start: datetime, end: datetime) -> Self:
+        """Take it from an event, to the microsecond."""
+        return cls(*((time - _EPOCH) // timedelta(microseconds=1) for time in (start, end)))
 
     def iso(self) -> tuple[str, str]:
         """Write both ends as ISO 8601 in UTC."""

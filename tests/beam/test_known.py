@@ -15,7 +15,7 @@ from operators.round_records import Tally
 from pipelines.beam.rounds import known
 from pipelines.beam.rounds.known import WithFindings, reports_by_shard, together
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, StageTally
-from pipelines.beam.rounds.windows import CarryRounds, carried, window_of
+from pipelines.beam.rounds.windows import CarryRounds, carried
 from streaming.events import StageResult
 from streaming.rounds.windows import Window
 from tests.beam.collecting import run_pipeline
@@ -139,7 +139,8 @@ def test_a_window_of_a_result_is_exact_to_the_microsecond() -> None:
     result = StageResult(
         round_id="r", start=at(window.start), end=at(window.end), stage=0, users=1, public={}
     ).model_dump_json()
-    assert window_of(StageResult.model_validate_json(result)) == window
+    read = StageResult.model_validate_json(result)
+    assert Window.between(read.start, read.end) == window
 
 
 def test_findings_come_in_any_place_and_once() -> None:

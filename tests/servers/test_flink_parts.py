@@ -25,6 +25,7 @@ from streaming.events import PersonalEstimate
 from streaming.mapping import ColumnMapping
 from streaming.options import EngineOptions
 from streaming.sinks.sink import Trust
+from streaming.times import iso
 from tests.beam import agents_world, test_agents_pairwise
 from tests.beam.agents_world import HOUR
 from tests.beam.collecting import collector
@@ -77,17 +78,11 @@ def _told_lines(batch: PairBatch) -> EventLines:
     """One line per release, for its reader; on a private topic."""
     releases = batch.releases
     ids = pair_ids(batch.agent.to_pylist(), batch.reader.to_pylist(), releases.index.tolist())
-    rows = zip(ids, releases.total.tolist(), batch.reader.to_pylist(), batch.time.tolist(), strict=True)
+    rows = zip(ids, releases.total.tolist(), batch.reader.to_pylist(), iso(batch.time), strict=True)
     return EventLines(PersonalEstimate, [
-        json.dumps({"agent": reader, "release_id": name, "total": total, "time": _iso(at)}).encode()
+        json.dumps({"agent": reader, "release_id": name, "total": total, "time": at}).encode()
         for name, total, reader, at in rows
     ])  # fmt: skip
-
-
-def _iso(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def party(sample: tuple[str, float, float]) -> int:

@@ -27,7 +27,7 @@ def samples_by_shard(
     """
     used, user = np.unique(samples.agent, return_inverse=True)
     names = [samples.names[place] for place in used.tolist()]
-    hashes, text = words(names), pa.array(names, pa.large_string())
+    hashes, text, keys = words(names), pa.array(names, pa.large_string()), keys_of(samples)
     at = settings.windows.assign(samples.time)
     number, windows = numbered(settings.windows, at.start, at.end)
     order = np.argsort(number, kind="stable")
@@ -39,7 +39,7 @@ def samples_by_shard(
             there, code = np.unique(user[rows], return_inverse=True)
             part = UserSamples(
                 window=window, names=text.take(pa.array(there)), words=hashes[there], user=code.astype(np.int64),
-                value=samples.value[rows], time=samples.time[rows], key=_keys(samples)[rows],
+                value=samples.value[rows], time=samples.time[rows], key=keys[rows],
                 position=samples.position[rows],
             )  # fmt: skip
             yield carried(settings, (shard, part), window)
@@ -47,7 +47,7 @@ def samples_by_shard(
 
 def split_keyed(samples: SampleColumns) -> tuple[SampleColumns, SampleColumns]:
     """Tell samples without an id from those that have one."""
-    has = _keys(samples) != 0
+    has = keys_of(samples) != 0
     return samples.take(~has), samples.take(has)
 
 
@@ -83,5 +83,6 @@ def _repeats(key: Words, time: Floats, position: Ints) -> Bools:
     return again
 
 
-def _keys(samples: SampleColumns) -> Words:
+def keys_of(samples: SampleColumns) -> Words:
+    """Give the hash of each sample's id; 0 for none."""
     return np.zeros(len(samples), np.uint64) if samples.key is None else samples.key

@@ -23,9 +23,10 @@ from operators.noise import owner_words
 from operators.validation import require
 from pipelines.beam.rounds.coders import StageFindingsCoder, StageResultCoder
 from pipelines.beam.rounds.records import ReportBatch, StageFindings, UserBatch
-from pipelines.beam.rounds.windows import CarryRounds, carried, window_of
+from pipelines.beam.rounds.windows import CarryRounds, carried
 from streaming.events import StageResult, WindowEstimate
 from streaming.rounds.settings import RoundsSettings
+from streaming.rounds.windows import Window
 
 FINDINGS, ESTIMATES = "findings", "estimates"
 _ELEMENT, _FINDINGS, _RESULT = b"e", b"f", b"r"
@@ -173,7 +174,7 @@ class _ResultsToAll(beam.DoFn):  # type: ignore[misc]
         """Copy them."""
         encoded = _RESULT + StageResultCoder().encode(element)
         for key in range(self._keys):
-            yield carried(self._settings, (key, encoded), window_of(element))
+            yield carried(self._settings, (key, encoded), Window.between(element.start, element.end))
 
 
 class _Apply(beam.DoFn):  # type: ignore[misc]

@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import PaneInfoTiming, WindowedValue
 
 from operators.records import Ints, Words
 from pipelines.beam.metrics import DistributionOf, counter
-from pipelines.beam.rounds.distinct import samples_by_shard, split_keyed, sum_once
+from pipelines.beam.rounds.distinct import keys_of, samples_by_shard, split_keyed, sum_once
 from pipelines.beam.rounds.records import ForRound, UserBatch, UserSamples, join_users
 from pipelines.beam.rounds.windows import carried
 from pipelines.beam.samples import BATCH, RememberedWords, by_shard, sample_batch
@@ -169,7 +169,7 @@ def _together(parts: list[SampleColumns]) -> SampleColumns:
     value = np.concatenate([part.value for part in parts])
     time, key = np.concatenate([part.time for part in parts]), None
     if any(part.key is not None for part in parts):
-        key = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
+        key = np.concatenate([keys_of(part) for part in parts])
     return SampleColumns(names, agent, value, time, key, np.concatenate([part.position for part in parts]))
 
 

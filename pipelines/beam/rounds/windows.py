@@ -8,7 +8,6 @@ are put into windows, not samples; which window a sample belongs to is arithmeti
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import apache_beam as beam
@@ -24,7 +23,6 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from pipelines.beam.rounds.records import ForRound
-from streaming.events import StageResult
 from streaming.rounds.settings import RoundsSettings
 from streaming.rounds.windows import Window
 
@@ -33,8 +31,6 @@ MILLI = 1000
 
 LATE_FOR = 30 * 86_400.0
 """Seconds that data for a released round are still told apart and counted; later, the runner drops them."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def release_time(settings: RoundsSettings, window: Window) -> int:
@@ -51,12 +47,6 @@ def stamp(settings: RoundsSettings, window: Window) -> Timestamp:
 def carried(settings: RoundsSettings, value: Any, window: Window) -> TimestampedValue:
     """Give an element the time of its round."""
     return TimestampedValue(value, stamp(settings, window))
-
-
-def window_of(result: StageResult) -> Window:
-    """Give the window of a result, in whole microseconds."""
-    start, end = ((time - _EPOCH) // timedelta(microseconds=1) for time in (result.start, result.end))
-    return Window(start, end)
 
 
 class CarryRounds(beam.PTransform):  # type: ignore[misc]
