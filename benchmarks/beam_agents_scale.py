@@ -13,21 +13,24 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import MAX_TIMESTAMP
 
 from benchmarks.beam_agents_work import BEGIN, SETTINGS
-from operators.agents import Agents
-from operators.noise import KeyedNoise
-from pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
-from pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases
-from pipelines.beam.agents.records import AgentReleases, Packed, Tick
-from pipelines.beam.agents.release import ReleaseShard
-from pipelines.beam.agents.split import Directory, split_columns
-from pipelines.beam.agents.windows import AgentWindows
-from pipelines.beam.samples import BATCH
-from pipelines.beam.secret import SecretPlace
-from streaming.options import EngineOptions
+from meanstream.operators.agents.agents import Agents
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases
+from meanstream.pipelines.beam.agents.parts import agents_state
+from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, Tick
+from meanstream.pipelines.beam.agents.release import ReleaseShard
+from meanstream.pipelines.beam.agents.split import AgentDirectory, split_columns
+from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.samples import BATCH
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.state import StateOwner
+from meanstream.streaming.engine.options import EngineOptions
 
 SHARDS = 8
 OPTIONS = EngineOptions(refresh=None)
 WINDOWS = AgentWindows(refresh=None)
+OWNER = StateOwner(settings=agents_state(SETTINGS, WINDOWS, 1))
 TICK = Tick(0, BEGIN + 1e9)
 
 
@@ -112,7 +115,7 @@ def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
     time_, position = BEGIN + np.arange(samples) * 0.01, np.arange(samples)
 
     def work() -> bytes:
-        directory, packed = Directory(1), []
+        directory, packed = AgentDirectory(1), []
         for start in range(0, samples, BATCH):
             part = slice(start, start + BATCH)
             columns = {"point": SETTINGS.grid.encode(value[part]), "time": time_[part], "position": position[part]}
@@ -124,17 +127,24 @@ def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
 
 
 def _released(number: int, packed: list[Packed]) -> list[AgentReleases]:
-    shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), final_release=True)
+    shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), OWNER, final_release=True)
     shard.setup()
-    cells = Bag(*(one.encoded for one in packed)), Bag(ForShardCoder().encode(TICK)), One(), One(), Bag()
+    cells = Bag(*(one.encoded for one in packed)), Bag(ForShardCoder().encode(TICK)), One(), One(), Bag(), _made()
     return [out.value for out in shard.due(number, MAX_TIMESTAMP, *cells) if not isinstance(out, TaggedOutput)]
+
+
+def _made() -> One:
+    """Give the cell of a shard that OWNER has begun."""
+    cell = One()
+    OWNER.mark().claim(cell)
+    return cell
 
 
 def _gathered(number: int, batches: list[bytes]) -> bytes:
     """Keep a shard's newest releases; give the bytes of their summary."""
-    gather = GatherShard(SETTINGS, OPTIONS, WINDOWS)
+    gather = GatherShard(SETTINGS, OPTIONS, WINDOWS, OWNER)
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), One()
+    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), One(), _made()
     (out,) = gather.due(number, MAX_TIMESTAMP, *cells)
     return PartialReleasesCoder().encode(out.value)
 

@@ -13,13 +13,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from operators.agents import AgentsSettings
-from pipelines.agents import CollaborateAgents, ReleaseMeans
-from streaming.columns import SampleColumns
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans
+from meanstream.streaming.events.columns import SampleColumns
 
 BATCH = 1000
 BEGIN = 1.7e9
-SETTINGS = AgentsSettings(lower=-30, upper=120, epsilon=1.0, delta=1e-6)
+SETTINGS = AgentsSettings(name="test", lower=-30, upper=120, epsilon=1.0, delta=1e-6)
 
 
 def batches(samples: int, agents: int) -> Iterator[SampleColumns]:

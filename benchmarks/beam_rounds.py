@@ -23,8 +23,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.combiners import MeanCombineFn
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from pipelines.rounds import RunRounds
-from streaming.columns import SampleColumns
+from meanstream.pipelines.rounds import RunRounds
+from meanstream.streaming.events.columns import SampleColumns
 
 BATCH = 65_536
 WINDOW = 7 * 86_400.0
@@ -90,8 +90,8 @@ def private(users: int, windows: int, form: Form, estimator: str) -> Callable[[A
 
     def build(pipeline: Any) -> Any:
         source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(form.kind)
-        rounds = RunRounds(estimator, lower=-30, upper=120, epsilon=1.0, window="7d", users=users)
-        return source | rounds
+        rounds = RunRounds(estimator, name="benchmark", lower=-30, upper=120, epsilon=1.0, window="7d", users=users)
+        return (source | rounds).estimates
 
     return build
 

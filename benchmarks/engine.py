@@ -18,16 +18,16 @@ import numpy as np
 from pyarrow import csv as arrow_csv
 from river import stats, stream
 
-from operators.agents import AgentsSettings
-from streaming.deployment import open_deployment
-from streaming.engine import Engine
-from streaming.mapping import ColumnMapping
-from streaming.options import EngineOptions
-from streaming.sinks.group import Sinks
-from streaming.sinks.open import open_sink
-from streaming.sinks.sink import Trust
-from streaming.sources.open import open_source
-from streaming.times import iso
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.events.times import iso_times
+from meanstream.streaming.open_sink import open_sink
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.deployment import open_deployment
 
 
 def write_events(path: Path, events: int, agents: int) -> None:
@@ -35,7 +35,7 @@ def write_events(path: Path, events: int, agents: int) -> None:
     rng = np.random.default_rng(7)
     agent = np.minimum((agents * rng.random(events) ** 2).astype(np.int64), agents - 1)
     value = rng.normal(0.5, 0.2, events).round(4)
-    when = iso(1.7e9 + np.arange(events, dtype=np.float64) * 0.5)
+    when = iso_times(1.7e9 + np.arange(events, dtype=np.float64) * 0.5)
     with path.open("w", encoding="ascii", newline="") as file:
         file.write("agent,value,time\n")
         rows = zip(agent.tolist(), value.tolist(), when, strict=True)
@@ -70,7 +70,7 @@ def run_engine(path: Path, *, sort: bool, estimates: bool) -> None:
             noise=deployment.noise,
             store=deployment.store,
             sinks=sinks,
-            options=EngineOptions(refresh=None),
+            options=EngineOptions(refresh=None, quorum=1),
         )
         engine.run()
         source.close()

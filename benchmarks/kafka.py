@@ -25,14 +25,19 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pipelines.commands.agents_options import AgentsOptions
-from pipelines.commands.hosting import run_engine
-from streaming.times import iso
-from tests.servers.broker import temporary_broker
+from meanstream.pipelines.commands.run.agents import run_agents_engine
+from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.streaming.events.times import iso_times
+from tests.servers.support.broker import temporary_broker
 
 TOPIC = "samples"
 PARTITIONS = 4
-LATE_IMPORTS = ("streaming.engine", "streaming.kafka.source", "streaming.sources.open", "streaming.deployment")
+LATE_IMPORTS = (
+    "meanstream.streaming.agents.engine",
+    "meanstream.streaming.kafka.source",
+    "meanstream.streaming.open_source",
+    "meanstream.streaming.store.deployment",
+)
 """Imported where they are used, which takes a second: before the clock starts."""
 
 
@@ -45,7 +50,7 @@ def produce(address: str, events: int, agents: int) -> None:
     rows = zip(
         rng.integers(0, agents, events).tolist(),
         rng.uniform(0, 1, events).round(3).tolist(),
-        iso(1.7e9 + np.arange(events) // 100),
+        iso_times(1.7e9 + np.arange(events) // 100),
         strict=True,
     )
     for i, (agent, value, when) in enumerate(rows):
@@ -82,7 +87,7 @@ def engine(address: str, events: int, *, ids: bool = False) -> None:
     """Run the whole engine: decoding, sums, ledger, store; releases to a file; estimates at the end."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        stats = run_engine(
+        stats = run_agents_engine(
             AgentsOptions(
                 source=f"kafka://{address}/{TOPIC}?group={place.name}",
                 id="id" if ids else None,

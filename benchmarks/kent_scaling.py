@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from operators.round_records import Summaries, Tally
-from operators.rounds import build_estimator
-from operators.simulation.vector_laws import summaries_of
-from operators.simulation.words import SeededWords
-from operators.sizes import SizeDistribution
+from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.rounds.records import Summaries, Tally
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.simulation.vector_laws import vector_law_summaries
+from meanstream.operators.simulation.words import SeededWords
 
 TURNS = 15
 BATCH = 1000
@@ -77,7 +77,7 @@ def users(n: int, d: int, samples: int) -> Summaries:
     """Users with means around 0.1."""
     rng = np.random.default_rng(0)
     mean = 0.1 + rng.standard_normal((n, d) if d > 1 else n) / math.sqrt(samples) / d
-    return summaries_of(np.clip(mean, -1.0, 1.0), np.full(n, samples), rng)
+    return vector_law_summaries(np.clip(mean, -1.0, 1.0), np.full(n, samples), rng)
 
 
 def estimator(name: str, *, n: int, samples: int, **options: Any) -> Any:

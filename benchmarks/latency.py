@@ -23,7 +23,7 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.servers.broker import temporary_broker
+from tests.servers.support.broker import temporary_broker
 
 TICK = 0.005
 WARM_SECONDS = 5.0
@@ -86,7 +86,7 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
     admin = AdminClient({"bootstrap.servers": address})
     for future in admin.create_topics([NewTopic("samples", 4, 1), NewTopic("estimates", 1, 1)]).values():
         future.result(30)
-    command = [sys.executable, "-m", "pipelines.commands.main", "run", "agents", "--quiet"]
+    command = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "agents", "--quiet"]
     command += ["--source", f"kafka://{address}/samples", "--sink", f"kafka://{address}/estimates"]
     command += ["--releases", f"kafka://{address}/releases?create=4", "--store", str(folder / "state.db")]
     command += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]

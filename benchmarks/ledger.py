@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from streaming.budget import budgets
-from streaming.release_ids import release_ids
-from streaming.store.audit import verify_ledger
-from streaming.store.ledger import LedgerRows
-from streaming.store.store import Store
+from meanstream.streaming.agents.budget import budgets
+from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.ledger import LedgerRows
+from meanstream.streaming.store.store import Store
 
 OUTPUT = (
     '{"release_id":"%s","agent":"%s","index":%d,"time":"2026-01-01T00:00:00Z","n":640,"total":123456789,'

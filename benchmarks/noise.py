@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from operators.noise import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds
-from operators.simulation.noise import SimulationNoise
+from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds
+from meanstream.operators.simulation.noise import SimulationNoise
 
 DRAWS = 1_000_000
 TURNS = 7

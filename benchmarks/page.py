@@ -18,17 +18,17 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
-from operators.agents import AgentsSettings
-from pipelines.page.server import PageServer
-from streaming.deployment import open_deployment
-from streaming.engine import Engine
-from streaming.mapping import ColumnMapping
-from streaming.options import EngineOptions
-from streaming.sinks.group import Sinks
-from streaming.sinks.jsonl import JsonlSink
-from streaming.sinks.sink import Trust
-from streaming.sources.open import open_source
-from streaming.telemetry import AgentsTelemetry
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.page.server import PageServer
+from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.jsonl import JsonlSink
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.deployment import open_deployment
 
 SETTINGS = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6)
 

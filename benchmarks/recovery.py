@@ -22,7 +22,7 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.servers.broker import temporary_broker
+from tests.servers.support.broker import temporary_broker
 
 OUTPUTS = ("releases", "estimates", "dead-letters")
 BAD_EVERY = 100
@@ -89,7 +89,7 @@ class Watcher:
 def command(address: str, store: Path) -> list[str]:
     """Give the command of the engine."""
     places = {"--sink": "estimates", "--releases": "releases", "--dead-letters": "dead-letters"}
-    typed = [sys.executable, "-m", "pipelines.commands.main", "run", "agents", "--log-format", "json"]
+    typed = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "agents", "--log-format", "json"]
     typed += ["--source", f"kafka://{address}/samples", "--store", str(store), "--lateness", "1s", "--refresh", "10s"]
     typed += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
     return typed + [word for option, topic in places.items() for word in (option, f"kafka://{address}/{topic}")]

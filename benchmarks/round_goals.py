@@ -18,7 +18,13 @@ import sys
 import time
 from typing import Any
 
-from operators.simulation.round_goals import POPULATIONS, geometric_mean, goal_cells, literal_mse, measure_cell
+from meanstream.operators.simulation.round_goals import (
+    POPULATIONS,
+    goal_cells,
+    goal_geometric_mean,
+    goal_literal_mse,
+    measure_goal_cell,
+)
 
 
 def main() -> None:
@@ -43,7 +49,7 @@ def main() -> None:
                 flush=True,
             )
     summary = {
-        "to_literal": geometric_mean([row["to_literal"] for row in rows]),
+        "to_literal": goal_geometric_mean([row["to_literal"] for row in rows]),
         "coverage": sum(row["coverage"] for row in rows) / len(rows),
         "missed": sum(bool(row["missed"]) for row in rows),
     }
@@ -53,7 +59,7 @@ def main() -> None:
 
 def _row(name: str, epsilon: float, options: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
-    found = measure_cell(name, epsilon, runs=options.runs, seed=options.seed, theta=options.theta)
+    found = measure_goal_cell(name, epsilon, runs=options.runs, seed=options.seed, theta=options.theta)
     error = found.mse_stderr / found.mse
     ratio = found.predicted / found.mse
     missed = []
@@ -68,7 +74,7 @@ def _row(name: str, epsilon: float, options: argparse.Namespace) -> dict[str, An
         "mse": found.mse,
         "error": error,
         "predicted_to_measured": ratio,
-        "to_literal": found.mse / literal_mse(name, epsilon),
+        "to_literal": found.mse / goal_literal_mse(name, epsilon),
         "coverage": found.coverage,
         "bias_z": found.bias / found.bias_stderr,
         "restarts": found.restarts,

@@ -15,10 +15,10 @@ from time import process_time
 
 import numpy as np
 
-from operators.simulation.config import SimulationConfig
-from operators.simulation.pairwise import design_variance, noise_of, simulate_pairwise
-from operators.simulation.population import Simulated
-from operators.simulation.transcription import Inputs, transcribe
+from meanstream.operators.simulation.config import SimulationConfig
+from meanstream.operators.simulation.pairwise import pairwise_design_variance, pairwise_noise, simulate_pairwise
+from meanstream.operators.simulation.population import Simulated
+from meanstream.operators.simulation.transcription import Inputs, transcribe
 
 
 def main() -> None:
@@ -56,9 +56,9 @@ def transcription_rate(agents: int, steps: int) -> float:
         config=config,
         data=simulated.samples(steps)[:, 0],
         noise=simulated.unit_noise(steps, "gaussian")[:, 0],
-        noise_variance=noise_of(config)[1],
+        noise_variance=pairwise_noise(config)[1],
         variance=variance[0],
-        design_variance=design_variance(config, variance),
+        design_variance=pairwise_design_variance(config, variance),
     )
     started = process_time()
     estimates, _ = transcribe(given)

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from operators.collaboration import make_collaboration
-from operators.records import Floats, Ints, OwnMeans, ReleaseColumns
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
 STDDEV, NOISE, LOWER, UPPER = 0.5, 7.3, -0.7, 1.7
 

@@ -17,11 +17,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.servers.broker import Broker, temporary_broker
-from tests.servers.engine_input import EngineInput
-from tests.servers.engine_worlds import EngineWorlds
-from tests.servers.outcomes import Kind
-from tests.servers.random_kills import Phase, RandomKills
+from tests.servers.support.broker import Broker, temporary_broker
+from tests.servers.support.engine_input import EngineInput
+from tests.servers.support.engine_worlds import EngineWorlds
+from tests.servers.support.outcomes import Kind
+from tests.servers.support.random_kills import Phase, RandomKills
 
 
 def soak(broker: Broker, folder: Path, options: argparse.Namespace) -> RandomKills:

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.servers import flink_cluster
-from tests.servers.broker import temporary_broker
-from tests.servers.flink_cluster import FlinkCluster
-from tests.servers.flink_kills import FlinkKills, FlinkWorld
+from tests.servers.support import flink_cluster
+from tests.servers.support.broker import temporary_broker
+from tests.servers.support.flink_cluster import FlinkCluster
+from tests.servers.support.flink_kills import FlinkKills, FlinkWorld
 
 
 def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:

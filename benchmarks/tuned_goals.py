@@ -18,8 +18,16 @@ import json
 import sys
 from collections.abc import Iterator
 
-from operators.collaboration import make_collaboration
-from operators.simulation.summaries import LOWER, SCENARIOS, STREAMS, UPPER, Comparison, compare, follow
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.simulation.summaries import (
+    LOWER,
+    SCENARIOS,
+    STREAMS,
+    UPPER,
+    Comparison,
+    compare_summaries,
+    follow_summaries,
+)
 
 TIMES = (2, 10, 100, 200, 500, 2000, 30_000)
 STREAM_TIMES = (2, 5, 10, 14, 15, 19, 20, 30, 45, 50, 70, 100, 140, 150, 200, 450, 500, 2000, 10_000)
@@ -55,12 +63,12 @@ def _single_releases(options: argparse.Namespace) -> Iterator[tuple[str, int, Co
     collaboration = make_collaboration(options.collaboration, lower=LOWER, upper=UPPER)
     for scenario in SCENARIOS:
         for t in TIMES:
-            yield scenario, t, compare(collaboration, scenario, t, runs=options.runs, seed=options.seed)
+            yield scenario, t, compare_summaries(collaboration, scenario, t, runs=options.runs, seed=options.seed)
 
 
 def _streams(runs: int, seed: int) -> Iterator[tuple[str, int, Comparison]]:
     for scenario in STREAMS:
-        found = follow(scenario, STREAM_TIMES, runs=runs, seed=seed)
+        found = follow_summaries(scenario, STREAM_TIMES, runs=runs, seed=seed)
         yield from ((scenario, t, comparison) for t, comparison in zip(STREAM_TIMES, found, strict=True))
 
 

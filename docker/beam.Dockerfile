@@ -15,9 +15,7 @@ COPY requirements/build.lock requirements/beam.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/meanstream/bin/pip install --require-hashes -r requirements/beam.lock
 COPY pyproject.toml README.md LICENSE ./
-COPY operators operators
-COPY streaming streaming
-COPY pipelines pipelines
+COPY meanstream meanstream
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
     && /opt/meanstream/bin/pip install --no-index --no-deps dist/meanstream-*.whl \
     && /opt/meanstream/bin/python -m compileall -q /opt/meanstream/lib

@@ -11,9 +11,7 @@ COPY requirements/build.lock requirements/engine.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
     && /opt/meanstream/bin/pip install --require-hashes --only-binary :all: -r requirements/engine.lock
 COPY pyproject.toml README.md LICENSE ./
-COPY operators operators
-COPY streaming streaming
-COPY pipelines pipelines
+COPY meanstream meanstream
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
     && /opt/meanstream/bin/pip install --no-index --no-deps dist/meanstream-*.whl \
     && /opt/meanstream/bin/pip uninstall -y pip setuptools \

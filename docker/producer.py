@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from streaming.columns import SampleColumns
-from streaming.encode import columns_to_lines
-from streaming.events import Sample
-from streaming.kafka.client import Producer, make_producer
-from streaming.kafka.location import KafkaLocation
-from streaming.kafka.outputs import open_topic
-from streaming.kafka.sink import records_of
-from streaming.sources.synthetic import SyntheticPopulation, SyntheticSource
-from streaming.times import moment
+from meanstream.streaming.events.columns import SampleColumns
+from meanstream.streaming.events.encode import encode_columns_as_lines
+from meanstream.streaming.events.times import time_as_datetime
+from meanstream.streaming.events.wire import Sample
+from meanstream.streaming.kafka.client import Producer, make_producer
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.outputs import open_topic
+from meanstream.streaming.kafka.sink import sink_records
+from meanstream.streaming.sources.synthetic import SyntheticPopulation, SyntheticSource
 
 TURN_SECONDS = 0.1
 FLUSH_SECONDS = 30.0
@@ -113,10 +113,10 @@ def send(
     columns = {
         "agent": [samples.names[i] for i in samples.agent.tolist()],
         "value": samples.value.tolist(),
-        "time": [moment(t).isoformat() for t in samples.time.tolist()],
+        "time": [time_as_datetime(t).isoformat() for t in samples.time.tolist()],
         "id": [f"{prefix}{row}" for row in samples.position.tolist()],
     }
-    records = records_of(topic, columns_to_lines(Sample, columns, {}))
+    records = sink_records(topic, encode_columns_as_lines(Sample, columns, {}))
 
     def delivered(error: object, _: object) -> None:
         if error is not None:

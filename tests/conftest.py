@@ -1,10 +1,16 @@
-"""Which tests start real servers: those are part of `make test`, not of `make check`."""
+"""Which tests start real servers: those are part of `make test`, not of `make check`. No test fails for being slow."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "unhurried", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a machine with much else to do is no fault
+settings.load_profile("unhurried")
 
 SERVERS = Path(__file__).parent / "servers"
 STARTED_BY = {"broker_address", "own_broker", "flink", "own_flink"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipelines.beam.template.parameters import TEMPLATES, Template
+from meanstream.pipelines.template.parameters import TEMPLATES, Template
 
 FOLDER = Path(__file__).parent
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from pipelines.beam.template.launch import main
+from meanstream.pipelines.template.launch import main
 
 if __name__ == "__main__":
     main("rounds", sys.argv[1:])

@@ -2,7 +2,7 @@
 
 from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
 
-HERE = '{instance=~"$instance"}'
+HERE = '{instance=~"$instance", trust!="private"}'
 NO_AGENT = "no agent yet"
 NO_LEDGER = "ledger not readable"
 _TRAFFIC = ((None, GREEN), (0.75, YELLOW), (0.9, RED))

@@ -2,7 +2,7 @@
 
 from panels import Board, Panel, Query, Row
 
-HERE = '{instance=~"$instance"}'
+HERE = '{instance=~"$instance", trust!="private"}'
 NOT_YET = "no estimates yet"
 
 _HALF_WIDTH = f"meanstream_estimate_half_width_median{HERE}"
@@ -147,6 +147,7 @@ BOARD = Board(
                     ],
                     unit="suffix: times",
                     empty=NOT_YET,
+                    width=6,
                 ),
                 Panel(
                     title="Classes of agents",
@@ -155,6 +156,7 @@ BOARD = Board(
                     unit="short",
                     empty=NOT_YET,
                     decimals=0,
+                    width=6,
                 ),
                 Panel(
                     title="Spread within a class",
@@ -164,6 +166,18 @@ BOARD = Board(
                     queries=[Query(f"meanstream_prior_spread{HERE}")],
                     unit="short",
                     empty="no prior is learned",
+                    width=6,
+                ),
+                Panel(
+                    title="Means go with counts",
+                    description=(
+                        "Probability that means, or how they differ, go with the agents' numbers of samples. "
+                        "Near 1, an agent is compared with those of its own count; the live page draws the curve."
+                    ),
+                    queries=[Query(f"meanstream_prior_count_ratio{HERE}")],
+                    unit="percentunit",
+                    empty="no prior is learned",
+                    width=6,
                 ),
             ],
         ),

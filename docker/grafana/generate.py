@@ -13,11 +13,12 @@ from pathlib import Path
 import budget
 import convergence
 import flink
+import operator_of_rounds
 import pipeline
 import rounds
 
 FOLDER = Path(__file__).parent / "dashboards"
-BOARDS = (convergence.BOARD, rounds.BOARD, budget.BOARD, pipeline.BOARD, flink.BOARD)
+BOARDS = (convergence.BOARD, rounds.BOARD, budget.BOARD, pipeline.BOARD, flink.BOARD, operator_of_rounds.BOARD)
 
 
 def main() -> int:

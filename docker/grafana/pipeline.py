@@ -2,7 +2,7 @@
 
 from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
 
-HERE = '{instance=~"$instance"}'
+HERE = '{instance=~"$instance", trust!="private"}'
 NO_ENGINE = "no engine"
 _UP_DOWN = (("0", "no", RED), ("1", "yes", GREEN))
 

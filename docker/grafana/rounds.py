@@ -2,7 +2,7 @@
 
 from panels import BLUE, GREEN, RED, YELLOW, Board, Panel, Query, Row
 
-HERE = '{instance=~"$instance"}'
+HERE = '{instance=~"$instance", trust!="private"}'
 NO_WINDOW = "no window answered yet"
 NO_ENGINE = "no engine of rounds"
 
@@ -105,14 +105,9 @@ BOARD = Board(
                     empty=NO_ENGINE,
                 ),
                 Panel(
-                    title="Open windows and waiting rounds",
-                    description=(
-                        "Windows that still take samples, and rounds that wait for the other side's result of a stage."
-                    ),
-                    queries=[
-                        Query(f"meanstream_rounds_open_windows{HERE}", "open windows, {{instance}}"),
-                        Query(f"meanstream_rounds_waiting{HERE}", "waiting rounds, {{instance}}"),
-                    ],
+                    title="Waiting rounds",
+                    description="Rounds that wait for the other side's result of a stage.",
+                    queries=[Query(f"meanstream_rounds_waiting{HERE}")],
                     unit="short",
                     empty=NO_ENGINE,
                     decimals=0,

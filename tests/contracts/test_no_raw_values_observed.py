@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from operators.agents import Agents
-from pipelines.commands import progress
-from streaming.metrics import Metrics
-from streaming.stats import EngineStats
+from meanstream.operators.agents.agents import Agents
+from meanstream.pipelines.commands.run import logs, progress
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.metrics.metrics import Metrics
 from tests.contracts.test_no_raw_values import found, typed, write_stream
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 
@@ -32,7 +32,7 @@ def run(folder: Path, *more: str) -> tuple[Ran, list[str]]:
     return meanstream(*typed(folder, folder / "flights.csv", *more), environment=ENVIRONMENT), digits
 
 
-@pytest.mark.parametrize("more", [(), ("--no-sort",), ("--out-of-bounds", "reject"), ("--refresh", "1h")])
+@pytest.mark.parametrize("more", [(), ("--no-sort",), ("--refresh", "1h")])
 def test_no_log_record_holds_a_value(more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     ran, digits = run(tmp_path, *JSON, *METRICS, *more)
@@ -45,7 +45,7 @@ def test_no_log_record_holds_a_value(more: tuple[str, ...], tmp_path: Path, monk
     assert found(resumed.err, digits) == []
 
 
-def broken(self: Agents, agent: Any, value: Any, time: Any) -> None:
+def broken(self: Agents, agent: Any, value: Any, *others: Any, **named: Any) -> None:
     raise ValueError(f"could not use {value[0]:.0f}")
 
 
@@ -57,9 +57,9 @@ def test_a_defect_that_names_a_value_shows_none(tmp_path: Path, monkeypatch: pyt
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "broken" in last["at"]
     assert found(ran.err, digits) == []
-    with pytest.raises(ValueError, match="could not use") as raised:
-        run(tmp_path)
-    assert found(str(raised.value).encode(), digits) != []  # it was there to be found
+    monkeypatch.setattr(logs, "is_ours", lambda _: True)  # a twin that trusts everybody: it was there to be found
+    ran, digits = run(tmp_path)
+    assert found(ran.err, digits) != []
 
 
 class ShowsMeans(Metrics):
@@ -80,7 +80,7 @@ def pages_of_a_run(folder: Path, metrics_type: type[Metrics], monkeypatch: pytes
         pages.append(self.exposition())
 
     monkeypatch.setattr(metrics_type, "observe", keep)
-    monkeypatch.setattr("streaming.metrics.Metrics", metrics_type)
+    monkeypatch.setattr("meanstream.streaming.metrics.metrics.Metrics", metrics_type)
     ran, _ = run(folder, "--quiet", *METRICS)
     assert ran.code == 0
     return pages

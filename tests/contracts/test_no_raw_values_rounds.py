@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import progress
-from streaming.store.snapshot import decode_columns
+from meanstream.pipelines.commands.run import progress
+from meanstream.streaming.store.snapshot import decode_snapshot_columns
 from tests.contracts.test_no_raw_values import LOWER, UPPER, found, write_stream
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 
@@ -69,7 +69,7 @@ def test_no_byte_holds_a_value(changes: dict[str, Any], tmp_path: Path, monkeypa
 
 def test_the_users_side_alone_holds_no_value_either(tmp_path: Path) -> None:
     digits = write_stream(tmp_path / "flights.csv")
-    alone = {"sink": None, "reports": None, "reports_only": tmp_path / "reports.jsonl"}
+    alone = {"sink": None, "reports": None, "reports_only": tmp_path / "reports.jsonl", "name": "flights"}
     ran = meanstream(*typed(tmp_path, **alone), environment={"MEANSTREAM_SECRET": SECRET})
     assert ran.code == 0
     assert not any(searched(tmp_path, ran, digits).values())
@@ -97,7 +97,7 @@ def test_the_store_holds_sums_until_their_window_ends_and_belongs_to_its_owner(t
     program = typed(tmp_path, user_budget=None)
     totals: list[int] = []
 
-    from streaming.rounds.engine import RoundsEngine
+    from meanstream.streaming.rounds.engine import RoundsEngine
 
     original = RoundsEngine._turn
 
@@ -114,5 +114,5 @@ def test_the_store_holds_sums_until_their_window_ends_and_belongs_to_its_owner(t
     with sqlite3.connect(tmp_path / "state.db") as connection:
         left = connection.execute("SELECT data FROM chunks").fetchall()
     connection.close()
-    assert all("total" not in decode_columns(data) for (data,) in left)
+    assert all("total" not in decode_snapshot_columns(data) for (data,) in left)
     assert SECRET.encode() not in (tmp_path / "state.db").read_bytes()

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from streaming.encode import EventLines
-from streaming.events import EVENTS, Event, PrivateEvent, PublicEvent
-from streaming.sinks.group import Sinks
-from streaming.sinks.jsonl import JsonlSink, StreamSink
-from streaming.sinks.parquet import ParquetSink
-from streaming.sinks.sink import Sink, Trust
-from streaming.testing import MemorySink
+from meanstream.streaming.events.base import Event, PrivateEvent, PublicEvent
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.wire import EVENTS
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.jsonl import JsonlSink, StreamSink
+from meanstream.streaming.sinks.parquet import ParquetSink
+from meanstream.streaming.sinks.sink import Sink, Trust
+from meanstream.streaming.testing import MemorySink
 
 SINKS: dict[str, Callable[[Path, Trust], Any]] = {
     "jsonl": lambda folder, trust: JsonlSink(folder / "x.jsonl", trust=trust),
@@ -51,7 +52,11 @@ def test_every_pair_of_event_and_sink(
 
 
 def test_the_private_types_are_these() -> None:
-    assert {name for name, kind in EVENTS.items() if issubclass(kind, PrivateEvent)} == {"sample", "estimate"}
+    assert {name for name, kind in EVENTS.items() if issubclass(kind, PrivateEvent)} == {
+        "sample",
+        "estimate",
+        "private_dead_letter",
+    }
     assert all(issubclass(kind, PublicEvent) != issubclass(kind, PrivateEvent) for kind in EVENTS.values())
 
 

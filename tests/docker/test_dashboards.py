@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.servers.broker import SERVERS
 from tests.servers.conftest import need
+from tests.servers.support.broker import SERVERS
 
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "docker" / "grafana"
@@ -34,7 +34,7 @@ PANELS = [pytest.param(panel, id=f"{name}-{panel['id']}") for name, board in BOA
 
 
 def test_the_boards_are_those_that_an_operator_needs() -> None:
-    assert set(BOARDS) == {"convergence", "rounds", "budget", "pipeline", "flink"}
+    assert set(BOARDS) == {"convergence", "rounds", "budget", "pipeline", "flink", "operator"}
     assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
 
 

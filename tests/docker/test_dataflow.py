@@ -16,29 +16,22 @@ from google.cloud.dataflow_v1beta3 import ParameterType, TemplateMetadata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators.rounds import ESTIMATORS
-from pipelines.beam.runners import prism_binary
-from pipelines.beam.secret import SecretPlace, _from_secret_manager
-from pipelines.beam.template import forms
-from pipelines.beam.template.launch import launch
-from pipelines.beam.template.parameters import AGENTS, ROUNDS, TEMPLATES, Template
-from pipelines.commands.options import BadOption
-from tests.beam.agents_world import SETTINGS, assert_same_estimates, flawed_file
-from tests.beam.secret_manager import secret_manager
+from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.pipelines.beam.secret import SecretPlace, _from_secret_manager
+from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.template import forms
+from meanstream.pipelines.template.launch import launch_template
+from meanstream.pipelines.template.parameters import AGENTS, ROUNDS, TEMPLATES, Template
 from tests.docker.test_images import BIN, instructions
+from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, flawed_file
+from tests.pipelines.beam.support.prism import RUNNERS
+from tests.pipelines.beam.support.secret_manager import secret_manager
 from tests.pipelines.command_line import arguments, meanstream
-from tests.streaming.rounds_world import SECRET
+from tests.streaming.support.rounds_world import SECRET
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "dataflow"
 PLACE = "projects/a-project/secrets/noise/versions/3"
-RUNNERS = [
-    "FnApiRunner",
-    pytest.param(
-        "PrismRunner",
-        marks=pytest.mark.skipif(prism_binary() is None, reason="Prism is not there: make servers builds it"),
-    ),
-]
 GOOD = {
     "source": ["gs://some-bucket/a/b.csv.gz", "/data/a.parquet", "kafka://broker:9092,other:9092/samples?group=a",
                "projects/some-project/subscriptions/samples"],
@@ -146,7 +139,7 @@ def test_all_estimators_that_protect_users_can_be_chosen() -> None:
 
 AGENTS_GIVEN = (
     "--lower=0", "--upper=10", "--epsilon=1", "--delta=1e-6", "--schedule=every:7h", "--horizon=12", "--lateness=4h",
-    "--id=id",
+    "--id=id", "--name=test",
 )  # fmt: skip
 
 
@@ -183,11 +176,19 @@ AGENTS_GIVEN = (
 def test_a_bad_parameter_is_one_line_before_anything_is_built(key: str, changes: list[str], message: str) -> None:
     base = {
         "agents": ["--source=/none.csv", "--sink=/tmp/e.jsonl", *AGENTS_GIVEN],
-        "rounds": ["--source=/none.csv", "--sink=/tmp/e.jsonl", "--lower=0", "--upper=1", "--epsilon=1", "--window=7d"],
+        "rounds": [
+            "--source=/none.csv",
+            "--sink=/tmp/e.jsonl",
+            "--lower=0",
+            "--upper=1",
+            "--epsilon=1",
+            "--window=7d",
+            "--name=test",
+        ],
     }[key]
     given_here = {one.partition("=")[0]: one for one in [*base, f"--secret={PLACE}", "--runner=FnApiRunner", *changes]}
     with pytest.raises(BadOption) as refused:
-        launch(key, list(given_here.values()))
+        launch_template(key, list(given_here.values()))
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
@@ -214,7 +215,9 @@ def test_agents_of_a_file_are_the_engines(runner: str, tmp_path: Path) -> None:
     _from_secret_manager.cache_clear()
     with secret_manager({PLACE: SECRET.encode()}) as asked:
         places = [f"--{name}={tmp_path / f'beam.{name}.jsonl'}" for name in names]
-        launch("agents", [*AGENTS_GIVEN, f"--source={source}", *places, f"--secret={PLACE}", f"--runner={runner}"])
+        launch_template(
+            "agents", [*AGENTS_GIVEN, f"--source={source}", *places, f"--secret={PLACE}", f"--runner={runner}"]
+        )
     assert asked, "the secret was read on the workers"
     for name in names:
         here = sorted((tmp_path / f"beam.{name}.jsonl").read_bytes().splitlines())
@@ -242,11 +245,19 @@ def test_rounds_of_a_bucket_are_the_engines(tmp_path: Path, monkeypatch: pytest.
         )
     source = flawed_file(tmp_path)
     (tmp_path / "secret").write_text(SECRET)
-    given_here = {"user": "agent", "lower": 0, "upper": 10, "epsilon": 2, "window": "1d", "estimator": "one_shot"}
+    given_here = {
+        "user": "agent",
+        "lower": 0,
+        "upper": 10,
+        "epsilon": 2,
+        "window": "1d",
+        "estimator": "one_shot",
+        "name": "test",
+    }
     engine = {**given_here, "source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
               "secret_file": tmp_path / "secret"}  # fmt: skip
     assert meanstream("run", "rounds", *arguments(engine), "--quiet").code == 0
-    launch("rounds", [
+    launch_template("rounds", [
         *(f"--{name}={value}" for name, value in given_here.items()), "--source=gs://some-bucket/samples.csv",
         "--sink=gs://some-bucket/means.jsonl", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
     ])  # fmt: skip
@@ -267,7 +278,7 @@ def test_the_launchers_image_has_the_workers_packages_and_no_others() -> None:
 
 
 def test_a_file_of_the_secret_is_a_workers_file() -> None:
-    from pipelines.beam.template.places import secret_place
+    from meanstream.pipelines.template.places import template_secret
 
-    assert secret_place("/run/secrets/noise") == SecretPlace(file="/run/secrets/noise")
-    assert secret_place(PLACE) == SecretPlace(resource=PLACE)
+    assert template_secret("/run/secrets/noise") == SecretPlace(file="/run/secrets/noise")
+    assert template_secret(PLACE) == SecretPlace(resource=PLACE)

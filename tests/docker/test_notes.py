@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from pipelines.commands.main import app
+from meanstream.pipelines.commands.main import app
 
 ROOT = Path(__file__).parents[2]
 NOTES = [

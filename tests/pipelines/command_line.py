@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pipelines.commands.main import main
+from meanstream.pipelines.commands.main import main
 
-SECRET = "a secret of more than sixteen bytes"  # noqa: S105 - of tests only
+SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def options(folder: Path, **changes: Any) -> dict[str, Any]:
         "upper": 120,
         "epsilon": 1,
         "delta": 1e-6,
+        "name": "test",
         "store": folder / "state.db",
         "sink": folder / "estimates.jsonl",
         "releases": folder / "releases.jsonl",
@@ -101,6 +102,21 @@ def arguments(named: Mapping[str, Any]) -> list[str]:
         else:
             typed += [option, str(value)]
     return typed
+
+
+def changed(*words: str) -> list[str]:
+    """Let an option take the place of the same one before it: typed twice it is refused.
+
+    >>> changed("plan", "--epsilon", "1", "--json", "--epsilon", "-2")
+    ['plan', '--json', '--epsilon', '-2']
+    """
+    groups: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--"):
+            groups.append([])
+        groups[-1].append(word)
+    last = {group[0]: at for at, group in enumerate(groups) if group}
+    return [word for at, group in enumerate(groups) if group and last[group[0]] == at for word in group]
 
 
 def run_agents(folder: Path, **changes: Any) -> Ran:

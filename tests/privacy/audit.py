@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from operators.noise import GaussianNoise, LaplaceNoise
-from operators.records import Bools, Floats, Ints
+from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.records import Bools, Floats, Ints
 
 Outputs = npt.NDArray[Any]
 Event = Callable[[Outputs], Bools]

@@ -14,17 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators import cummings_deviation, cummings_known_sizes, cummings_mean, cummings_private_sizes, cummings_ratio
-from operators.central import noised, noisy_argmax
-from operators.records import Ints
-from operators.round_records import Public, Summaries
-from operators.rounds import RandomWords
+from meanstream.operators.estimators.cummings import deviation as cummings_deviation
+from meanstream.operators.estimators.cummings import initial_mean as cummings_mean
+from meanstream.operators.estimators.cummings import known_sizes as cummings_known_sizes
+from meanstream.operators.estimators.cummings import private_sizes as cummings_private_sizes
+from meanstream.operators.estimators.cummings import ratio as cummings_ratio
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Ints
+from meanstream.operators.rounds.central import central_noised, central_noisy_argmax
+from meanstream.operators.rounds.records import Public, Summaries
 
 MODULES = (cummings_deviation, cummings_known_sizes, cummings_mean, cummings_private_sizes, cummings_ratio)
 
 
 class Recorder:
-    """Stands for `noised` and `noisy_argmax`: remembers what they were given, or repeats what they gave before."""
+    """Stands for `central_noised` and `central_noisy_argmax`: remembers what they are given, or repeats answers."""
 
     def __init__(self, repeat: Recorder | None = None) -> None:
         self.given: list[tuple[Ints, int, float]] = []
@@ -33,14 +37,14 @@ class Recorder:
 
     def noised(self, total: int, sensitivity: int, epsilon: float, words: RandomWords, draw: int) -> int:
         return self._record(
-            np.array([total]), sensitivity, epsilon, lambda: noised(total, sensitivity, epsilon, words, draw)
+            np.array([total]), sensitivity, epsilon, lambda: central_noised(total, sensitivity, epsilon, words, draw)
         )
 
     def noisy_argmax(
         self, scores: Ints, sensitivity: int, epsilon: float, words: RandomWords, first_draw: int = 0
     ) -> int:
         return self._record(
-            scores, sensitivity, epsilon, lambda: noisy_argmax(scores, sensitivity, epsilon, words, first_draw)
+            scores, sensitivity, epsilon, lambda: central_noisy_argmax(scores, sensitivity, epsilon, words, first_draw)
         )
 
     def _record(self, given: Ints, sensitivity: int, epsilon: float, draw: Any) -> int:
@@ -52,9 +56,9 @@ class Recorder:
     def listening(self) -> Iterator[Recorder]:
         with pytest.MonkeyPatch.context() as patch:
             for module in MODULES:
-                for name in ("noised", "noisy_argmax"):
+                for name in ("central_noised", "central_noisy_argmax"):
                     if hasattr(module, name):
-                        patch.setattr(module, name, getattr(self, name))
+                        patch.setattr(module, name, getattr(self, name.removeprefix("central_")))
             yield self
 
 

@@ -16,11 +16,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from operators.channel_window import WindowChannel
-from operators.records import Bools, Floats, Ints, Words
-from operators.rounds import RandomWords
-from operators.vote_base import Votes
-from operators.vote_packing import unpack
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.channels.window import WindowChannel
+from meanstream.operators.rounds.votes.base import Votes
+from meanstream.operators.rounds.votes.packing import unpack_votes
 
 TOLERANCE = 1e-11
 """For the logarithms of exact ratios: a loss above epsilon by more than this is a defect."""
@@ -117,7 +117,7 @@ def bit_probabilities(votes: Any, rows: npt.NDArray[Any], bins: int) -> Floats:
 
     def report(numbers: npt.NDArray[np.uint64]) -> Bools:
         words = ChosenWords.of_32_bits(numbers.astype(np.uint32))
-        return unpack(votes.randomize(rows, words), bins) == 1
+        return unpack_votes(votes.randomize(rows, words), bins) == 1
 
     shape = (len(rows), bins)
     # A true bit may be reported as 1 for small numbers or for large ones; either way the numbers form one interval.

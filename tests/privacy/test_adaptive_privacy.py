@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators import adaptive_stages
-from operators.adaptive import Adaptive
-from operators.adaptive_plan import cut_window
-from operators.adaptive_scale import bin_of
-from operators.adaptive_stages import LastStage, ReportStage, VoteStage
-from operators.channel_window import WindowChannel
-from operators.channels import best_channel
-from operators.mechanism import Mechanism
-from operators.random_bits import numbers_32
-from operators.records import Bools, Floats, Ints, Words
-from operators.round_records import Public, Reports, Summaries, Tally
-from operators.rounds import RandomWords, assign_stages
-from operators.simulation.words import SeededWords
-from operators.vote_choice import RandomizedResponseVotes, SubsetVotes
-from operators.vote_packing import pack
-from operators.vote_unary import SymmetricVotes
-from operators.votes import make_votes
+from meanstream.operators.estimators.adaptive import stages as adaptive_stages
+from meanstream.operators.estimators.adaptive.adaptive import Adaptive
+from meanstream.operators.estimators.adaptive.design import adaptive_cut_window
+from meanstream.operators.estimators.adaptive.scale import scale_bin
+from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
+from meanstream.operators.noise.random_bits import RandomWords, random_bits_32
+from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.channels.window import WindowChannel
+from meanstream.operators.rounds.protocol import assign_stages
+from meanstream.operators.rounds.records import Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.votes.choice import RandomizedResponseVotes, SubsetVotes
+from meanstream.operators.rounds.votes.packing import pack_votes
+from meanstream.operators.rounds.votes.registry import make_votes
+from meanstream.operators.rounds.votes.unary import SymmetricVotes
+from meanstream.operators.simulation.words import SeededWords
 from tests.privacy.local_audit import (
     TOLERANCE,
     ChosenWords,
@@ -129,7 +129,7 @@ class AsVotes:
 
 
 def inputs_by_bin(stage: VoteStage, public: Public) -> dict[int, Floats]:
-    row = bin_of(np.abs(INPUTS - public.get("center", 0.0)), stage._edges(public))
+    row = scale_bin(np.abs(INPUTS - public.get("center", 0.0)), stage._edges(public))
     return {int(own): INPUTS[row == own] for own in np.unique(row)}
 
 
@@ -252,8 +252,8 @@ class ManyBins(VoteStage):
     def _flip(self, rows: Bools, words: RandomWords) -> Reports:
         votes = make_votes("sue", self.epsilon, rows.shape[1])
         assert isinstance(votes, SymmetricVotes)
-        number = np.concatenate([numbers_32(words, draw) for draw in range(-(-rows.shape[1] // 4))], axis=1)
-        return pack(number[:, : rows.shape[1]] < np.where(rows, votes.set_own, votes.set_other).astype(np.uint32))
+        number = np.concatenate([random_bits_32(words, draw) for draw in range(-(-rows.shape[1] // 4))], axis=1)
+        return pack_votes(number[:, : rows.shape[1]] < np.where(rows, votes.set_own, votes.set_other).astype(np.uint32))
 
 
 class OverlappingBins(ManyBins):
@@ -296,5 +296,5 @@ def test_twin_whose_small_users_abstain() -> None:
 def test_windows_that_decode_gives_lie_within_the_bounds() -> None:
     estimator = built(1.0)
     for public in itertools.chain(*publics(estimator)):
-        center, half_width = cut_window(*public.get("window", (0.0, 1.0)))
+        center, half_width = adaptive_cut_window(*public.get("window", (0.0, 1.0)))
         assert -1.0 - 1e-12 <= center - half_width < center + half_width <= 1.0 + 1e-12

@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from operators.central import ReleaseWords, noised, noisy_argmax, run_central, spend
-from operators.cummings_grid import GRID, SIZES, layout, size_bins
-from operators.cummings_mean import InitialMean
-from operators.cummings_tested import SensitivityBound
-from operators.cummings_weights import Weighting
-from operators.noise import KeyedNoise, LaplaceNoise, owner_words
-from operators.round_records import Summaries, Tally
-from operators.rounds import assign_stages, build_estimator
-from operators.simulation.words import SeededWords
-from tests.operators.binomial_users import SPAN, summaries
+from meanstream.operators.estimators.cummings.grid import GRID, SIZES, cummings_grid_layout, grid_size_bins
+from meanstream.operators.estimators.cummings.initial_mean import InitialMean
+from meanstream.operators.estimators.cummings.weights import Weighting
+from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise, keyed_owner_words
+from meanstream.operators.rounds.central import (
+    ReleaseWords,
+    central_noised,
+    central_noisy_argmax,
+    central_spend,
+    run_central,
+)
+from meanstream.operators.rounds.protocol import assign_stages
+from meanstream.operators.rounds.records import Summaries, Tally
+from meanstream.operators.simulation.words import SeededWords
+from tests.operators.support.binomial_users import SPAN, summaries
 from tests.privacy.central_audit import loss, losses
 
 PRIVATE = ("cummings.private_sizes", "cummings.ratio")
@@ -33,8 +39,12 @@ def public_of(name, given):
     mean = {"value": 0.3, "raw": 0.3, "error": 0.05, "sampling": 0.01, "noise": 0.001}
     found = {"mean": mean, "deviation": {"weights": 0.05, "windows": 0.1}, "users": {"mean": 10}}
     if name in PUBLIC:
-        sizes = np.bincount(size_bins(given.count), minlength=len(SIZES)).tolist()
-        return found | {"sizes": sizes} | ({} if name == "cummings.ideal" else {"bands": layout(sizes, literal=True)})
+        sizes = np.bincount(grid_size_bins(given.count), minlength=len(SIZES)).tolist()
+        return (
+            found
+            | {"sizes": sizes}
+            | ({} if name == "cummings.ideal" else {"bands": cummings_grid_layout(sizes, literal=True)})
+        )
     return found | {"floor": 8, "cap": 64}
 
 
@@ -186,147 +196,12 @@ def test_the_noisy_argmax_is_private_exactly_and_half_its_noise_is_not(epsilon):
 def test_the_noisy_argmax_draws_what_the_exact_probabilities_say():
     scores, epsilon, runs = np.array([0, 2, 3]), 1.0, 4000
     wins = np.bincount(
-        [noisy_argmax(scores, 1, epsilon, SeededWords(np.random.default_rng(i), 1)) for i in range(runs)], minlength=3
+        [central_noisy_argmax(scores, 1, epsilon, SeededWords(np.random.default_rng(i), 1)) for i in range(runs)],
+        minlength=3,
     )
     expected = exact_winners(scores, 2.0 / epsilon)
     # Five standard errors of each share: false alarm below 2e-6.
     assert (np.abs(wins / runs - expected) < 5 * np.sqrt(expected * (1 - expected) / runs)).all()
-
-
-class Database:
-    """Users as (bin, offset), over a few possible sizes."""
-
-    def __init__(self, rng):
-        kinds = int(rng.integers(2, 5))
-        self.weight = np.sort(rng.random(kinds) ** rng.integers(1, 6)) + 1e-3
-        self.weight /= self.weight[-1]
-        self.radius = np.sort(rng.random(kinds))[::-1] + 0.01
-        self.n = int(rng.integers(2, 25))
-        self.bins = rng.integers(0, kinds, self.n) if rng.random() < 0.7 else np.zeros(self.n, int)
-        self.offset = self.radius[self.bins] * rng.choice([-1.0, 1.0, 0.0, 0.5], self.n)
-        if rng.random() < 0.5:
-            self.offset = self.radius[self.bins] * (0.2 * rng.random(self.n) - 0.1)
-
-    def bound(self, bins, offset, kind=SensitivityBound):
-        counts = np.bincount(bins, minlength=len(self.weight))
-        return kind(self.weight, self.radius, counts, float((self.weight[bins] * offset).sum()))
-
-    def swapped(self, bins, offset, rng, number):
-        """Replace some users by such as move the mean: large ones at an end, or the smallest."""
-        bins, offset = bins.copy(), offset.copy()
-        sign = rng.choice([-1.0, 1.0])
-        order = np.argsort(-self.weight[bins]) if rng.random() < 0.6 else rng.permutation(self.n)
-        for who in order[:number]:
-            kind = int(rng.integers(len(self.weight))) if rng.random() < 0.4 else int(rng.choice([0, -1]))
-            bins[who] = range(len(self.weight))[kind]
-            offset[who] = self.radius[bins[who]] * (sign if rng.random() < 0.8 else rng.choice([-1.0, 0.0, 1.0]))
-        return bins, offset
-
-    def sensitivity(self, bins, offset):
-        """Largest change of the mean by replacing one user, over all users, sizes and ends of windows."""
-        weight = self.weights(bins, offset)
-        total, mass = weight @ offset, weight.sum()
-        left, kept = total - weight * offset, mass - weight
-        kinds = np.tile(np.arange(len(self.weight)), 3)
-        joining = np.concatenate([self.radius, -self.radius, 0.01 * self.radius])
-        joined = self.weights(kinds, joining)
-        after = (left[:, None] + joined * joining) / (kept[:, None] + joined)
-        return float(np.abs(after - total / mass).max())
-
-    def weights(self, bins, offset):
-        return self.weight[bins]
-
-
-class PrintedWeights(Database):
-    """Known-bad twin, erratum C7: `(p - p_i)**2` where `p (1 - p)` is meant."""
-
-    def weights(self, bins, offset):
-        return 0.25 * self.weight[bins] / (offset**2 + 1e-6)
-
-
-def attack(kind, tries, seed, database_of=Database):
-    """Count violations: a sensitivity above the proposal within the distance, and a distance that moves by over 1."""
-    rng = np.random.default_rng(seed)
-    exceeded = jumped = tested = 0
-    for _ in range(tries):
-        database = database_of(rng)
-        bound = database.bound(database.bins, database.offset, kind)
-        aimed = int(rng.integers(0, database.n))
-        proposal = bound.at(aimed) * (1.0 + 1e-9)
-        distance = bound.distance(proposal)
-        if distance >= 0:
-            changed = database.swapped(database.bins, database.offset, rng, int(rng.integers(0, distance + 1)))
-            tested += 1
-            exceeded += database.sensitivity(*changed) > proposal * (1.0 + 1e-9)
-        neighbor = database.bound(*database.swapped(database.bins, database.offset, rng, 1), kind)
-        jumped += abs(neighbor.distance(proposal) - distance) > 1
-    return tested, exceeded, jumped
-
-
-def test_the_distance_of_the_test_holds_against_attacks():
-    tested, exceeded, jumped = attack(SensitivityBound, 5000, seed=6)
-    assert tested > 3000
-    assert (exceeded, jumped) == (0, 0)
-
-
-class AverageUsersLeave(SensitivityBound):
-    """Known-bad twin: assumes that the users who are replaced have average weights."""
-
-    def remaining(self, k):
-        n = int(self.counts.sum())
-        return float(self.counts @ self.weight) * max(n - 1 - k, 0) / n + min(k, n - 1) * self.weight.min()
-
-
-class OnlyHere(SensitivityBound):
-    """Known-bad twin: the sensitivity of this very database, whatever the distance."""
-
-    def at(self, k):
-        return super().at(0)
-
-
-class CenterIsTheMean(SensitivityBound):
-    """Known-bad twin: forgets that the others' mean may be away from the center."""
-
-    def at(self, k):
-        remaining = self.remaining(k)
-        return 2.0 * float((self.weight * self.radius / (remaining + self.weight)).max())
-
-
-@pytest.mark.parametrize("twin", [AverageUsersLeave, OnlyHere, CenterIsTheMean])
-def test_attacks_break_bounds_that_assume_more(twin):
-    _, exceeded, jumped = attack(twin, 2000, seed=6)
-    assert exceeded + jumped > 0
-
-
-def test_attacks_break_the_printed_weights():
-    _, exceeded, _ = attack(SensitivityBound, 500, seed=6, database_of=PrintedWeights)
-    assert exceeded > 0
-
-
-def test_the_printed_weights_have_no_bound_at_all():
-    # Erratum C7: with weights from (p - p_i)**2, one user at the center outweighs everybody: replacing it moves the
-    # mean further than the valid bound for the corrected weights allows.
-    rng = np.random.default_rng(7)
-    p, between, size, n = 0.3, 1e-3, 50, 200
-    mean = rng.binomial(size, p, n) / size
-
-    def printed(mean):
-        weight = 1.0 / ((p - mean) ** 2 / size + (1.0 - 1.0 / size) * between**2)
-        return float(weight @ (mean - p) / weight.sum())
-
-    variance = p * (1 - p) / size + (1 - 1 / size) * between**2
-    radius = 6.0 * math.sqrt(variance)
-    bound = SensitivityBound(np.ones(1), np.array([radius]), np.array([n]), float((mean - p).sum()))
-    mean[0], other = p, mean.copy()
-    other[0] = p - radius
-    assert abs(mean.mean() - other.mean()) <= bound.at(0)
-    # All others at one end: the printed mean jumps from there to the center, and back.
-    far = np.full(n, p + radius)
-    near = far.copy()
-    near[0] = p
-    at_end = SensitivityBound(np.ones(1), np.array([radius]), np.array([n]), float(radius * n))
-    assert abs(near.mean() - far.mean()) <= at_end.at(0)
-    assert abs(printed(near) - printed(far)) > at_end.at(0)
 
 
 def composed(epsilons):
@@ -351,7 +226,7 @@ def test_the_users_of_the_weighted_mean_pay_for_every_release(name):
     assert whole.get_delta_for_epsilon(estimator.epsilon + 0.01) <= 1e-12
     printed = estimator.epsilon * (len(parts) - 1) / len(parts)
     assert whole.get_delta_for_epsilon(printed) > 1e-3
-    assert max(spend(estimator.rounds).values()) == (pytest.approx(1.0), estimator.delta)
+    assert max(central_spend(estimator.rounds).values()) == (pytest.approx(1.0), estimator.delta)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-6])
@@ -402,7 +277,7 @@ def keyed_run(estimator, given, *, round_id="2013-01-07", parts=1, combine=None)
 
 
 def named(given):
-    return replace(given, user=owner_words([f"user {i}" for i in range(len(given))]))
+    return replace(given, user=keyed_owner_words([f"user {i}" for i in range(len(given))]))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -425,7 +300,7 @@ def test_noise_inside_the_combiner_is_caught():
 
     def noisy(tally, parts):
         words = [SeededWords(np.random.default_rng(part), 1) for part in range(parts)]
-        extra = sum(noised(0, GRID, 1.0, word, 0) for word in words)
+        extra = sum(central_noised(0, GRID, 1.0, word, 0) for word in words)
         return Tally(tally.n, (tally.sums[0] + extra, *tally.sums[1:]))
 
     runs = {float(keyed_run(estimator, given, parts=parts, combine=noisy).unclipped) for parts in (1, 2, 7)}
@@ -435,7 +310,7 @@ def test_noise_inside_the_combiner_is_caught():
 def test_other_sums_meet_other_noise():
     noise = KeyedNoise(SECRET, deployment="test", purpose="rounds")
     same, other = Tally(3, (14, 2)), Tally(3, (15, 2))
-    first = [noised(0, GRID, 1.0, ReleaseWords(noise, "w", 0, tally), 0) for tally in (same, same, other)]
+    first = [central_noised(0, GRID, 1.0, ReleaseWords(noise, "w", 0, tally), 0) for tally in (same, same, other)]
     assert first[0] == first[1] != first[2]
 
 

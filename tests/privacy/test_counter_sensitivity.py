@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_triangular
 
-from operators.calibration import gaussian_delta
-from operators.counter import COUNTERS, Counter, fresh_noise, make_counter
-from operators.noise import GaussianNoise
-from operators.pm2 import Pm2
-from operators.toeplitz import Toeplitz
+from meanstream.operators.agents.release_times import parse_schedule
+from meanstream.operators.counters.optimal import LONGEST, Factors, Optimal, optimal_counter_sampling
+from meanstream.operators.counters.pm2 import Pm2
+from meanstream.operators.counters.registry import COUNTERS, Counter, counter_noise, make_counter
+from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.keyed import GaussianNoise
 
 HORIZONS = [1, 2, 3, 7, 8, 100, 257]
+ALL = [(name, n) for name in sorted(COUNTERS) for n in HORIZONS if name != Optimal.name or n <= LONGEST]
 
 
 def response(counter: Counter, n: int) -> np.ndarray:
@@ -43,8 +46,7 @@ def l1_is_covered(counter: Counter) -> bool:
     return bool(np.abs(columns(counter, counter.horizon)).sum(0).max() <= counter.l1_sensitivity * (1 + 1e-9))
 
 
-@pytest.mark.parametrize("horizon", HORIZONS)
-@pytest.mark.parametrize("name", sorted(COUNTERS))
+@pytest.mark.parametrize(("name", "horizon"), ALL)
 def test_l2_sensitivity_is_the_largest_column_norm(name: str, horizon: int) -> None:
     counter = make_counter(name, horizon=horizon)
     norms = np.sqrt((columns(counter, horizon) ** 2).sum(0))
@@ -52,11 +54,10 @@ def test_l2_sensitivity_is_the_largest_column_norm(name: str, horizon: int) -> N
     assert norms.argmax() == 0 or norms[0] == pytest.approx(norms.max())
 
 
-@pytest.mark.parametrize("horizon", HORIZONS)
-@pytest.mark.parametrize("name", sorted(COUNTERS))
+@pytest.mark.parametrize(("name", "horizon"), ALL)
 def test_l1_sensitivity_is_the_largest_column_norm_or_refused(name: str, horizon: int) -> None:
     counter = make_counter(name, horizon=horizon)
-    if name == "toeplitz":
+    if name in ("toeplitz", "optimal"):
         with pytest.raises(ValueError, match="noise must be gaussian"):
             _ = counter.l1_sensitivity
     else:
@@ -68,7 +69,7 @@ def test_l1_sensitivity_is_the_largest_column_norm_or_refused(name: str, horizon
 def test_all_releases_together_spend_exactly_delta(name: str, epsilon: float) -> None:
     """Everything published is post-processing of one Gaussian vector: its exact delta at epsilon is the budget."""
     counter, span, delta = make_counter(name, horizon=100), 1000.0, 1e-6
-    noise = fresh_noise(counter, epsilon=epsilon, delta=delta, sensitivity=span)
+    noise = counter_noise(counter, epsilon=epsilon, delta=delta, sensitivity=span)
     assert isinstance(noise, GaussianNoise)
     moved = span * np.sqrt((columns(counter, 100) ** 2).sum(0)).max()
     assert gaussian_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
@@ -96,7 +97,39 @@ class StaleToeplitz(Toeplitz):
         return Toeplitz(self.horizon // 10).l2_sensitivity
 
 
+@dataclass(frozen=True)
+class UnitNormOptimal(Optimal):
+    """Known bad: calibrates for the columns of norm 1 of the optimization, not for the `B` that is really used."""
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class HalfSeenOptimal(Optimal):
+    """Known bad: looks at the first half of each column only."""
+
+    @property
+    def factors(self) -> Factors:
+        whole = super().factors
+        half = (whole.strategy**2)[: self.horizon // 2].sum(axis=0)
+        return whole._replace(norm=float(np.sqrt(half.max())))
+
+
+@pytest.mark.parametrize("schedule", ["preferred:10", "geometric:200,1.1", "geometric:1,1.01"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_the_optimal_counter_is_covered_whatever_it_is_made_for(schedule: str, epsilon: float) -> None:
+    times = parse_schedule(schedule).times(40)  # type: ignore[union-attr]
+    counter = Optimal(40, optimal_counter_sampling(times, epsilon))
+    norms = np.sqrt((columns(counter, 40) ** 2).sum(0))
+    np.testing.assert_allclose(norms, counter.l2_sensitivity, rtol=1e-9)  # of every column: nothing is wasted
+    assert not l2_is_covered(HalfSeenOptimal(40, optimal_counter_sampling(times, epsilon)))
+
+
 def test_known_bad_twins_are_caught() -> None:
+    assert l2_is_covered(Optimal(100))
+    assert not l2_is_covered(UnitNormOptimal(100))
     assert l2_is_covered(Pm2(100))
     assert l1_is_covered(Pm2(100))
     assert l2_is_covered(Toeplitz(100))

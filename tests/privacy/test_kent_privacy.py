@@ -15,25 +15,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.channel_window import OneBitChannel, WindowChannel
-from operators.channels import make_channel
-from operators.cover_select import CoverSelect
-from operators.hash_vote_round import HashVoteRound
-from operators.kent import Kent
-from operators.kent_folds import FoldRound, Folds
-from operators.kent_linf import Linf
-from operators.kent_mixture import Mixture
-from operators.kent_sparse_select import SparseSelect
-from operators.localization import Bins
-from operators.mixture_rounds import ComponentMeanRound
-from operators.public_hash import hash_users, seeds, signs_of
-from operators.records import Bools, Floats, Ints
-from operators.round_records import Summaries
-from operators.rounds import build_estimator
-from operators.simulation.vector_laws import summaries_of
-from operators.simulation.words import SeededWords
-from operators.sizes import SizeDistribution
-from operators.vote_unary import BinaryVotes, SymmetricVotes
+from meanstream.operators.estimators.kent.cover import CoverSelect
+from meanstream.operators.estimators.kent.folds import FoldRound, Folds
+from meanstream.operators.estimators.kent.linf import Linf
+from meanstream.operators.estimators.kent.mixture import Mixture
+from meanstream.operators.estimators.kent.mixture_stages import ComponentMeanRound
+from meanstream.operators.estimators.kent.sparse_select import SparseSelect
+from meanstream.operators.estimators.kent.univariate import Kent
+from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.noise.public_hash import hash_seeds, hash_signs, hash_users
+from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.rounds.channels.registry import make_channel
+from meanstream.operators.rounds.channels.window import OneBitChannel, WindowChannel
+from meanstream.operators.rounds.hash_vote_stage import HashVoteRound
+from meanstream.operators.rounds.localization import Bins
+from meanstream.operators.rounds.records import Summaries
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.votes.unary import BinaryVotes, SymmetricVotes
+from meanstream.operators.simulation.vector_laws import vector_law_summaries
+from meanstream.operators.simulation.words import SeededWords
 from tests.privacy.local_audit import (
     TOLERANCE,
     bit_probabilities,
@@ -52,7 +52,7 @@ def words(n: int) -> SeededWords:
 
 def one_user(mean: Floats, count: int = 100) -> Summaries:
     """All of these means, as data that the same user might have."""
-    given = summaries_of(np.asarray(mean), np.full(len(mean), count), np.random.default_rng(0))
+    given = vector_law_summaries(np.asarray(mean), np.full(len(mean), count), np.random.default_rng(0))
     return replace(given, user=np.repeat(given.user[:1], len(given), axis=0))
 
 
@@ -259,6 +259,7 @@ def test_hashed_marks(channel: WindowChannel) -> None:
         clip=1.5,
         channel=spy,
         select=lambda *_: {},  # type: ignore[arg-type]
+        most=4,
     )
     loss = hashed_loss(stage, spy, given, {})
     assert len(set(np.round(spy.seen, 9))) >= 3
@@ -287,7 +288,14 @@ def test_marks_in_the_seed_are_caught() -> None:
     given = one_user(np.array(list(itertools.product([0.0, 0.9], repeat=4))))
     for kind, caught in ((HashVoteRound, False), (Twin, True)):
         spy = Spy(CHANNELS[0])
-        stage = kind(lambda s: np.abs(s.mean) > 0.5, coordinates=4, clip=1.5, channel=spy, select=lambda *_: {})  # type: ignore[arg-type]
+        stage = kind(
+            lambda s: np.abs(s.mean) > 0.5,
+            coordinates=4,
+            clip=1.5,
+            channel=spy,
+            select=lambda *_: {},  # type: ignore[arg-type]
+            most=4,
+        )
         assert (hashed_loss(stage, spy, given, {}) > 1.0 + TOLERANCE) == caught
 
 
@@ -320,9 +328,9 @@ def test_a_component_that_is_told_is_caught() -> None:
 
 def test_seeds_and_signs_depend_on_the_user_alone() -> None:
     users = one_user(GRID).user
-    assert len(np.unique(seeds(hash_users(users, b"signs ")))) == 1
-    first = seeds(hash_users(users, b"signs "))
-    assert np.array_equal(signs_of(first, 9)[0], signs_of(first, 9)[-1])
+    assert len(np.unique(hash_seeds(hash_users(users, b"signs ")))) == 1
+    first = hash_seeds(hash_users(users, b"signs "))
+    assert np.array_equal(hash_signs(first, 9)[0], hash_signs(first, 9)[-1])
 
 
 # Laplace noise of mode paper

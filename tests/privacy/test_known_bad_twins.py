@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from operators.calibration import laplace_scale
-from operators.fixed_point import FixedPoint
-from operators.noise import KeyedNoise, LaplaceNoise, NoiseIds, owner_words
-from operators.records import Bools, Floats, Ints
+from meanstream.operators.noise.calibration import laplace_scale
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.records import Bools, Floats, Ints
 from tests.privacy.audit import Event, Outputs, above, audit_epsilon_lower_bound
 
 EPSILON = 1.0
@@ -19,7 +19,7 @@ N = 60_000
 GRID = FixedPoint(0.0, 1.0, bits=10)
 SCALE = GRID.span * laplace_scale(EPSILON)
 SOURCE = KeyedNoise(b"the audit's own secret", deployment="audit", purpose="twins")
-OWNERS = owner_words([f"agent {i}" for i in range(N)])
+OWNERS = keyed_owner_words([f"agent {i}" for i in range(N)])
 
 Mechanism = Callable[[float, int], Outputs]
 

@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from operators.channel_hybrid import HybridChannel
-from operators.channel_laplace import LaplaceChannel
-from operators.channel_window import DitheredChannel, OneBitChannel, PiecewiseChannel, WindowChannel
-from operators.channels import CHANNELS, make_channel
-from operators.noise_distributions import LaplaceNoise
-from operators.random_bits import round_at_random
-from operators.records import Bools, Floats, Ints
+from meanstream.operators.noise.distributions import LaplaceNoise
+from meanstream.operators.noise.random_bits import round_at_random
+from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.rounds.channels.hybrid import HybridChannel
+from meanstream.operators.rounds.channels.laplace import LaplaceChannel
+from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
+from meanstream.operators.rounds.channels.window import DitheredChannel, OneBitChannel, PiecewiseChannel, WindowChannel
 from tests.privacy.audit import implemented_tail
 from tests.privacy.local_audit import (
     TOLERANCE,

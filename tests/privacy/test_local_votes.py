@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.records import Bools, Floats, Ints, Words
-from operators.round_records import Reports
-from operators.rounds import RandomWords
-from operators.vote_choice import RandomizedResponseVotes, SubsetVotes
-from operators.vote_unary import BinaryVotes, OptimizedVotes, SymmetricVotes
-from operators.votes import VOTES, make_votes
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.records import Reports
+from meanstream.operators.rounds.votes.choice import RandomizedResponseVotes, SubsetVotes
+from meanstream.operators.rounds.votes.registry import VOTES, make_votes
+from meanstream.operators.rounds.votes.unary import BinaryVotes, OptimizedVotes, SymmetricVotes
 from tests.privacy.local_audit import (
     TOLERANCE,
     ChosenWords,

@@ -5,10 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from operators.calibration import analytic_gaussian_stddev, classical_gaussian_stddev, gaussian_delta, laplace_scale
-from operators.fixed_point import FixedPoint
-from operators.noise import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, owner_words
-from operators.records import Ints
+from meanstream.operators.noise.calibration import (
+    analytic_gaussian_stddev,
+    classical_gaussian_stddev,
+    gaussian_delta,
+    laplace_scale,
+)
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.records import Ints
 from tests.privacy.audit import (
     above,
     audit_epsilon_lower_bound,
@@ -97,7 +102,7 @@ def released(noise: GaussianNoise | LaplaceNoise, total: int, n: int, owner: str
     """One release of the same total by each of n owners, through the keyed source."""
     source = KeyedNoise(b"the audit's own secret", deployment="audit", purpose="release")
     totals = np.full(n, total)
-    owners = owner_words([f"{owner}{i}" for i in range(n)])
+    owners = keyed_owner_words([f"{owner}{i}" for i in range(n)])
     ids = NoiseIds(owners, np.ones(n, dtype=np.int64), source.version_of(np.ones(n, dtype=np.int64), totals))
     return totals + np.rint(noise.sample(source.bits(ids))).astype(np.int64)
 

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from operators.channels import make_channel
-from operators.plan import Plan
-from operators.plan_rounds import PairVoteRound, WindowRound
-from operators.records import Floats
-from operators.round_records import Public, Summaries
-from operators.simulation.words import SeededWords
-from operators.sizes import SizeDistribution
+from meanstream.operators.estimators.plan.plan import Plan
+from meanstream.operators.estimators.plan.stages import PairVoteStage, WindowStage
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.channels.registry import make_channel
+from meanstream.operators.rounds.records import Public, Summaries
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.simulation.words import SeededWords
 from tests.privacy.local_audit import TOLERANCE, bit_probabilities, worst_pmf_loss
 
 SPAN = 1000
@@ -41,11 +41,11 @@ def plans(epsilon: float) -> list[Plan]:
     return [build(10_000, "two:100000,1000000,0.5"), build(20_000, "point:1000", 0.05), build(3000, "poisson:5")]
 
 
-def windows(plan: Plan) -> list[WindowRound]:
-    return [step for step in plan.rounds if isinstance(step, WindowRound)]
+def windows(plan: Plan) -> list[WindowStage]:
+    return [step for step in plan.rounds if isinstance(step, WindowStage)]
 
 
-def losses(step: WindowRound, public: Public, users: Summaries) -> float:
+def losses(step: WindowStage, public: Public, users: Summaries) -> float:
     """Worst loss between any two users, from the exact probabilities of the channel at what they randomize."""
     channel = step.channel(public)
     assert step.epsilon == channel.spend()
@@ -78,7 +78,7 @@ def test_what_is_sent_is_what_was_audited() -> None:
 class _Sent:
     """What a vote stage sends for users of these numbers, as `bit_probabilities` asks for it."""
 
-    def __init__(self, step: PairVoteRound, users: Summaries) -> None:
+    def __init__(self, step: PairVoteStage, users: Summaries) -> None:
         self.step, self.users = step, users
 
     def randomize(self, rows, words):
@@ -94,10 +94,10 @@ def worst_row_loss(probability: Floats) -> float:
     )
 
 
-def vote_stage(epsilon: float, cls: type[PairVoteRound] = PairVoteRound) -> PairVoteRound:
+def vote_stage(epsilon: float, cls: type[PairVoteStage] = PairVoteStage) -> PairVoteStage:
     plan = plans(epsilon)[0]
     step = plan.rounds[0]
-    assert isinstance(step, PairVoteRound)
+    assert isinstance(step, PairVoteStage)
     return cls(plan._settings, step.design)
 
 
@@ -113,7 +113,7 @@ def test_votes_stay_within_epsilon_also_for_users_who_vote_for_nothing(epsilon: 
     assert 0.9 * epsilon < worst_row_loss(probability) <= epsilon + TOLERANCE
 
 
-class _Abstains(PairVoteRound):
+class _Abstains(PairVoteStage):
     """Known-bad: users with too few samples send a row of zeros that is not randomized."""
 
     def encode(self, summaries, public, words):
@@ -128,7 +128,7 @@ def test_the_twin_whose_small_users_abstain_is_caught() -> None:
     assert probability.min() == 0
 
 
-class _ClosedBins(PairVoteRound):
+class _ClosedBins(PairVoteStage):
     """Known-bad: a mean on the edge of two bins votes for both."""
 
     def encode(self, summaries, public, words):
@@ -144,7 +144,7 @@ def test_the_twin_with_closed_bins_is_caught() -> None:
     assert worst_row_loss(probability) > 1.2
 
 
-class _WiderForLargeUsers(WindowRound):
+class _WiderForLargeUsers(WindowStage):
     """Known-bad: who has many samples sends two reports' worth, its distance through a channel of twice the epsilon."""
 
     def pmf(self, users: Summaries, public: Public) -> list[Floats]:

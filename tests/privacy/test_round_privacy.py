@@ -8,27 +8,25 @@ each report.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from operators.baselines import Item, Semi, Split
-from operators.channels import make_channel
-from operators.clip_round import ClipRound
-from operators.dame import Dame
-from operators.duchi import Duchi
-from operators.kent import Kent
-from operators.localization import Bins, Window
-from operators.noise import owner_words
-from operators.one_shot import OneShot
-from operators.round_records import Estimate, Summaries
-from operators.rounds import assign_stages, run_rounds
-from operators.simulation.words import SeededWords
-from operators.sizes import SizeDistribution
-from operators.summed_laplace import HALF, SummedLaplaceChannel
-from operators.vote_round import VoteRound
-from operators.votes import make_votes
+from meanstream.operators.estimators.baselines import Item, Semi, Split
+from meanstream.operators.estimators.dame import Dame
+from meanstream.operators.estimators.duchi import Duchi
+from meanstream.operators.estimators.kent.univariate import Kent
+from meanstream.operators.estimators.one_shot import OneShot
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.channels.registry import make_channel
+from meanstream.operators.rounds.channels.summed_laplace import HALF, SummedLaplaceChannel
+from meanstream.operators.rounds.clip_stage import ClipRound
+from meanstream.operators.rounds.localization import Bins, ClipWindow
+from meanstream.operators.rounds.records import Summaries
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.vote_stage import VoteRound
+from meanstream.operators.rounds.votes.registry import make_votes
+from meanstream.operators.simulation.words import SeededWords
 from tests.privacy.local_audit import TOLERANCE, bit_probabilities, window_masses, worst_bits_loss, worst_loss
 
 EPSILON = 22 / 35
@@ -41,7 +39,7 @@ def summaries(count, mean, first=None):
     """One user per entry; means in [-1, 1], rounded to the grid."""
     count, mean = np.broadcast_arrays(np.asarray(count, np.int64), np.asarray(mean, np.float64))
     total = np.rint((mean + 1) / 2 * SPAN * count).astype(np.int64)
-    ids = owner_words([str(i) for i in range(len(count))])
+    ids = keyed_owner_words([str(i) for i in range(len(count))])
     first = total // count if first is None else np.asarray(first)
     return Summaries(user=ids, count=count.copy(), total=total, first=first, span=SPAN)
 
@@ -58,9 +56,6 @@ def everybody(bins=None, threshold=1):
     # A first sample at either end, too: schemes that report it must protect it.
     first = np.tile([0, SPAN], len(given))[: len(given)]
     return Summaries(user=given.user, count=given.count, total=given.total, first=first, span=SPAN)
-
-
-# Losses of a stage, from its `encode` alone
 
 
 class AsVotes:
@@ -138,9 +133,6 @@ def window_loss(step, users, public, channel):
 
 def windows_of(estimator, reach):
     return [estimator.bins.window(j, reach) for j in range(estimator.bins.count)]
-
-
-# Votes
 
 
 @pytest.mark.parametrize("epsilon", [0.3, EPSILON, 2.0])
@@ -231,8 +223,6 @@ def test_twin_three_votes_at_the_budget_of_one_are_caught():
     assert vote_loss(step, everybody(estimator.bins, 1000), estimator.bins.count) > 2.9 * EPSILON
 
 
-# Clipped means
-
 LAPLACE = {
     "dame": Dame(**DAME, mode="paper", effective_size=1000),
     "dame literal": Dame(**DAME, mode="paper", effective_size=1000, literal=True),
@@ -246,7 +236,7 @@ LAPLACE = {
 
 def reachable_windows(estimator):
     reach = {"dame": 6.0, "kent": 2.0}.get(estimator.name)
-    found = [Window()] if reach is None else [Window(), *windows_of(estimator, reach)]
+    found = [ClipWindow()] if reach is None else [ClipWindow(), *windows_of(estimator, reach)]
     return found[:: max(len(found) // 12, 1)] + found[-1:]
 
 
@@ -311,9 +301,6 @@ def test_twin_dropping_users_is_caught():
     assert laplace_loss(step, users, window.as_public(), kent.channel(window)) == math.inf
 
 
-# Sums of many reports
-
-
 def summed_loss(scale, values, shift):
     """Worst loss of a sum of Laplace variables of this scale whose center moves by `shift`: on a grid of scale / 20."""
     one = np.exp(-np.abs(np.arange(-800, 801)) / 20)
@@ -360,86 +347,3 @@ def test_item_protects_one_sample_and_not_the_user():
     # As a user-level scheme it is broken, and says so: the size is in the report.
     assert step.encode(summaries([5, 6], [0.0, 0.0]), {}, no_noise(2))[:, 1].tolist() == [5, 6]
     assert Item.privacy_unit == "sample"
-
-
-# One message per user, and who is asked when
-
-TWO_STAGES = [Dame(**DAME, mode="paper", effective_size=1000), Kent(**DAME)]
-
-
-class Recorded:
-    """A stage that notes whom it was sent reports by."""
-
-    def __init__(self, step, seen):
-        self.step, self.seen = step, seen
-
-    def encode(self, summaries, public, words):
-        reports = self.step.encode(summaries, public, words)
-        assert len(reports) == len(summaries)
-        self.seen.append(summaries.user)
-        return reports
-
-    def tally(self, reports, public):
-        return self.step.tally(reports, public)
-
-    def decode(self, tally, public):
-        return self.step.decode(tally, public)
-
-
-def messages(estimator, users, stage):
-    """How many reports each user sends."""
-    seen = []
-
-    class Watched:
-        name = estimator.name
-        rounds = tuple(Recorded(step, seen) for step in estimator.rounds)
-
-    words = [SeededWords(np.random.default_rng(9), int((stage == i).sum())) for i in range(len(estimator.rounds))]
-    assert isinstance(run_rounds(Watched(), users, stage, words), Estimate)
-    _, times = np.unique(np.concatenate(seen), axis=0, return_counts=True)
-    return times
-
-
-@pytest.mark.parametrize("estimator", [*TWO_STAGES, LAPLACE["duchi"], LAPLACE["semi"]], ids=lambda e: e.name)
-def test_every_user_sends_exactly_one_report(estimator):
-    users = everybody(TWO_STAGES[0].bins, 1000)
-    times = messages(estimator, users, assign_stages(estimator.shares, users.user, b"round"))
-    assert times.tolist() == [1] * len(users)
-
-
-@pytest.mark.parametrize("estimator", TWO_STAGES, ids=lambda e: e.name)
-def test_a_report_depends_on_its_own_user_alone(estimator):
-    users = everybody(estimator.bins, 1000)
-    some = np.arange(len(users)) % 3 == 1
-    public = {}
-    for step in estimator.rounds:
-        words = SeededWords(np.random.default_rng(4), len(users))
-        everybody_s = step.encode(users, public, words)
-        alone = step.encode(users.take(some), public, lambda draw, words=words: words(draw)[some])
-        assert np.array_equal(everybody_s[some], alone)
-        public = step.decode(step.tally(everybody_s, public), public)
-
-
-@pytest.mark.parametrize("estimator", TWO_STAGES, ids=lambda e: e.name)
-def test_the_stage_of_a_user_depends_on_its_id_alone(estimator):
-    users = everybody(estimator.bins, 1000)
-    order = np.argsort(users.count, kind="stable")
-
-    def by_hash(given):
-        return assign_stages(estimator.shares, given.user, b"2013-01-07")
-
-    def by_position(given):
-        return (np.arange(len(given)) >= len(given) // 2).astype(np.int64)
-
-    for split, is_right in ((by_hash, True), (by_position, False)):
-        same = np.array_equal(split(users)[order], split(users.take(order)))
-        assert same is is_right  # D15: "the first half" of a list sorted by size
-    larger = Summaries(user=users.user, count=users.count + 7, total=users.total, first=users.first, span=SPAN)
-    assert np.array_equal(by_hash(users), by_hash(larger))
-
-
-def test_enumerated_users_reach_every_bin_from_both_sides():
-    bins = TWO_STAGES[0].bins
-    means = np.sort(np.unique(everybody(bins, 1000).mean))
-    crossed = [(a, b) for a, b in pairwise(bins.which(means)) if a != b]
-    assert crossed == [(j, j + 1) for j in range(bins.count - 1)]

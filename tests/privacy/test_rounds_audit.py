@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.rounds import ESTIMATORS
-from streaming.rounds import reports as reports_module
-from streaming.rounds.reports import WindowRound, user_words
-from streaming.rounds.windows import MICROS, Window
-from streaming.testing import ScriptedSource
-from tests.streaming.rounds_world import DAY, RoundsWorld, rounds_settings
-from tests.streaming.tiny_estimator import TINY
+from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.streaming.rounds import reports as reports_module
+from meanstream.streaming.rounds.reports import WindowRound, report_user_words
+from meanstream.streaming.rounds.windows import MICROS, Window
+from meanstream.streaming.testing import ScriptedSource
+from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
+from tests.streaming.support.tiny_estimator import TINY
 
 USERS = 40
 Stream = list[tuple[str, float, float]]
@@ -84,7 +84,7 @@ def name_that_asks_ann_in(stage: int) -> str:
     """Name a deployment whose public hash asks ann in a stage."""
     for number in range(20):
         this = WindowRound(rounds_settings(name=f"n{number}"), Window(0, round(DAY) * MICROS), USERS + 1)
-        if this.stage_of(user_words(["ann"]))[0] == stage:
+        if this.stage_of(report_user_words(["ann"]))[0] == stage:
             return f"n{number}"
     raise AssertionError(stage)
 
@@ -121,13 +121,13 @@ def test_a_split_by_arrival_is_caught(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_silence_of_users_with_few_samples_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known bad: who has fewer than two samples does not answer."""
-    asked: Callable[..., Any] = WindowRound.reports
+    asked: Callable[..., Any] = WindowRound.charged_reports
 
     def silent(self: WindowRound, secret: bytes, stage: int, found: Any, summaries: Any) -> Any:
-        rows = asked(self, secret, stage, found, summaries)
-        return np.where((summaries.count < 2)[:, None], 0, rows)
+        rows, versions = asked(self, secret, stage, found, summaries)
+        return np.where((summaries.count < 2)[:, None], 0, rows), versions
 
-    monkeypatch.setattr(WindowRound, "reports", silent)
+    monkeypatch.setattr(WindowRound, "charged_reports", silent)
     name = name_that_asks_ann_in(0)
     worlds = [public(tmp_path / str(n), stream(n, 5.0), name=name) for n in (1, 60)]
     assert "reports that could be counted" in traces(*worlds)

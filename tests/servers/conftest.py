@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.servers import broker as kafka
-from tests.servers import flink_cluster
-from tests.servers.flink_cluster import FlinkCluster
+from tests.servers.support import broker as kafka
+from tests.servers.support import flink_cluster
+from tests.servers.support.flink_cluster import FlinkCluster
 
 REQUIRED = "MEANSTREAM_SERVERS_REQUIRED"
 """Set in CI: there a test that cannot start its server fails."""

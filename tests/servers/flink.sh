@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetch what a Flink cluster of tests is made of, once (some minutes): Flink's jars from PyPI, and Beam's job server
-# shaded from Maven's artefacts. tests/servers/flink_cluster.py starts them.
+# shaded from Maven's artefacts. tests/servers/support/flink_cluster.py starts them.
 #   FLINK=FOLDER PYTHON=BIN flink.sh
 set -euo pipefail
 : "${FLINK:?folder of the jars}"

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.servers.support.engine_process import SECRET
+
 PAGE = Path(__file__).parents[2] / "docs" / "beam.md"
 
 
@@ -42,7 +44,8 @@ def test_the_program_runs(broker_address: str, new_topic: Callable[..., str], tm
         sample = {"agent": f"agent {i % 6}", "value": float(rng.normal(10, 5)), "time": 1.7e9 + i, "id": f"s{i}"}
         producer.produce(samples, json.dumps(sample if i else {"agent": "agent 0"}).encode(), partition=i % 2)
     assert producer.flush(30) == 0
-    (block,) = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text())
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text())
+    (block,) = [block for block in blocks if block.startswith("# agents_on_flink.py\n")]
     changes = {
         "127.0.0.1:9092": broker_address,
         "/samples": f"/{samples}",
@@ -55,7 +58,7 @@ def test_the_program_runs(broker_address: str, new_topic: Callable[..., str], tm
     for here, there in changes.items():
         assert block.count(here) == 1, here
         block = block.replace(here, there)
-    (tmp_path / "secret").write_text("5" * 64)
+    (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "program.py").write_text(block)
     command = [sys.executable, "program.py", "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"]
     environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}

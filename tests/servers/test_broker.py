@@ -7,7 +7,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.servers.broker import Broker
+from tests.servers.support.broker import Broker
 
 
 def read_all(address: str, topic: str, count: int) -> list[bytes]:

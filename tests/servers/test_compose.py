@@ -24,12 +24,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.servers import broker as kafka
-from tests.servers.broker import JARS, free_ports
 from tests.servers.conftest import need
-from tests.servers.programs import DOCKER, HERE, SERVICES, Program, command_of, healthy
-from tests.servers.prometheus import Prometheus
-from tests.servers.prometheus import missing as missing_prometheus
+from tests.servers.support import broker as kafka
+from tests.servers.support.broker import JARS, free_ports
+from tests.servers.support.programs import DOCKER, HERE, SERVICES, Program, command_of, healthy
+from tests.servers.support.prometheus import Prometheus
+from tests.servers.support.prometheus import missing as missing_prometheus
 
 BOARDS = {
     path.stem: json.loads(path.read_text()) for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
@@ -40,6 +40,8 @@ ENGINES = {
     "engine": {"--lateness=5s": "--lateness=1s", "--refresh=10s": "--refresh=2s"},
     "rounds": {"--allowed-lateness=5s": "--allowed-lateness=1s", "--window=1m": "--window=3s"},
 }
+PRIVATE = ("rounds",)
+"""Whose operator's figures are at an address of their own."""
 IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
 
 
@@ -146,13 +148,17 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
         producer = command_of("producer", [], {"kafka:9092": address, "--rate=200": "--rate=2000"})
         programs["producer"] = things.enter_context(Program(folder, "producer", producer))
-        metrics = {}
+        metrics, private = {}, {}
         for name, faster in ENGINES.items():
             metrics[name] = f"127.0.0.1:{free_ports(1)[0]}"
             places = {"kafka:9092": address, "0.0.0.0:9464": metrics[name], "/var/lib/meanstream": str(folder / name)}
+            if name in PRIVATE:
+                private[name] = f"127.0.0.1:{free_ports(1)[0]}"
+                places["0.0.0.0:9465"] = private[name]
             words = command_of(name, IMAGE_ENTRYPOINT, {**places, **faster})
             programs[name] = things.enter_context(Program(folder / name, name, words))
         targets = {f"{name}:9464": address for name, address in metrics.items()}
+        targets |= {f"{name}:9465": address for name, address in private.items()}
         for name in ("jobmanager", "taskmanager"):
             targets[f"flink-{name}:9249"] = serve_recorded(things, folder / name, f"flink_{name}")
         prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets))

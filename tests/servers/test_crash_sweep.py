@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from streaming.crash import CrashPoint, Moment
-from tests.servers.engine_process import KILLED, Fate
-from tests.servers.engine_worlds import EngineWorlds, finish_all, start_all
-from tests.servers.outcomes import Kind
+from meanstream.streaming.crash import CrashPoint, Moment
+from tests.servers.support.engine_process import KILLED, Fate
+from tests.servers.support.engine_worlds import EngineWorlds, finish_all, start_all
+from tests.servers.support.outcomes import Kind
 
 BEFORE, AFTER = Moment.BEFORE, Moment.AFTER
 VISITS = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -17,26 +16,27 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from operators.agents import AgentsSettings
-from streaming.columns import partition_of, place_in_partition, record_position
-from streaming.dead_letters import DeadLetters, read_dead_letters
-from streaming.deployment import open_deployment
-from streaming.engine import Engine
-from streaming.kafka import scan
-from streaming.kafka.location import KafkaLocation
-from streaming.kafka.scan import TopicScan, read_records, read_values
-from streaming.kafka.source import KafkaSource
-from streaming.kafka.topics import find_topic
-from streaming.mapping import ColumnMapping
-from streaming.options import EngineOptions
-from streaming.originals import write_originals
-from streaming.replay import Replay, prepare_replay
-from streaming.sinks.group import Sinks
-from streaming.sinks.jsonl import JsonlSink
-from streaming.sinks.sink import Trust
-from streaming.sources.again import reopening
-from streaming.stats import EngineStats
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.events.columns import column_partitions, column_places, column_position
+from meanstream.streaming.kafka import scan
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.scan import TopicScan, scan_records, scan_values
+from meanstream.streaming.kafka.source import KafkaSource
+from meanstream.streaming.kafka.topics import find_topic
+from meanstream.streaming.replay.dead_letters import DeadLetters, read_dead_letters
+from meanstream.streaming.replay.raw_records import write_raw_records
+from meanstream.streaming.replay.reopen import reopening
+from meanstream.streaming.replay.replay import Replay, prepare_replay
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.jsonl import JsonlSink
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.deployment import open_deployment
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options
+from tests.servers.support.waiting import wait_until
 
 Record = tuple[int, bytes | None]
 """Partition and value."""
@@ -66,10 +66,8 @@ def produce_in_vain(address: str, topic: str, records: Iterable[Record]) -> None
 def wait_for_end(address: str, topic: str, partition: int, offset: int) -> None:
     """The markers of a transaction are written a moment after it ended; until then nothing behind it can be read."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "wait", "isolation.level": "read_committed"})
-    deadline = time.monotonic() + 20
-    while consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] < offset:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    place = TopicPartition(topic, partition)
+    wait_until(lambda: consumer.get_watermark_offsets(place, timeout=10)[1] >= offset)
     consumer.close()
 
 
@@ -105,8 +103,8 @@ def test_committed_records_are_read_once_up_to_the_end_of_now(broker_address: st
     assert sorted(values, key=str) == sorted(
         (b"%d %d" % (i, n) for n in range(50) for i in (0, 2) for _ in (0, 1)), key=str
     )
-    assert b"later" in list(read_values(place))
-    assert list(read_values(KafkaLocation.parse(location(broker_address, topic, "?partitions=2")))) == [b"later"]
+    assert b"later" in list(scan_values(place))
+    assert list(scan_values(KafkaLocation.parse(location(broker_address, topic, "?partitions=2")))) == [b"later"]
 
 
 def test_records_are_found_by_partition_and_offset(
@@ -116,10 +114,10 @@ def test_records_are_found_by_partition_and_offset(
     monkeypatch.setattr(scan, "READ_RECORDS", 5)
     monkeypatch.setattr(scan, "FAR", 10)
     delete_before(broker_address, topic, 1, 4)
-    asked = np.concatenate([record_position(p, np.array([0, 3, 4, 49, 50, 60, 100, 101, 150, 999])) for p in (1, 0)])
-    found = dict(read_records(KafkaLocation.parse(location(broker_address, topic)), asked))
+    asked = np.concatenate([column_position(p, np.array([0, 3, 4, 49, 50, 60, 100, 101, 150, 999])) for p in (1, 0)])
+    found = dict(scan_records(KafkaLocation.parse(location(broker_address, topic)), asked))
     told = {
-        (int(partition_of(np.array([at]))[0]), int(place_in_partition(np.array([at]))[0])): v for at, v in found.items()
+        (int(column_partitions(np.array([at]))[0]), int(column_places(np.array([at]))[0])): v for at, v in found.items()
     }
     expected = {(0, 0): b"0 0", (0, 3): b"0 3", (0, 4): b"0 4", (0, 49): b"0 49", (0, 101): b"2 0", (0, 150): b"2 49"}
     assert told == {
@@ -151,9 +149,9 @@ def test_raw_records_of_a_topic_are_lines(broker_address: str, new_topic: Callab
     name = new_topic(2)
     values: list[bytes | None] = [b'{"agent":"a","value":"x"}', b'{\n"agent":"b"}', None, b"\xff\xfe", b""]
     produce(broker_address, name, [(1, value) for value in values])
-    positions = record_position(1, np.arange(5))
+    positions = column_position(1, np.arange(5))
     place = location(broker_address, name)
-    assert write_originals(tmp_path / "raw.jsonl", place, positions) == 5
+    assert write_raw_records(tmp_path / "raw.jsonl", place, positions) == 5
     lines = (tmp_path / "raw.jsonl").read_bytes().split(b"\n")
     assert [lines[0], lines[3], lines[5:]] == [values[0], values[3], [b""]]
     assert [json.loads(lines[n])["base64"] for n in (1, 2, 4)] == [
@@ -186,8 +184,10 @@ class World:
     folder: Path
     place: str
 
-    settings = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
-    options = EngineOptions(batch_size=16, refresh=None, allowed_lateness=3.0, poll=0.01)
+    settings = AgentsSettings(
+        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12
+    )
+    options = EngineOptions(batch_size=16, refresh=None, allowed_lateness=3.0, quorum=1, poll=0.01)
 
     def run(self, *, stop_after: int | None = None) -> EngineStats:
         """Read what is there, up to the end or so many records."""
@@ -213,7 +213,9 @@ class World:
         return self._run(make), prepared[0]
 
     def _run(self, make: Callable[[Any], tuple[Any, EngineOptions, dict[str, Any], Callable[[], bool]]]) -> EngineStats:
-        found = open_deployment(self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": "s" * 20})
+        found = open_deployment(
+            self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
+        )
         roles = {"releases": Trust.PUBLIC, "dead_letters": Trust.PUBLIC, "estimates": Trust.PRIVATE}
         sinks = Sinks(**{role: JsonlSink(self.folder / f"{role}.jsonl", trust=trust) for role, trust in roles.items()})
         try:
@@ -251,7 +253,7 @@ def world(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) ->
     (tmp_path / "world").mkdir()
     world = World(tmp_path / "world", location(broker_address, name))
     assert world.run().rejected == Counter(bad_time=20)
-    late: list[Record] = [(0, sample(100, time=1001)), (1, sample(101, time=1003, copy_of=11)), (1, None)]
+    late: list[Record] = [(0, sample(100, time=1001)), (1, sample(103, time=1003, copy_of=11)), (1, None)]
     produce(broker_address, name, late)
     assert world.run().rejected == Counter(late=2, malformed=1)
     return world
@@ -308,9 +310,7 @@ def test_what_retention_took_is_told_and_another_topic_is_refused(broker_address
     admin = AdminClient({"bootstrap.servers": broker_address})
     admin.delete_topics([name])[name].result(20)
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(20)
-    deadline = time.monotonic() + 20
-    while find_topic(admin, KafkaLocation.parse(world.place)) is None:
-        assert time.monotonic() < deadline
+    wait_until(lambda: find_topic(admin, KafkaLocation.parse(world.place)) is not None)
     with pytest.raises(ValueError, match="source must be the topic that this store was filled from, got a new one"):
         world.replay(world.letters())
 
@@ -350,6 +350,6 @@ def test_by_the_command_line(broker_address: str, new_topic: Callable[..., str],
     told = meanstream(*replay, environment=environment).json
     assert (told["settled"], told["accepted"]) == (12, 0)
     assert meanstream("dlq", "list", *place, "--store", str(named["store"]), "--json").json["records"] == 0
-    ids = [json.loads(v or b"")["release_id"] for v in read_values(KafkaLocation.parse(releases))]
+    ids = [json.loads(v or b"")["release_id"] for v in scan_values(KafkaLocation.parse(releases))]
     assert len(set(ids)) == len(ids) > 0
     assert sum(n for n in World(tmp_path, samples).samples().values()) == 60

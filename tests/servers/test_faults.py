@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from streaming.crash import CrashPoint
-from tests.servers import broker as kafka
+from meanstream.streaming.crash import CrashPoint
 from tests.servers.conftest import need
-from tests.servers.engine_input import EngineInput
-from tests.servers.engine_process import EngineProcess, Fate
-from tests.servers.engine_worlds import OPTIONS, EngineWorlds, start_all
+from tests.servers.support import broker as kafka
+from tests.servers.support.engine_input import EngineInput
+from tests.servers.support.engine_process import EngineProcess, Fate
+from tests.servers.support.engine_worlds import EngineWorlds, changed, start_all
+from tests.servers.support.waiting import wait_until
 
 SILENT_SECONDS = 30.0
 MOST_GROWTH = 12.0
@@ -27,19 +28,27 @@ AGAIN = r"brokers can be reached again: {address}"
 WAITING = r"{address}: waiting for the brokers: [a-z ]+ \(.+\)"
 TOOK = r"{address}: [a-z ]+ took (\d+) s"
 STOPPED = r"delivery failed, the next run writes it again: asked to stop while {address} did not answer \(.+\)"
+WRITTEN_AGAIN = r"delivery failed, it is written again in .+ s: .+"
 NO_SPACE = (
     r"meanstream: store must have space on a working disk, got '.+' for '{store}'; what was committed is safe: .+"
 )
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
-    """A broker of this file, which a test may kill, pause and start again."""
+def broker_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
     need(kafka.missing())
     broker = kafka.Broker(tmp_path_factory.mktemp("faults") / "kafka")
-    broker.start()
     yield broker
     broker.kill()
+
+
+@pytest.fixture
+def broker(broker_of_file: kafka.Broker) -> kafka.Broker:
+    """A broker that serves, and which a test may kill, pause and leave so: the next one finds it serving."""
+    if broker_of_file.pid is None:
+        broker_of_file.start()
+    broker_of_file.resume()
+    return broker_of_file
 
 
 @pytest.mark.parametrize(
@@ -47,7 +56,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
     [
         ("input", [3], [LOST], [AGAIN]),
         ("outputs", [3], [WAITING], [TOOK]),
-        ("both", [1, 3, 5], [LOST, WAITING], [AGAIN, TOOK]),
+        # What was read may have been delivered when the broker dies: then nobody waits for the sinks.
+        ("both", [1, 3, 5], [f"{LOST}|{WAITING}"], [f"{AGAIN}|{TOOK}"]),
     ],
 )
 def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are given by name
@@ -87,7 +97,7 @@ def test_sinks_that_are_silent_for_half_a_minute_hold_the_source_back(
 ) -> None:
     """The topic is larger than what the engine may grow by."""
     much = EngineInput(samples=200_000, life=200_000, at_a_time=3000, consumer="")
-    options = (*OPTIONS, "--batch-size", "5000", "--refresh", "1000d")
+    options = changed(batch_size="5000", refresh="1000d")
     worlds = EngineWorlds(broker_address, tmp_path / "worlds", much, options, outputs=broker.address)
     assert worlds.expected.charged
     world = worlds.new()[0]
@@ -104,7 +114,8 @@ def test_sinks_that_are_silent_for_half_a_minute_hold_the_source_back(
     life.succeed()
     assert grown < MOST_GROWTH
     assert worlds.faults(world) == []
-    assert lines(life, [WAITING, TOOK], address=broker.address) == [WAITING, TOOK]
+    # On a slow machine the silence is long enough for records to be given up, and written again.
+    assert lines(life, [WAITING, TOOK, WRITTEN_AGAIN], address=broker.address)[:2] == [WAITING, TOOK]
     worlds.close()
 
 
@@ -114,7 +125,8 @@ def test_asked_to_stop_while_the_brokers_are_silent(
 ) -> None:
     """The batch is in the store; the next run delivers it."""
     source = broker.address if side == "both" else broker_address
-    worlds = EngineWorlds(source, tmp_path / "worlds", outputs=broker.address)
+    ahead = EngineInput(consumer="")  # it reads ahead, so that something is to be delivered when both are silent
+    worlds = EngineWorlds(source, tmp_path / "worlds", ahead, outputs=broker.address)
     assert worlds.expected.charged
     world = worlds.new()[0]
     life = world.start(Fate(pace=0.1))
@@ -126,7 +138,8 @@ def test_asked_to_stop_while_the_brokers_are_silent(
         assert life.wait(STOP_SECONDS) == 0
     finally:
         broker.resume()
-    assert lines(life, [LOST, WAITING, STOPPED], address=broker.address)[-2:] == [WAITING, STOPPED]
+    told = lines(life, [LOST, WAITING, STOPPED], address=broker.address)
+    assert [line for line in told if line != LOST] == [WAITING, STOPPED]
     world.finish()
     assert worlds.faults(world) == []
     worlds.close()
@@ -167,11 +180,11 @@ def turned(life: EngineProcess) -> int:
 
 
 def wait_for(condition: Callable[[], bool], life: EngineProcess, seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"not in time; the engine's log:\n{life.log}"
+    def met() -> bool:
         assert life.runs, f"the engine has ended; its log:\n{life.log}"
-        time.sleep(0.01)
+        return condition()
+
+    wait_until(met, seconds, why=lambda: f"the engine's log:\n{life.log}", every=0.01)
 
 
 def lines(life: EngineProcess, kinds: list[str], **names: object) -> list[str]:

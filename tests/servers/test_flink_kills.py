@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.flink_cluster import FlinkCluster
-from tests.servers.flink_kills import FlinkKills, FlinkWorld
+from tests.servers.support.flink_cluster import FlinkCluster
+from tests.servers.support.flink_kills import FlinkKills, FlinkWorld
 
 KILLS = 10
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pipelines.beam.metrics import COUNTERS, DISTRIBUTIONS
-from pipelines.beam.secret import SecretPlace
-from tests.servers import metrics_stream as stream
+from meanstream.pipelines.beam.metrics import COUNTERS, DISTRIBUTIONS
+from meanstream.pipelines.beam.secret import SecretPlace
 from tests.servers.conftest import need
-from tests.servers.flink_cluster import STREAMING, FlinkCluster
-from tests.servers.prometheus import SHIPPED, Prometheus, missing
+from tests.servers.support import metrics_stream as stream
+from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
+from tests.servers.support.flink_stream import SECRET
+from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
+from tests.servers.support.waiting import wait_until
 from tests.servers.test_prometheus import passes, promtool
 
 RULES = SHIPPED / "rules" / "flink.yml"
@@ -66,17 +67,10 @@ def of_engine(name: str) -> str:
     return f"meanstream_{family}" if family in GAUGES else f"meanstream_{family}_total"
 
 
-def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.25)
-
-
 @pytest.fixture
 def watched(flink: FlinkCluster, tmp_path: Path) -> Iterator[Watched]:
     need(missing())
-    (tmp_path / "secret").write_text("a secret of more than sixteen bytes")
+    (tmp_path / "secret").write_text(SECRET)
     targets = (f"127.0.0.1:{port}" for port in (flink.jobmanager_metrics, flink.taskmanager_metrics))
     with Prometheus(tmp_path / "prometheus", *targets, shipped="flink.yml") as prometheus:
         options = flink.arguments(*STREAMING, f"--job_name={JOB}")
@@ -88,10 +82,10 @@ def watched(flink: FlinkCluster, tmp_path: Path) -> Iterator[Watched]:
 
 
 def test_prometheus_knows_a_pipeline_by_the_names_of_the_engine(watched: Watched) -> None:
-    until(lambda: watched.counts(stream.BEFORE) == stream.BEFORE)
+    wait_until(lambda: watched.counts(stream.BEFORE) == stream.BEFORE, SECONDS)
     assert watched.rejects() == {"not_finite": stream.BAD, "duplicate": stream.REPEATED}
     watched.late.touch()
-    until(lambda: watched.counts(stream.AFTER) == stream.AFTER and "late" in watched.rejects())
+    wait_until(lambda: watched.counts(stream.AFTER) == stream.AFTER and "late" in watched.rejects(), SECONDS)
     assert watched.rejects() == {"not_finite": stream.BAD, "duplicate": stream.REPEATED, "late": stream.LATE}
     windows = stream.AFTER["estimates"] / stream.AGENTS
     turns = watched.value("meanstream_batch_seconds_count")
@@ -100,7 +94,7 @@ def test_prometheus_knows_a_pipeline_by_the_names_of_the_engine(watched: Watched
     assert turns == 8 * windows  # shards
     assert 0 < (watched.value("meanstream_batch_seconds_sum") or 0) < 60
     assert watched.value("meanstream_batch_samples_sum") == stream.AFTER["events"]
-    until(lambda: abs(watched.value("meanstream_watermark_lag_seconds") or 1e9) < 60)
+    wait_until(lambda: abs(watched.value("meanstream_watermark_lag_seconds") or 1e9) < 60, SECONDS)
     assert watched.unhealthy() == []
     # What the reporter makes of a distribution itself, and what Prometheus keeps of that.
     for name in ("batch_samples", "batch_milliseconds"):
@@ -132,7 +126,7 @@ def test_what_the_reporter_makes_of_distributions_is_dropped(name: str) -> None:
     (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "flink"]
     (relabel,) = job["metric_relabel_configs"]
     assert relabel["action"] == "drop"
-    assert relabel["regex"] == f"{FLINK}({'|'.join(DISTRIBUTIONS)})"
+    assert relabel["regex"] == f"{FLINK}(private_)?({'|'.join(DISTRIBUTIONS)})"
 
 
 @pytest.mark.parametrize(

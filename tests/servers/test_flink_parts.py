@@ -13,26 +13,33 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipelines.agents import CollaboratePairwise, EstimateAgents, ReleaseMeans, SingleEvents, SnapshotReleases
-from pipelines.beam.agents.pairwise_told import PairBatch, pair_ids
-from pipelines.beam.agents.records import EstimateBatch
-from pipelines.beam.agents.windows import AgentWindows
-from pipelines.beam.kafka.sink import WriteKafka
-from pipelines.beam.kafka.source import ReadKafka
-from pipelines.beam.secret import SecretPlace
-from streaming.encode import EventLines
-from streaming.events import PersonalEstimate
-from streaming.mapping import ColumnMapping
-from streaming.options import EngineOptions
-from streaming.sinks.sink import Trust
-from streaming.times import iso
-from tests.beam import agents_world, test_agents_pairwise
-from tests.beam.agents_world import HOUR
-from tests.beam.collecting import collector
-from tests.servers.flink_cluster import STREAMING, FlinkCluster
-from tests.servers.flink_jobs import Attempts, time_of
+from meanstream.pipelines.agents import (
+    CollaboratePairwise,
+    EstimateAgents,
+    ReleaseMeans,
+    SingleEvents,
+    SnapshotReleases,
+)
+from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_ids
+from meanstream.pipelines.beam.agents.records import EstimateBatch
+from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.kafka.sink import WriteKafka
+from meanstream.pipelines.beam.kafka.source import ReadKafka
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.times import iso_times
+from meanstream.streaming.events.wire import PersonalEstimate
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sources.mapping import ColumnMapping
+from tests.pipelines.beam.agents import test_agents_pairwise
+from tests.pipelines.beam.support import agents_world
+from tests.pipelines.beam.support.agents_world import HOUR
+from tests.pipelines.beam.support.collecting import collector
+from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
+from tests.servers.support.flink_jobs import Attempts, time_of
 from tests.servers.test_flink_rounds import failures, send, wait
-from tests.streaming.rounds_world import SECRET
+from tests.streaming.support.rounds_world import SECRET
 
 pytestmark = pytest.mark.slow
 
@@ -77,8 +84,13 @@ def _estimate_lines(batch: EstimateBatch) -> EventLines:
 def _told_lines(batch: PairBatch) -> EventLines:
     """One line per release, for its reader; on a private topic."""
     releases = batch.releases
-    ids = pair_ids(batch.agent.to_pylist(), batch.reader.to_pylist(), releases.index.tolist())
-    rows = zip(ids, releases.total.tolist(), batch.reader.to_pylist(), iso(batch.time), strict=True)
+    ids = pairwise_told_ids(
+        batch.agent.to_pylist(),
+        batch.reader.to_pylist(),
+        releases.index.tolist(),
+        deployment=test_agents_pairwise.SETTINGS.name,
+    )
+    rows = zip(ids, releases.total.tolist(), batch.reader.to_pylist(), iso_times(batch.time), strict=True)
     return EventLines(PersonalEstimate, [
         json.dumps({"agent": reader, "release_id": name, "total": total, "time": at}).encode()
         for name, total, reader, at in rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -15,23 +14,24 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 from confluent_kafka import Producer
 
-from pipelines.beam.kafka.sink import WriteKafka
-from pipelines.beam.kafka.source import ReadKafka
-from pipelines.beam.rounds import parts
-from pipelines.beam.rounds.file import write_means
-from pipelines.beam.rounds.known import ESTIMATES, FINDINGS, WithFindings, answered
-from pipelines.beam.rounds.stages import TellReports
-from pipelines.beam.secret import SecretPlace
-from pipelines.rounds import ReportBatch, ReportLines, ReportRounds, RunRounds
-from streaming.encode import EventLines
-from streaming.events import Report, StageResult
-from streaming.mapping import ColumnMapping
-from streaming.rounds.settings import RoundsSettings
-from streaming.testing import ScriptedSource
-from tests.beam.test_split import answer, report
-from tests.servers.flink_cluster import STREAMING, FlinkCluster
-from tests.servers.flink_jobs import Attempts
-from tests.streaming.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
+from meanstream.pipelines.beam.kafka.sink import WriteKafka
+from meanstream.pipelines.beam.kafka.source import ReadKafka
+from meanstream.pipelines.beam.rounds import parts
+from meanstream.pipelines.beam.rounds.file import write_rounds_file
+from meanstream.pipelines.beam.rounds.known import ESTIMATES, FINDINGS, WithFindings, known_findings_and_estimates
+from meanstream.pipelines.beam.rounds.stages import FormatReports
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.rounds import ReportBatch, ReportLines, ReportRounds, RunRounds
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.rounds import Report, StageResult
+from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.testing import ScriptedSource
+from tests.pipelines.beam.rounds.test_split import answer, report
+from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
+from tests.servers.support.flink_jobs import Attempts
+from tests.servers.support.waiting import wait_until
+from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
 
 pytestmark = pytest.mark.slow
 
@@ -78,14 +78,11 @@ def submit(
 def rounds(settings: RoundsSettings, secret: SecretPlace) -> Callable[[beam.PCollection, str], None]:
     """Both sides of rounds, and their answers to a topic."""
     run = RunRounds(settings, secret=secret, shards=SHARDS, max_stages=STAGES)
-    return lambda samples, sink: write_means(samples | run, sink)
+    return lambda samples, sink: write_rounds_file((samples | run).estimates, sink)
 
 
 def wait(done: Callable[[], Any], why: Callable[[], str], seconds: float = PATIENCE) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, why()
-        time.sleep(0.2)
+    wait_until(done, seconds, why=why, every=0.2)
 
 
 @pytest.mark.parametrize("case", SETTINGS)
@@ -134,13 +131,14 @@ def failures(cluster: FlinkCluster, job: str) -> list[dict[str, Any]]:
 
 
 def users_side(
-    settings: RoundsSettings, secret: SecretPlace, results: list[StageResult]
+    settings: RoundsSettings, secret: SecretPlace, results: list[StageResult], pins: Path
 ) -> Callable[[beam.PCollection, str], None]:
     """The users' side alone, which goes on from what the statistician has published, and its reports to a topic."""
 
     def then(samples: beam.PCollection, sink: str) -> None:
         told = samples.pipeline | "Results" >> beam.Create(results, reshuffle=False)
-        reports = samples | ReportRounds(settings, secret=secret, results=told, shards=SHARDS)
+        report = ReportRounds(settings, secret=secret, results=told, pins=pins, shards=SHARDS)
+        reports = (samples | report).reports
         lines = reports | ReportLines(settings) | "Lines" >> beam.Map(_report_lines).with_output_types(EventLines)
         _ = lines | "Reports" >> WriteKafka(sink, role="reports")
 
@@ -169,7 +167,7 @@ def test_the_users_side_alone_makes_checkpoints_with_results_of_a_statistician(
     half = [sample for sample in stream if sample[2] < DAYS / 2 * DAY]
     topics = (new_topic(), new_topic())
     send(broker_address, topics[0], half)
-    then = users_side(settings, place, results)
+    then = users_side(settings, place, results, tmp_path)
     job = submit(flink, broker_address, topics, f"users-{flink.ports['rest']}", then=then)
     reports = Attempts(broker_address, topics[1])
 
@@ -192,7 +190,7 @@ def test_the_users_side_alone_makes_checkpoints_with_results_of_a_statistician(
 
 def reports_in_time(settings: RoundsSettings, batches: list[ReportBatch]) -> set[bytes]:
     """Lines of the reports in windows that end while the stream goes on."""
-    tell = TellReports(settings)
+    tell = FormatReports(settings)
     return {line for batch in batches if batch.window.end < DAYS * DAY * 1e6 for line in tell.process(batch)}
 
 
@@ -213,7 +211,7 @@ class AsSideInput(WithFindings):
         known = () if self._findings is None else (AsSingleton(self._findings, default_value=None),)
         step = beam.ParDo(self._dofn, *known)
         if self._out is None:
-            return answered(pcoll | step.with_outputs(FINDINGS, main=ESTIMATES))
+            return known_findings_and_estimates(pcoll | step.with_outputs(FINDINGS, main=ESTIMATES))
         return pcoll | step.with_output_types(self._out)
 
 

@@ -13,12 +13,23 @@ import pytest
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from streaming.kafka import ladder
-from streaming.sinks.group import Sinks
-from streaming.sinks.sink import DeliveryFailedError, SinkLostError
-from tests.servers import broker as kafka
+from meanstream.streaming.kafka import retry_policy
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
 from tests.servers.conftest import need
-from tests.servers.kafka_sinks import World, closing, deliver, indexes, many, once, releases, silence, wait_for, watch
+from tests.servers.support import broker as kafka
+from tests.servers.support.kafka_sinks import (
+    World,
+    closing,
+    deliver,
+    indexes,
+    many,
+    once,
+    releases,
+    silence,
+    wait_for,
+    watch,
+)
 
 SHORT = "transaction.timeout.ms: 3000\n"
 
@@ -62,8 +73,8 @@ def restart(broker: kafka.Broker) -> threading.Thread:
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr(ladder, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(retry_policy, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(retry_policy, "SILENT_SECONDS", 0.5)
 
 
 def persist(sinks: Sinks, note: dict[str, dict[str, object]], *index: int) -> int:
@@ -226,7 +237,7 @@ def test_a_run_that_shall_stop_does_not_wait_for_brokers(world: World, broker: k
 
 def test_a_call_that_never_returns_is_left_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As librdkafka's may, when the coordinator of the marker's group was replaced."""
-    monkeypatch.setattr(ladder, "STUCK_SECONDS", 1.0)
+    monkeypatch.setattr(retry_policy, "STUCK_SECONDS", 1.0)
     sinks = world.open()
     note = sinks.positions()
     go_on = threading.Event()

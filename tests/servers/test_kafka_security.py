@@ -22,14 +22,14 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from streaming.kafka import client
-from streaming.kafka.location import KafkaLocation
-from streaming.kafka.source import KafkaSource
-from streaming.mapping import ColumnMapping
-from tests.servers import broker as kafka
+from meanstream.streaming.kafka import client
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.source import KafkaSource
+from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.servers.conftest import need
-from tests.servers.security import Authority, secure_properties
-from tests.servers.test_kafka_source import read_count, send, value
+from tests.servers.support import broker as kafka
+from tests.servers.support.kafka_reading import read_count, send, value
+from tests.servers.support.security import Authority, secure_properties
 
 USER = "alice"
 PASSWORD = "tell-nobody-7.0314159"  # noqa: S105 - it must not show

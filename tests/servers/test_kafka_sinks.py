@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from streaming.encode import EventLines, lines_of
-from streaming.events import BudgetEvent, DeadLetter, PersonalEstimate, Population, Refusal
-from streaming.kafka.location import KafkaLocation
-from streaming.kafka.outputs import open_topic
-from streaming.kafka.sink import KafkaSinks
-from streaming.sinks.open import check_place, open_sink, place_of
-from streaming.sinks.sink import DeliveryFailedError, SinkLostError, Trust
-from tests.servers.kafka_sinks import (
+from meanstream.streaming.events.encode import EventLines, encode_lines
+from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PersonalEstimate, Population, Refusal
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.outputs import open_topic
+from meanstream.streaming.kafka.sink import KafkaSinks
+from meanstream.streaming.open_sink import check_sink_place, open_sink, sink_place_of
+from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError, Trust
+from tests.servers.support.kafka_sinks import (
     Died,
     World,
     closing,
@@ -213,7 +213,7 @@ def test_offsets_of_somebody_else_are_refused(world: World) -> None:
 
 def test_keys_headers_and_values(broker_address: str, new_topic: Callable[..., str], store_id: str) -> None:
     roles = {role: new_topic() for role in ("releases", "estimates", "population", "dead_letters", "notices")}
-    letter = lines_of(DeadLetter, [DeadLetter(reason="late", source="s", position=3)])
+    letter = encode_lines(DeadLetter, [DeadLetter(reason="late", source="s", position=3)])
     refusal = EventLines(Refusal, ['{"release_id":"b%C3%B6b:2","agent":"böb"}'.encode()])
     written = {
         "releases": releases(1, 2),
@@ -275,7 +275,7 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("streaming.kafka.outputs.APPEAR_SECONDS", 0.1)
+    monkeypatch.setattr("meanstream.streaming.kafka.outputs.APPEAR_SECONDS", 0.1)
     admin = AdminClient({"bootstrap.servers": broker_address})
     for role, policy in {"releases": "compact", "sink": "compact", "dead_letters": "delete"}.items():
         name = f"made-{store_id}-{role}"
@@ -283,11 +283,11 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
         with pytest.raises(
             ValueError, match=rf"{role} must be a topic that exists, got '{name}' .* \?create="
         ) as error:
-            check_place(role, place)
+            check_sink_place(role, place)
         assert "\n" not in str(error.value)
         with pytest.raises(ValueError, match="must be a topic that exists"):
             open_sink(place, trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=never))
-        check_place(role, f"{place}?create=2")
+        check_sink_place(role, f"{place}?create=2")
         assert name not in admin.list_topics(timeout=30).topics  # only looked
         open_sink(f"{place}?create=2", trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=never)).close()
         assert len(admin.list_topics(timeout=30).topics[name].partitions) == 2
@@ -312,4 +312,8 @@ def test_one_topic_has_one_role_and_one_cluster_one_way_to_it(
     localhost = broker_address.replace("127.0.0.1", "localhost")
     with pytest.raises(ValueError, match="notices must name brokers and config as releases does for the same cluster"):
         open_sink(f"kafka://{localhost}/{other}", trust=Trust.PUBLIC, role="notices", kafka=kafka)
-    assert place_of(f"{place}?create=1") == place_of(place.replace("kafka:", "KAFKA:")) != place_of(f"{place}2")
+    assert (
+        sink_place_of(f"{place}?create=1")
+        == sink_place_of(place.replace("kafka:", "KAFKA:"))
+        != sink_place_of(f"{place}2")
+    )

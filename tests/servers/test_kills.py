@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.engine_input import EngineInput
-from tests.servers.engine_worlds import EngineWorlds
-from tests.servers.random_kills import Phase, RandomKills
+from tests.servers.support.engine_input import EngineInput
+from tests.servers.support.engine_worlds import EngineWorlds
+from tests.servers.support.random_kills import Phase, RandomKills
 
 KILLS = 10
 

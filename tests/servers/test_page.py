@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
 import urllib.parse
@@ -12,31 +13,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from operators.agents import AgentsSettings
-from pipelines.page.server import PageServer
-from streaming.columns import Batch
-from streaming.deployment import open_deployment
-from streaming.engine import Engine
-from streaming.options import EngineOptions
-from streaming.rounds.deployment import open_rounds_store
-from streaming.rounds.engine import RoundsEngine
-from streaming.rounds.settings import RoundsSettings
-from streaming.rounds.stats import RoundsStats
-from streaming.sinks.group import Sinks
-from streaming.sinks.sink import Trust
-from streaming.telemetry import AgentsTelemetry, RoundsTelemetry
-from streaming.testing import MemorySink, ScriptedSource
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.page.server import PageServer
+from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.events.columns import Batch
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry, RoundsTelemetry
+from meanstream.streaming.rounds.deployment import open_rounds_store
+from meanstream.streaming.rounds.engine import RoundsEngine
+from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.stats import RoundsStats
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.pipelines.command_line import arguments, meanstream, options, write_samples
-from tests.servers.browser import browser, complaints, hosts_asked, missing, until
 from tests.servers.conftest import need
+from tests.servers.support.browser import browser, complaints, hosts_asked, missing, until
 
 pytestmark = pytest.mark.slow
 
-SECRET = {"MEANSTREAM_SECRET": "sixteen bytes or more"}
-AGENTS = AgentsSettings(lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
-ROUNDS = RoundsSettings(lower=0, upper=10, epsilon=4.0, window="1h", estimator="kent", options={}, sizes="point:4")
+SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
+AGENTS = AgentsSettings(name="test", lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
+ROUNDS = RoundsSettings(
+    name="rounds", lower=0, upper=10, epsilon=4.0, window="1h", estimator="kent", options={}, sizes="point:4"
+)
 NAMES = 40
 
 
@@ -54,10 +58,12 @@ def samples(n: int) -> list[tuple[str, float, float]]:
     return [*good[:500], ("agent 1", 1.0, begin - 1e6), *good[500:]]  # one is far too late
 
 
-def run_agents(folder: Path, telemetry: AgentsTelemetry, stop: threading.Event) -> None:
+def run_agents(
+    folder: Path, telemetry: AgentsTelemetry, stop: threading.Event, source: ScriptedSource | None = None
+) -> None:
     deployment = open_deployment(folder / "agents.db", AGENTS, environment=SECRET)
     engine = Engine(
-        source=SlowSource(samples(20_000)),
+        source=source or SlowSource(samples(20_000)),
         settings=AGENTS,
         noise=deployment.noise,
         store=deployment.store,
@@ -186,6 +192,25 @@ def test_the_page_of_rounds_shows_what_is_public(rounds_url: str) -> None:
         cookie = "; ".join(f"{c['name']}={c['value']}" for c in driver.get_cookies())
     assert get(rounds_url, "/agent?name=agent%201", Cookie=cookie).status == 404
     assert get(rounds_url, "/data", Cookie=cookie).status == 200
+
+
+def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
+    need(missing())
+    begin, rng = 1_700_000_000.0, np.random.default_rng(5)
+    means = {f"agent {i}": (int(10 ** (1 + i / 140)), 2 + 3 * i / 200) for i in range(200)}
+    rows = [(name, float(value)) for name, (n, mean) in means.items() for value in rng.normal(mean, 1.0, n)]
+    source = ScriptedSource([(*row, begin + i) for i, row in enumerate(rows)])
+    telemetry = AgentsTelemetry(settings=AGENTS)
+    run_agents(tmp_path, telemetry, threading.Event(), source)
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+        driver.get(server.url)
+        until(lambda: drawn(driver, "counts"))
+        text = driver.find_element("id", "counts-text").text
+        assert re.match(r"Means go with the number of an agent's samples: (9\d|100) % probable\. An agent is", text), (
+            text
+        )
+        assert overlaps(driver) == []
+        assert complaints(driver) == []
 
 
 def window_line(day: int, value: Any, interval: Any) -> bytes:

@@ -12,24 +12,24 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from operators.agents import AgentsSettings
-from streaming.columns import Batch
-from streaming.deployment import open_deployment
-from streaming.engine import Engine
-from streaming.health import EngineHealth
-from streaming.metrics import Metrics
-from streaming.metrics_server import MetricsServer
-from streaming.options import EngineOptions
-from streaming.sinks.group import Sinks
-from streaming.sinks.sink import Trust
-from streaming.testing import MemorySink, ScriptedSource
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.events.columns import Batch
+from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.metrics.server import MetricsServer
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.servers.conftest import need
-from tests.servers.prometheus import SHIPPED, Prometheus, missing
+from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
+from tests.servers.support.waiting import wait_until
 
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 OF_ENGINES = [path for path in RULES if path.name != "flink.yml"]
@@ -37,7 +37,7 @@ OF_ENGINES = [path for path in RULES if path.name != "flink.yml"]
 UNIT_TESTS = sorted((SHIPPED / "tests").glob("*.yml"))
 SECONDS = 60.0
 SETTINGS = AgentsSettings(
-    lower=0, upper=10, epsilon=5, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=9
+    name="test", lower=0, upper=10, epsilon=5, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=9
 )
 
 
@@ -54,7 +54,9 @@ def serve(folder: Path, ready: Callable[[str], None], stop: threading.Event) -> 
     begin = time.time() - 400
     samples = [(f"agent {i % 40}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + i) for i in range(400)]
     source = LaggingSource([*samples, ("agent 1", 1.0, begin + 1)], bounded=False)
-    deployment = open_deployment(folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": "sixteen bytes or more"})
+    deployment = open_deployment(
+        folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
+    )
     health = EngineHealth()
     metrics = Metrics(settings=SETTINGS, health=health, store=folder / "s.db")
     engine = Engine(
@@ -87,18 +89,11 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     thread.start()
     try:
         assert there.wait(SECONDS)
-        until(lambda: 'meanstream_rejects_total{reason="late"} 1.0' in page(found[0]))
+        wait_until(lambda: 'meanstream_rejects_total{reason="late"} 1.0' in page(found[0]))
         yield found[0]
     finally:
         stop.set()
         thread.join(SECONDS)
-
-
-def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.1)
 
 
 def page(url: str) -> str:
@@ -141,14 +136,14 @@ def test_prometheus_scrapes_every_family_and_evaluates_every_rule(endpoint: str,
     names = sample_names(page(endpoint))
     assert len(names) > 30
     with Prometheus(tmp_path / "prometheus", endpoint.removeprefix("http://")) as prometheus:
-        until(lambda: [found["value"][1] for found in prometheus.query('up{job="meanstream"}')] == ["1"])
-        until(lambda: all(prometheus.query(name) for name in names))
+        wait_until(lambda: [found["value"][1] for found in prometheus.query('up{job="meanstream"}')] == ["1"])
+        wait_until(lambda: all(prometheus.query(name) for name in names))
         assert prometheus.query("meanstream_events_total")[0]["value"][1] == "401"
         assert prometheus.query("meanstream_ready")[0]["value"][1] == "1"
         assert prometheus.query("meanstream_input_lag_events")[0]["value"][1] == "0"
-        until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()))
+        wait_until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()))
         assert [rule for rule in prometheus.rules() if rule["health"] != "ok"] == []
-        until(lambda: prometheus.query("instance:meanstream_estimate_half_width:p90"))
+        wait_until(lambda: prometheus.query("instance:meanstream_estimate_half_width:p90"))
 
 
 def test_rules_ask_for_nothing_that_is_not_there(endpoint: str) -> None:

@@ -14,14 +14,21 @@ import numpy as np
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from pipelines.commands.rounds_options import RoundsOptions
-from pipelines.commands.run_rounds import run_engine
-from streaming.crash import CrashPoint, Moment
+from meanstream.pipelines.commands.run.rounds import run_rounds_engine
+from meanstream.pipelines.options.rounds import RoundsOptions
+from meanstream.streaming.crash import CrashPoint, Moment
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 
 PARTITIONS = 3
 ROLES = ("sink", "reports", "notices", "dead_letters")
-COMMON: dict[str, Any] = {"lower": 0.0, "upper": 10.0, "epsilon": 2.0, "window": "1h", "user_budget": 4.0}
+COMMON: dict[str, Any] = {
+    "name": "weekly",
+    "lower": 0.0,
+    "upper": 10.0,
+    "epsilon": 2.0,
+    "window": "1h",
+    "user_budget": 4.0,
+}
 POINTS = (
     (CrashPoint.COMMIT, Moment.AFTER),
     (CrashPoint.CHARGE_LEDGER, Moment.AFTER),
@@ -102,9 +109,11 @@ def test_topics_hold_what_files_hold(
     topics = {role: new_topic() for role in ROLES}
     place = {role: f"kafka://{broker_address}/{topic}" for role, topic in topics.items()}
     named = {"source": new_source(), "until_end": True, "store": tmp_path / "s.db", **COMMON, **place, "json": True}
+    named["private_figures"] = tmp_path / "private.json"
     ran = meanstream("run", "rounds", *(a for a in arguments(named)), environment={"MEANSTREAM_SECRET": SECRET})
     assert ran.code == 0, ran.err
-    assert (ran.json["accepted"], ran.json["rejected"]) == (392, {"malformed": 8})
+    private = json.loads((tmp_path / "private.json").read_bytes())
+    assert (private["accepted"], private["rejected"]) == (392, {"malformed": 8})
     for role in ("sink", "reports", "notices"):
         assert sorted(committed(broker_address, topics[role])) == sorted(reference[role])
     assert len(committed(broker_address, topics["dead_letters"])) == 8
@@ -140,7 +149,7 @@ def test_dead_at_any_step_the_topics_hold_the_same(
 
         with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
             with pytest.raises(Died):
-                run_engine(options, crash=die)
-            run_engine(options)
+                run_rounds_engine(options, crash=die)
+            run_rounds_engine(options)
         for role in ("sink", "reports", "notices"):
             assert sorted(committed(broker_address, topics[role])) == sorted(reference[role]), (point, moment, role)

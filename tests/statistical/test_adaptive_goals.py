@@ -12,12 +12,13 @@ import math
 import numpy as np
 import pytest
 
-from operators.adaptive import Adaptive
-from operators.round_records import Summaries
-from operators.rounds import Estimator, build_estimator, run_rounds, stages_of_positions
-from operators.simulation.adaptive_goals import Cell, measure_cell
-from operators.simulation.words import SeededWords
-from operators.sizes import SizeDistribution
+from meanstream.operators.estimators.adaptive.adaptive import Adaptive
+from meanstream.operators.estimators.registry import build_estimator
+from meanstream.operators.rounds.protocol import Estimator, run_rounds, stages_of_positions
+from meanstream.operators.rounds.records import Summaries
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.simulation.adaptive_goals import Cell, measure_adaptive_cell
+from meanstream.operators.simulation.words import SeededWords
 
 RUNS = 40
 RELATIVE = 1.0 + 4.0 * math.sqrt(2.0 / RUNS)
@@ -35,7 +36,7 @@ LEAST_COVERED = 0.92 - 4.0 * math.sqrt(0.92 * 0.08 / RUNS)
     ],
 )
 def test_error_and_coverage(population: str, between: str, expected: float) -> None:
-    found = measure_cell(Cell(population=population, between=between, epsilon=1.0), runs=RUNS)
+    found = measure_adaptive_cell(Cell(population=population, between=between, epsilon=1.0), runs=RUNS)
     assert found.adapts
     assert found.predicted <= expected
     assert found.measured <= expected * RELATIVE
@@ -45,7 +46,7 @@ def test_error_and_coverage(population: str, between: str, expected: float) -> N
 
 
 def test_sizes_that_are_small_are_not_worth_a_vote() -> None:
-    found = measure_cell(Cell(population="poisson5", between="normal .2", epsilon=1.0), runs=RUNS)
+    found = measure_adaptive_cell(Cell(population="poisson5", between="normal .2", epsilon=1.0), runs=RUNS)
     assert not found.adapts
     assert found.predicted == 1.0
     assert found.measured <= RELATIVE

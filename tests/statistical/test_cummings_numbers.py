@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from operators.simulation.rounds import RoundsConfig, RoundsResult, simulate_rounds
+from meanstream.operators.simulation.rounds import RoundsConfig, RoundsResult, simulate_rounds
 
 pytestmark = pytest.mark.slow
 RUNS = 250

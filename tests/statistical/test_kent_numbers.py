@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from operators.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
-from pipelines.commands.kent_curves import FOUR, TUNED, ball_error, item_error, mixture, sparse, univariate
+from meanstream.operators.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
+from meanstream.pipelines.commands.reproduce.kent_curves import (
+    FOUR,
+    TUNED,
+    ball_error,
+    item_error,
+    mixture,
+    sparse,
+    univariate,
+)
 
 REFERENCE_RUNS = 500
 

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import pytest
 
-from operators.simulation.config import SimulationConfig
-from operators.simulation.result import SimulationResult
-from operators.simulation.run import simulate
-from pipelines.commands.theory import theory_of
+from meanstream.operators.simulation.config import SimulationConfig
+from meanstream.operators.simulation.result import SimulationResult
+from meanstream.operators.simulation.run import simulate
+from meanstream.pipelines.commands.simulate.theory import theory_facts
 
 STEPS = 5_000
 CHECKPOINTS = (1_000, 2_000, 5_000)
@@ -42,6 +42,7 @@ def agrees(mse: float, stderr: float, reference: float, relative: float = 0.05) 
     return abs(mse - reference) < 4 * math.hypot(stderr, relative * reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURE_2)
 def test_figure_2(name: str) -> None:
     options, reference = FIGURE_2[name]
@@ -55,7 +56,7 @@ def test_figure_2(name: str) -> None:
 def test_known_classes_agree_with_proposition_3() -> None:
     """Measured with true classes on the same releases, against the exact integral; so do local and ideal."""
     result = known_variance()
-    table = theory_of(configuration())
+    table = theory_facts(configuration())
     assert result.oracle is not None
     for i in range(len(CHECKPOINTS)):
         # 20 runs of 3 classes: a relative standard error of at most sqrt(2/60) for what is common to a class
@@ -72,6 +73,7 @@ def test_intervals_cover() -> None:
     assert 0.9 < result.coverage[-1] < 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("counter", "noise", "expected"), [("pm1", "gaussian", 7.3e-6), ("pm2", "laplace", 3.0e-6)])
 def test_figure_4(counter: str, noise: str, expected: float) -> None:
     """M = 15 at t = 30000."""

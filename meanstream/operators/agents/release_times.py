@@ -1,0 +1,236 @@
+"""When an agent releases: after given numbers of its own samples, or every so many seconds of event time."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count, islice, takewhile
+
+import numpy as np
+
+from meanstream.operators.records import Ints
+from meanstream.operators.validation import require, require_positive
+
+_LARGEST = 2**62
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_FORMS = "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)"
+_PREFERRED = (10, 15, 20, 30, 50, 70)
+"""Preferred numbers, six to a decade."""
+
+
+class Counts(ABC):
+    """Release when an agent's own number of samples reaches each number of an increasing sequence.
+
+    **Privacy.** The times depend on how many samples there are, which is public, and never on their values.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def sequence(self) -> Iterator[int]:
+        """Give the numbers of samples at the releases, strictly increasing, without end."""
+
+    def times(self, n: int) -> Ints:
+        """Return the numbers of samples at the first `n` releases.
+
+        Past 2**62, which no number of samples reaches, they go on one by one.
+        """
+        return _first_times(self, n)
+
+    def releases_up_to(self, samples: Ints) -> Ints:
+        """Return how many releases each number of samples has reached."""
+        largest = int(np.max(samples, initial=0))
+        times = _times_below(self, 1 << largest.bit_length())
+        return np.searchsorted(times, samples, side="right").astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric(Counts):
+    """Release when the number of samples first reaches `first`, `first * factor`, `first * factor**2`, ...
+
+    Parameters
+    ----------
+    first : int
+        Number of samples at the first release, at least 1.
+    factor : float
+        Growth of the number of samples from one release to the next, above 1. Where it grows by less than one sample
+        the next release is one sample later.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> schedule = Geometric(10, 1.5)
+    >>> schedule.times(5).tolist()
+    [10, 15, 23, 34, 51]
+    >>> schedule.releases_up_to(np.array([9, 10, 50, 51, 1_000_000])).tolist()
+    [0, 1, 4, 5, 29]
+    """
+
+    first: int
+    factor: float
+
+    def __post_init__(self) -> None:
+        require(self.first >= 1, "first", "be at least 1", self.first)
+        require(math.isfinite(self.factor) and self.factor > 1, "factor", "be finite and above 1", self.factor)
+
+    def __str__(self) -> str:
+        return f"geometric:{self.first},{_shortest(self.factor)}"
+
+    def sequence(self) -> Iterator[int]:
+        """Count up by the factor, and by one where that is more; the products are exact to one rounding each."""
+        exact, last = float(self.first), 0
+        while True:
+            last = max(last + 1, math.ceil(min(exact, _LARGEST)))
+            yield last
+            exact *= self.factor
+
+
+@dataclass(frozen=True, slots=True)
+class Preferred(Counts):
+    """Release at round numbers of samples, six to a decade: 10, 15, 20, 30, 50, 70, 100, 150, ...
+
+    The numbers grow by a factor of 1.47 on average, and are those at which people look.
+
+    Parameters
+    ----------
+    first : int
+        No release before this number of samples, at least 1.
+
+    Examples
+    --------
+    >>> Preferred(10).times(8).tolist()
+    [10, 15, 20, 30, 50, 70, 100, 150]
+    >>> Preferred(4).times(3).tolist()
+    [5, 7, 10]
+    """
+
+    first: int
+
+    def __post_init__(self) -> None:
+        require(self.first >= 1, "first", "be at least 1", self.first)
+
+    def __str__(self) -> str:
+        return f"preferred:{self.first}"
+
+    def sequence(self) -> Iterator[int]:
+        """Go through the decades; below 10 the numbers are cut to integers."""
+        decade, last = 1, 0
+        while decade < _LARGEST:
+            for tenths in _PREFERRED:
+                number = tenths * decade // 10
+                if number > last and number >= self.first:
+                    yield number
+                last = number
+            decade *= 10
+        yield from count(last + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Release at every multiple of a duration of event time at which there are new samples.
+
+    Parameters
+    ----------
+    seconds : float
+        The duration, positive.
+
+    Notes
+    -----
+    **Privacy.** Who had a sample in which interval is public; values play no part.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        require_positive(seconds=self.seconds)
+
+    def __str__(self) -> str:
+        return f"every:{duration_text(self.seconds)}"
+
+
+def _shortest(number: float) -> str:
+    return repr(float(number)).removesuffix(".0")
+
+
+@lru_cache(maxsize=64)
+def _first_times(schedule: Counts, n: int) -> Ints:
+    return _frozen(islice(schedule.sequence(), n))
+
+
+@lru_cache(maxsize=64)
+def _times_below(schedule: Counts, largest: int) -> Ints:
+    return _frozen(takewhile(lambda time: time < largest, schedule.sequence()))
+
+
+def _frozen(times: Iterable[int]) -> Ints:
+    """Return an array that callers share and cannot change."""
+    array = np.fromiter(times, dtype=np.int64)
+    array.flags.writeable = False
+    return array
+
+
+def parse_schedule(text: str) -> Counts | Every:
+    """Return the schedule that a text names, by its kind and parameters (durations in units s, m, h, d, w).
+
+    `str` of a schedule is the one text of all that name it.
+
+    Raises
+    ------
+    ValueError
+        If the text has neither form, or a number is out of range.
+
+    Examples
+    --------
+    >>> parse_schedule("preferred:10"), parse_schedule("geometric:10,1.25"), parse_schedule("every:1d")
+    (Preferred(first=10), Geometric(first=10, factor=1.25), Every(seconds=86400.0))
+    >>> str(parse_schedule("geometric: 010,2")), str(parse_schedule("every:60m"))
+    ('geometric:10,2', 'every:1h')
+    """
+    kind, _, rest = text.partition(":")
+    parts = rest.split(",")
+    try:
+        if kind == "geometric" and len(parts) == 2:
+            return Geometric(int(parts[0]), float(parts[1]))
+        if kind == "preferred":
+            return Preferred(int(rest))
+        if kind == "every":
+            return Every(parse_duration("every", rest))
+    except ValueError as error:
+        raise ValueError(f"schedule must {_FORMS}, got {text!r}: {error}") from None
+    raise ValueError(f"schedule must {_FORMS}, got {text!r}")
+
+
+def duration_text(seconds: float) -> str:
+    """Give the one text of a duration, which `parse_duration` reads: in the largest of d, h, m, s that divides it.
+
+    Examples
+    --------
+    >>> duration_text(3600.0), duration_text(7 * 86400), duration_text(1.5)
+    ('1h', '7d', '1.5s')
+    """
+    unit = next((u for u in ("d", "h", "m") if seconds % _UNITS[u] == 0), "s")
+    return f"{_shortest(seconds / _UNITS[unit])}{unit}"
+
+
+def parse_duration(name: str, text: str) -> float:
+    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, if the text has another form or the duration is negative or not finite.
+
+    Examples
+    --------
+    >>> parse_duration("lateness", "1.5h")
+    5400.0
+    """
+    try:
+        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+    except (ValueError, KeyError):
+        seconds = math.nan
+    require(math.isfinite(seconds) and seconds >= 0, name, "be a duration such as 90s, 15m, 1h, 1d or 2w", text)
+    return seconds

@@ -1,0 +1,97 @@
+"""What one call of `Agents` has released: public columns, collected piece by piece."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from meanstream.operators.agents.persons import Fates
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.records import Floats, Ints, ReleaseColumns, Words, records_without_votes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBatch:
+    """What one call released: public columns, the input version of each (a keyed digest) and its event time.
+
+    `exhausted` lists the agents that made the last release of their horizon in this call. `fates` says of each sample
+    that was given whether it counts (`meanstream.operators.agents.persons`); None if all of them do.
+    """
+
+    releases: ReleaseColumns
+    version: Words
+    time: Floats
+    exhausted: Ints
+    fates: Fates | None = None
+
+
+@dataclass(slots=True)
+class PendingReleases:
+    """Releases collected during one call, in pieces."""
+
+    agent: list[Ints] = field(default_factory=list)
+    index: list[Ints] = field(default_factory=list)
+    count: list[Ints] = field(default_factory=list)
+    total: list[Ints] = field(default_factory=list)
+    votes: list[Ints] = field(default_factory=list)
+    version: list[Words] = field(default_factory=list)
+    time: list[Floats] = field(default_factory=list)
+
+    def add(
+        self, *, agent: Ints, index: Ints, count: Ints, total: Ints, votes: Ints, version: Words, time: Floats
+    ) -> None:
+        """Note one release of each of some agents."""
+        self.agent.append(agent)
+        self.index.append(index)
+        self.count.append(count)
+        self.total.append(total)
+        self.votes.append(votes)
+        self.version.append(version)
+        self.time.append(time)
+
+    def collect(self, settings: AgentsSettings) -> ReleaseBatch:
+        """Give all of them in the order of time, agent and number."""
+        if not self.agent:
+            none, nothing = np.zeros(0, np.int64), np.zeros(0)
+            votes = records_without_votes() if settings.vote is None else settings.vote.columns(0)["vote_noised"]
+            return ReleaseBatch(
+                releases=released_columns(settings, agent=none, index=none, count=none, total=none, votes=votes),
+                version=np.zeros(0, np.uint64),
+                time=nothing,
+                exhausted=none,
+            )
+        agent, index = np.concatenate(self.agent), np.concatenate(self.index)
+        time, votes = np.concatenate(self.time), np.concatenate(self.votes)
+        order = np.lexsort((index, agent, time))
+        agent, index = agent[order], index[order]
+        return ReleaseBatch(
+            releases=released_columns(
+                settings,
+                agent=agent,
+                index=index,
+                count=np.concatenate(self.count)[order],
+                total=np.concatenate(self.total)[order],
+                votes=votes[order] if len(votes) else votes,
+            ),
+            version=np.concatenate(self.version)[order],
+            time=time[order],
+            exhausted=agent[index == settings.horizon],
+        )
+
+
+def released_columns(
+    settings: AgentsSettings, *, agent: Ints, index: Ints, count: Ints, total: Ints, votes: Ints
+) -> ReleaseColumns:
+    """Public: noised sums as released means, each with the variance of its noise."""
+    n = np.maximum(count, 1)
+    per_sum = settings.sum_variance(np.maximum(index, 1))
+    return ReleaseColumns(
+        agent=agent,
+        index=index,
+        count=count,
+        total=total,
+        votes=votes,
+        mean=settings.grid.mean(total, n),
+        noise_variance=per_sum * settings.grid.resolution**2 / n.astype(np.float64) ** 2,
+    )

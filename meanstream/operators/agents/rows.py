@@ -1,0 +1,96 @@
+"""The state of many agents: columns that grow, saved in chunks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meanstream.operators.agents.release_times import Counts
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.records import Bools, Ints, Words
+from meanstream.operators.validation import require
+
+CHUNK = 1024
+"""Agents per snapshot chunk: a commit writes the chunks that changed."""
+
+NEVER = np.iinfo(np.int64).max
+SNAPSHOT_VERSION = 2
+SINCE_VERSION_2 = frozenset({"seen"})
+
+
+class AgentRows:
+    """Private: one row per agent, in columns; an agent is its index.
+
+    Attributes
+    ----------
+    columns : dict of arrays (capacity, ...)
+        Sums, counts, the last release, the counter's state.
+    owner : uint64 array (capacity, 2)
+        Hash of each agent's name.
+    """
+
+    def __init__(self, settings: AgentsSettings) -> None:
+        self._settings = settings
+        self.columns = _empty_rows(settings, CHUNK)
+        self.owner: Words = np.zeros((CHUNK, 2), np.uint64)
+        self._dirty: Bools = np.zeros(1, np.bool_)
+
+    def reserve(self, needed: int) -> None:
+        """Have room for so many agents."""
+        capacity = len(self.owner)
+        if needed <= capacity:
+            return
+        grown = -(-max(needed, 2 * capacity) // CHUNK) * CHUNK
+        fresh = _empty_rows(self._settings, grown)
+        for name, column in self.columns.items():
+            fresh[name][:capacity] = column
+        self.columns = fresh
+        self.owner = np.concatenate([self.owner, np.zeros((grown - capacity, 2), np.uint64)])
+        self._dirty = np.concatenate([self._dirty, np.zeros(grown // CHUNK - len(self._dirty), np.bool_)])
+
+    def touch(self, agents: Ints) -> None:
+        """Note that these agents' rows changed."""
+        self._dirty[agents // CHUNK] = True
+
+    def dirty_chunks(self) -> list[int]:
+        """Chunks that changed since the last `mark_clean`."""
+        return [int(i) for i in np.flatnonzero(self._dirty)]
+
+    def mark_clean(self) -> None:
+        """Forget what changed: it has been saved."""
+        self._dirty[:] = False
+
+    def snapshot(self, chunk: int, n_agents: int, *, window: np.int64) -> dict[str, np.ndarray]:
+        """Give one chunk as plain arrays, with a version and the window that event time is in."""
+        part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
+        state = {name: column[part].copy() for name, column in self.columns.items()}
+        return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
+
+    def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
+        """Put back what `snapshot` gave, of this version or the one before.
+
+        Raises
+        ------
+        ValueError
+            If it is of another version, or has other columns.
+        """
+        version = int(state["version"])
+        require(version in (1, SNAPSHOT_VERSION), "snapshot version", f"be 1 or {SNAPSHOT_VERSION}", version)
+        names = set(state) - {"version", "window"}
+        expected = set(self.columns) - (SINCE_VERSION_2 if version == 1 else frozenset())
+        require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
+        first = chunk * CHUNK
+        for name in names:
+            self.columns[name][first : first + len(state[name])] = state[name]
+
+
+def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
+    """Columns of `n` agents that have seen nothing yet."""
+    names = ("count", "total", "squares_low", "squares_high", "released", "released_count", "released_total")
+    rows: dict[str, np.ndarray] = {name: np.zeros(n, np.int64) for name in names}
+    rows["seen"] = np.full(n, -np.inf)
+    times = settings.times
+    first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
+    rows["due"] = np.full(n, first, np.int64)
+    rows.update({} if settings.vote is None else settings.vote.columns(n))
+    rows.update({"counter_" + name: column for name, column in settings.mechanism.init(n).items()})
+    return rows

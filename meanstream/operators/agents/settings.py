@@ -1,0 +1,280 @@
+"""How agents release: bounds, privacy parameters, counter and schedule, checked before anything runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from meanstream.operators.agents.release_times import Counts, Every, parse_schedule
+from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
+from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
+from meanstream.operators.counters.pm2 import Pm2
+from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
+from meanstream.operators.noise.calibration import Calibration, gaussian_stddev
+from meanstream.operators.noise.distributions import TAIL_DELTA
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.group import group_epsilon
+from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.numerics import require_small_numeric_slack
+from meanstream.operators.records import VOTE_BINS, Floats, Ints
+from meanstream.operators.validation import (
+    as_float,
+    as_int,
+    require,
+    require_between,
+    require_bounds,
+    require_name,
+    require_positive,
+)
+
+MAX_HORIZON = 1_000_000
+SPREAD_SHARE = 0.1
+"""Part of the budget for votes on the spread, where nobody says otherwise (measured by `benchmarks/spread_vote.py`)."""
+SHARE_RULE = "be 0 in paper mode and with Laplace noise"
+WIDEST = 1e150
+"""Variances are squares of the width, and must be numbers."""
+MAX_PER_PERSON = 65_535
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsSettings:
+    """How agents release: bounds, privacy parameters, counter and schedule; plain values, checked at once.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Declared bounds of a sample, in the value's unit; samples are clipped to them.
+    epsilon, delta : float
+        What one sample's value costs over the whole life of its agent's stream.
+    counter : str
+        Continual-counting mechanism: "toeplitz" (tuned), "optimal" (tuned, at most 128 releases: less noise, and more
+        state), "pm1" or "pm2" (paper).
+    horizon : int
+        Greatest number of releases of one agent: its budget.
+    schedule : str
+        "preferred:FIRST" or "geometric:FIRST,FACTOR" in the agent's own sample count, or "every:DURATION" of event
+        time. The default, after 10, 15, 20, 30, 50, 70, 100, ... samples, serves agents with 15 samples and, at 40
+        releases, with 3e7.
+    noise, calibration : str
+        "gaussian" or "laplace"; "analytic" or "classical" (Gaussian only, epsilon <= 1).
+    levels : int, optional
+        Divisor of the budget of "pm2"; by default what the horizon needs.
+    mode : str
+        "tuned", or "paper" for the papers' basic composition.
+    per_person : int, optional
+        Greatest number of samples of one person that count within an agent: (epsilon, delta) then protects all of
+        them together, and the variance of the noise grows with its square. Without it one sample is protected.
+    name : str, optional
+        Name of the deployment, part of the key of every draw and of every release's id. Where releases leave, it is
+        needed: a store makes one, a pipeline is given one.
+    spread_share : float
+        Part of the budget (of rho) for votes on how much one sample varies (`operators.agents.spread_vote`); what is
+        left goes into the means. 0 turns votes off. For Gaussian noise and the tuned mode only.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the rule and the value.
+
+    Notes
+    -----
+    **Privacy.** Where K samples of one person change, the increments change by at most `K * span` in the l1 norm. A
+    norm is convex, so it is largest where all K lie in one increment: the sensitivity of the counter is exactly K
+    times that of one sample, and no spread of them over the stream costs more. A schedule by counts whose first
+    increment has fewer than K samples leaves a little of it unused; nothing is saved on that.
+
+    One value has one spelling: numbers are brought to their types and schedules to one form, because all of it is part
+    of the key of the noise.
+
+    Examples
+    --------
+    >>> one, ten = (AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=k) for k in (None, 10))
+    >>> round(ten.fresh.variance / one.fresh.variance, 6), round(one.mu, 3) == round(ten.mu, 3)
+    (100.0, True)
+    >>> settings = AgentsSettings(lower="-30", upper=120, epsilon=1, delta=1e-6, schedule="every:60m")
+    >>> settings.lower, settings.schedule
+    (-30.0, 'every:1h')
+    """
+
+    lower: float
+    upper: float
+    epsilon: float
+    delta: float
+    counter: str = "toeplitz"
+    horizon: int = 40
+    schedule: str = "preferred:10"
+    noise: str = "gaussian"
+    calibration: str = "analytic"
+    levels: int | None = None
+    mode: str = "tuned"
+    per_person: int | None = None
+    name: str | None = None
+    spread_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper", "epsilon", "delta", "spread_share"):
+            object.__setattr__(self, name, as_float(name, getattr(self, name)))
+        object.__setattr__(self, "horizon", as_int("horizon", self.horizon))
+        if self.levels is not None:
+            object.__setattr__(self, "levels", as_int("levels", self.levels))
+        if self.name is not None:
+            require_name(self.name)
+        require_bounds(self.lower, self.upper)
+        require(self.upper - self.lower <= WIDEST, "upper - lower", f"be at most {WIDEST:g}", self.upper - self.lower)
+        require_positive(epsilon=self.epsilon)
+        require_between(0, 1, delta=self.delta)
+        require(1 <= self.horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", self.horizon)
+        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+        if self.per_person is not None:
+            object.__setattr__(self, "per_person", as_int("per_person", self.per_person))
+            require(
+                1 <= self.per_person <= MAX_PER_PERSON, "per_person", f"lie in 1..{MAX_PER_PERSON}", self.per_person
+            )
+        require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
+        votes = self.mode == "tuned" and self.noise == "gaussian"
+        require(votes or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
+        _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
+        object.__setattr__(self, "schedule", str(self.times))
+        if self.levels is None and self.counter == Pm2.name:
+            object.__setattr__(self, "levels", make_counter(self.counter, horizon=self.horizon).parts)
+
+    @cached_property
+    def grid(self) -> FixedPoint:
+        """The fixed-point grid of samples and sums."""
+        return FixedPoint(self.lower, self.upper)
+
+    @cached_property
+    def mechanism(self) -> Counter:
+        """The counter whose linear noise makes the prefix sums private."""
+        sampling: tuple[float, ...] = ()
+        if self.counter == Optimal.name and isinstance(self.times, Counts):
+            units = (self.per_person or 1) / math.sqrt(1 - self.spread_share)
+            sampling = optimal_counter_sampling(self.times.times(self.horizon), self.epsilon, units=units)
+        return make_counter(self.counter, horizon=self.horizon, levels=self.levels, sampling=sampling)
+
+    @cached_property
+    def fresh(self) -> GaussianNoise | LaplaceNoise:
+        """Distribution of the one fresh draw of a release, in grid units."""
+        # Gaussian mechanisms compose like orthogonal parts of one: the budget bounds the sum of their squared ratios of
+        # sensitivity to noise, and the means get 1 - spread_share of it.
+        return counter_noise(
+            self.mechanism,
+            epsilon=self.epsilon,
+            delta=self.delta_of_noise,
+            sensitivity=self.grid.span * (self.per_person or 1) / math.sqrt(1 - self.spread_share),
+            noise=self.noise,
+            calibration=self.calibration,
+            composition="basic" if self.mode == "paper" else "concentrated",
+        )
+
+    @cached_property
+    def numeric_slack(self) -> float:
+        """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
+        means, votes = (self.epsilon * share for share in (1 - self.spread_share, self.spread_share))
+        found = require_small_numeric_slack(self.fresh, epsilon=means, delta=self.delta, draws=self.horizon)
+        if self.vote is None:
+            return found
+        try:
+            return found + require_small_numeric_slack(
+                self.vote.noise, epsilon=votes, delta=self.delta, draws=self._vote_draws
+            )
+        except ValueError:
+            rule = "be 0, or large enough for the noise of votes in float64"
+            raise ValueError(f"spread_share must {rule}, got {self.spread_share!r}") from None
+
+    def sum_variance(self, index: Ints) -> Floats:
+        """Variance of the noise in released sums, by the index of the release, in squared grid units.
+
+        The published integer is rounded: a twelfth of a squared unit on top of the mechanism's noise.
+        """
+        return np.asarray(self.mechanism.noise_variance(index) * self.fresh.variance + 1 / 12)
+
+    @cached_property
+    def vote(self) -> SpreadVote | None:
+        """The votes on the spread of one sample; None if no part of the budget is for them."""
+        if not self.spread_share:
+            return None
+        # K samples of a person are in K pairs at most; where all move alike, that is K times the change of one.
+        sensitivity = PAIR_SENSITIVITY * (self.per_person or 1) / math.sqrt(self.spread_share)
+        rule = cast("Calibration", self.calibration)  # checked where it is used
+        stddev = gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
+        return SpreadVote(self.grid.span, GaussianNoise(stddev))
+
+    @property
+    def _vote_draws(self) -> int:
+        return min(self.horizon, MOST_VOTES) * VOTE_BINS if self.spread_share else 0
+
+    @property
+    def delta_of_noise(self) -> float:
+        """What is left of delta for noise whose tails were not cut.
+
+        The inversion cuts them off, once per draw; Laplace noise takes no other delta.
+        """
+        tails = (self.horizon + self._vote_draws) * TAIL_DELTA
+        require(self.delta > tails, "delta", f"exceed the {tails:.1e} that the noise's tails cost", self.delta)
+        return self.delta - tails
+
+    @cached_property
+    def times(self) -> Counts | Every:
+        """When an agent releases."""
+        return parse_schedule(self.schedule)
+
+    @property
+    def privacy_unit(self) -> str:
+        """Whose replacement (epsilon, delta) covers: one "sample", or all that counts of one "person" in an agent."""
+        return "sample" if self.per_person is None else "person"
+
+    @property
+    def protected(self) -> str:
+        """Say in one sentence what (epsilon, delta) covers and what it does not, for whoever sees epsilon.
+
+        Examples
+        --------
+        >>> AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6).protected
+        'Each single sample is protected; a person with many samples is protected less.'
+        """
+        if self.per_person is None:
+            return "Each single sample is protected; a person with many samples is protected less."
+        return (
+            "All samples of one person within an agent are protected together, of which at most "
+            f"{self.per_person} count; a person in several agents is protected less."
+        )
+
+    @property
+    def mu(self) -> float | None:
+        """Gaussian-DP parameter of all releases together, towards one unit; None for Laplace noise."""
+        if not isinstance(self.fresh, GaussianNoise):
+            return None
+        means = self.mechanism.l2_sensitivity * self.grid.span * (self.per_person or 1) / self.fresh.stddev
+        return means / math.sqrt(1 - self.spread_share)
+
+    @property
+    def rho(self) -> float:
+        """Zero-concentrated DP of all releases together: mu**2 / 2, or epsilon**2 / 2 of pure DP."""
+        return 0.5 * (self.epsilon if self.mu is None else self.mu) ** 2
+
+    def epsilon_for(self, units: int) -> float:
+        """Return what epsilon becomes, at the same delta, for several samples (or persons) that change together.
+
+        Examples
+        --------
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+        >>> [round(settings.epsilon_for(k), 1) for k in (1, 2, 5, 10, 20, 50)]
+        [1.0, 2.1, 5.9, 13.5, 33.0, 125.5]
+        """
+        return units * self.epsilon if self.mu is None else group_epsilon(units * self.mu, self.delta)
+
+    def epsilon_over(self, agents: int) -> float:
+        """Return what epsilon becomes, at the same delta, for a person with one unit in each of several agents.
+
+        Examples
+        --------
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5)
+        >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
+        True
+        """
+        return agents * self.epsilon if self.mu is None else group_epsilon(math.sqrt(agents) * self.mu, self.delta)

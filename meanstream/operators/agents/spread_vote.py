@@ -1,0 +1,163 @@
+"""The spread vote: how far pairs of an agent's own samples lie apart, counted in few bins and noised, for everybody.
+
+What one sample varies by is needed wherever agents share means, and the noisy means say little about it. So a part of
+the budget goes into a histogram of `|x - x'|` over disjoint pairs of an agent's consecutive samples. Votes add up over
+agents; `meanstream.operators.collaboration.spread_law` reads the variance of one sample off the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
+from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, ReleaseColumns, Words
+
+HALVINGS = (10, 8, 6, 5, 4, 3, 2, 1)
+"""Inner edges, as powers of a half of the width of the bounds."""
+FACTOR = 3
+"""An agent votes again with the first release that comprises so many times the samples of its last vote."""
+MOST_VOTES = 40
+"""2 * 3**40 samples are more than anybody has."""
+PAIR_SENSITIVITY = math.sqrt(2.0)
+"""A replaced sample is in one pair, which leaves one bin and enters another: two counts change by one each."""
+
+
+def spread_vote_bins(difference: Ints, span: int) -> Ints:
+    """Put differences of two samples into bins: 0, then by halvings of the width, and the whole width.
+
+    Parameters
+    ----------
+    difference : int array
+        Absolute differences in grid units, in 0..span.
+    span : int
+        Width of the bounds in grid units.
+
+    Notes
+    -----
+    Bin 0 holds equal samples and bin 10 those at opposite bounds: the two bins of yes/no data. Bins 1 to 9 hold what
+    lies between, with the upper edges 2**-10, 2**-8, 2**-6, 2**-5, ..., 1/2 of the width, and all below the width.
+
+    Examples
+    --------
+    >>> spread_vote_bins(np.array([0, 1, 512, 513, 1023, 1024]), 1024).tolist()
+    [0, 1, 8, 9, 9, 10]
+    """
+    edges = np.array([0, *(span >> halving for halving in HALVINGS), span - 1])
+    return np.searchsorted(edges, difference, side="left").astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadVote:
+    """Counts pairs of each agent's samples and noises them when it is time.
+
+    Parameters
+    ----------
+    span : int
+        Width of the bounds in grid units.
+    noise : GaussianNoise
+        Distribution of the noise of one bin of one vote.
+
+    Notes
+    -----
+    **Privacy.** Samples 2i-1 and 2i of an agent make a pair, and a pair is counted in one vote: a replaced sample
+    changes one vote of its agent, by one count less in one bin and one more in another, so by `sqrt(2)` (l2). Every bin
+    of a vote has a draw of its own, so all votes of an agent are one Gaussian mechanism of that sensitivity. Votes are
+    cast with releases, at counts that follow from the public counts alone.
+    """
+
+    span: int
+    noise: GaussianNoise
+
+    def possible(self, releases: ReleaseColumns, noise_variance: Floats) -> Bools:
+        """Tell which releases carry votes that an agent with these bounds and this budget may have cast.
+
+        Parameters
+        ----------
+        releases : ReleaseColumns
+            As they came from somebody else.
+        noise_variance : float array, shape (n,)
+            What each says of its noise.
+
+        Notes
+        -----
+        Nothing is told from a count that noise alone may give: ten standard deviations are.
+        """
+        number, pairs, counts = releases.votes[:, 0], releases.votes[:, 1], releases.votes[:, 2:]
+        slack = 10 * np.sqrt(number * noise_variance) + 1
+        found = noise_variance == self.noise.variance
+        found &= (number <= np.minimum(releases.index, MOST_VOTES)) & (pairs <= releases.count // 2)
+        found &= np.all((counts >= -slack[:, None]) & (counts <= (pairs + slack)[:, None]), axis=1)
+        return np.asarray(found & (number > 0) & (pairs >= number), np.bool_)
+
+    def columns(self, n: int) -> dict[str, Ints]:
+        """State of `n` agents that have seen nothing: private but for `vote_noised`."""
+        return {
+            "vote_first": np.zeros(n, np.int64),  # the sample that waits for its partner
+            "vote_count": np.zeros(n, np.int64),  # samples at the last vote
+            "vote_pairs": np.zeros((n, VOTE_BINS), np.int64),  # since the last vote
+            "vote_noised": np.zeros((n, 2 + VOTE_BINS), np.int64),  # as `ReleaseColumns.votes`
+        }
+
+    def pairs(self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints, added: Ints) -> SpreadPairs:
+        """Pair the samples of a batch, which are in the order of their agents.
+
+        Parameters
+        ----------
+        rows : dict
+            The agents' state; `count` is that before the batch. The samples without a partner are put into it.
+        who, starts, added : int array, shape (m,)
+            Agents of the batch, where the samples of each begin, and how many there are.
+        point : int array, shape (n,)
+            The samples, in grid units.
+        """
+        before = rows["count"][who]
+        place = np.arange(len(point)) - np.repeat(starts - before, added)  # in the agent's stream, from 0
+        previous = np.concatenate([point[:1], point[:-1]])
+        previous[starts] = rows["vote_first"][who]
+        # A first of a pair has no bin: its partner's counts for both.
+        bins = np.where(place % 2 == 1, spread_vote_bins(np.abs(point - previous), self.span), -1)
+        rows["vote_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+        return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, begin=starts.copy())
+
+    def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
+        """Tell which agents vote with their release after `count` samples."""
+        return (count >= 2) & (count // FACTOR >= rows["vote_count"][agent])
+
+    def version(self, rows: dict[str, np.ndarray], agent: Ints, version: Words, noise: KeyedNoise) -> Words:
+        """Digest what is voted along with the rest of the input: other pairs meet other noise."""
+        for counts in rows["vote_pairs"][agent].T:
+            version = noise.version_of(version.view(np.int64), counts)
+        return version
+
+    def cast(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise) -> None:
+        """Noise the pairs since each agent's last vote, and add them to its released sum."""
+        pairs = rows["vote_pairs"][agent]
+        draws = [np.rint(self.noise.sample(noise.bits(ids, draw=1 + b))).astype(np.int64) for b in range(VOTE_BINS)]
+        votes = np.concatenate([np.ones((len(agent), 1), np.int64), pairs.sum(axis=1, keepdims=True), pairs], axis=1)
+        votes[:, 2:] += np.stack(draws, axis=1)
+        rows["vote_noised"][agent] += votes
+        rows["vote_pairs"][agent] = 0
+        rows["vote_count"][agent] = count
+
+
+@dataclass(slots=True)
+class SpreadPairs:
+    """Private: the pairs of a batch, counted as far as a release asks for them."""
+
+    counts: Ints
+    who: Ints
+    bins: Ints
+    begin: Ints
+
+    def count(self, which: Ints, end: Ints) -> None:
+        """Count the pairs of the agents at the places `which` up to the samples before `end`."""
+        lengths = end - self.begin[which]
+        offset = np.cumsum(lengths) - lengths
+        sample = np.arange(int(lengths.sum())) + np.repeat(self.begin[which] - offset, lengths)
+        bins, agent = self.bins[sample], np.repeat(self.who[which], lengths)
+        np.add.at(self.counts, (agent[bins >= 0], bins[bins >= 0]), 1)
+        self.begin[which] = end

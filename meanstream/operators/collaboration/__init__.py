@@ -1,0 +1,1 @@
+"""What agents learn of each other's releases: priors, tests, and the variance of one sample."""

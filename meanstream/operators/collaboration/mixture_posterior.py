@@ -1,0 +1,86 @@
+"""Bayes' rule for a normal mixture as prior, and intervals that cover those too who are far from the crowd."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from meanstream.operators.records import Floats
+
+FAR, NEARER, POWER = 2.83, 1.15, 2.6
+"""Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^POWER`."""
+_NOMINAL = float(ndtri(0.975))
+
+
+def mixture_posterior(
+    mean: Floats,
+    variance: Floats,
+    *,
+    weight: Floats,
+    cautious: Floats,
+    center: Floats,
+    prior_variance: Floats,
+    is_class: Floats,
+    outside: Floats,
+) -> tuple[Floats, Floats]:
+    """Posterior mean, and posterior variance under the cautious weights around it, given own means.
+
+    Parameters
+    ----------
+    mean, variance : float array, shape (n,)
+        Own means and their variances.
+    weight, cautious, center, prior_variance : float array, shape (n_components,)
+        The prior: weights for the value, weights for the interval, and the normal components.
+    is_class : float array, shape (n_components,)
+        1 for a component of several, 0 for what describes everybody.
+    outside : float array, shape (n,)
+        What an agent's own samples vary by more than those of members of a class: it may be that far from a center.
+
+    Examples
+    --------
+    >>> one, no = np.ones(1), np.zeros(1)
+    >>> mixture_posterior(np.array([2.0]), one, weight=one, cautious=one, center=no, prior_variance=one, is_class=one,
+    ...                   outside=no)
+    (array([1.]), array([0.5]))
+    """
+    n = len(mean)
+    if n == 1:  # sums over components run along columns: the same order for any number of agents
+        mean, variance, outside = np.repeat(mean, 2), np.repeat(variance, 2), np.repeat(outside, 2)
+    around = prior_variance[:, None] + is_class[:, None] * outside
+    total = variance + around
+    keep = around / total
+    away = mean - center[:, None]
+    highest = np.maximum(weight, cautious)
+    log_density = -0.5 * away**2 / total - 0.5 * np.log(total) + np.log(highest)[:, None]
+    log_density -= log_density.max(axis=0)
+    density = np.exp(log_density)
+    shift = (keep - 1) * away
+    likely = (weight / highest)[:, None] * density
+    first = (likely * shift).sum(axis=0) / (likely.sum(axis=0) + 1e-300)
+    likely = (cautious / highest)[:, None] * density
+    normal = likely.sum(axis=0) + 1e-300
+    center_of = (likely * shift).sum(axis=0) / normal
+    second = (likely * (variance * keep + (shift - center_of) ** 2)).sum(axis=0) / normal
+    return (mean + first)[:n], (second + (first - center_of) ** 2)[:n]
+
+
+def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, level: float) -> Floats:
+    """Half the length of an interval that covers on average at its level, and nearly so far from the crowd.
+
+    Notes
+    -----
+    `r`, the posterior's variance over the own one, is the share that an answer keeps of its agent's own mean. Among the
+    5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
+    answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
+    quantile that covers .90 of them (by simulation, within 2 %); 95 % intervals get longer by at most 44 %, and stay
+    no more than 2 % longer than those of the own mean.
+
+    Examples
+    --------
+    >>> weight = np.array([1.0, 0.5, 0.01])
+    >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
+    [1.96, 2.64, 2.83]
+    """
+    kept = np.clip(posterior_variance / own_variance, 0.0, 1.0)
+    far = (FAR - NEARER * kept**POWER) / _NOMINAL
+    return np.asarray(ndtri(0.5 + 0.5 * level) * np.maximum(far, 1.0) * np.sqrt(posterior_variance), dtype=np.float64)

@@ -1,0 +1,158 @@
+"""A population whose means may go with their counts: the posterior mean of every agent, and its description."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from meanstream.operators.collaboration.count_trend import CountGroups
+from meanstream.operators.collaboration.mixture_posterior import mixture_posterior, posterior_far_half_width
+from meanstream.operators.collaboration.noise_share import FittedNoise
+from meanstream.operators.collaboration.prior import normalized_prior
+from meanstream.operators.collaboration.prior_families import Families, prior_count_class
+from meanstream.operators.collaboration.prior_fitted import FittedPrior
+from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
+from meanstream.operators.validation import require_between
+
+TRANSLATION = 3.0
+"""An answer leaves the agent's own mean by at most so many of its standard errors."""
+CHANCE = 5.4
+"""Estimated variances exceed the true one by chance, by up to this over the root of the count: 99 % of 5 samples."""
+SHOWN = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000)
+"""Counts for which the prior is described."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedByCount:
+    """Public: prior of an agent's mean given its count, averaged over all models.
+
+    Attributes
+    ----------
+    weight, cautious, center, variance : float array, shape (n_components,)
+        Normal components, those of one class of counts after those of another; `cautious` are the weights that make
+        the intervals. Not normalized.
+    is_class : float array, shape (n_components,)
+        1 for a component of several.
+    start : int array, shape (n_classes + 1,)
+        Where each class begins.
+    noise : float array, shape (2, n_classes)
+        Variances of the privacy noise, as in `FittedNoise`.
+    sample_variance : float
+        The most that the variance of one sample may be, by what is known of it; 0 where nothing is.
+    trend : float array, shape (3, n_shown)
+        Mean of the means, its standard deviation, and their spread, given the counts of `SHOWN`.
+    plain : FittedPrior
+        What the same releases say if counts are ignored: the picture of the population, and its components.
+    probability : dict
+        Posterior probability that counts do not matter (`same`), of `strata`, and of a `trend`.
+    """
+
+    weight: Floats
+    cautious: Floats
+    center: Floats
+    variance: Floats
+    is_class: Floats
+    start: Ints
+    noise: Floats
+    sample_variance: float
+    trend: Floats
+    plain: FittedPrior
+    probability: dict[str, float]
+
+    @classmethod
+    def build(cls, families: Families, groups: CountGroups, *, lower: float, upper: float) -> Self:
+        """Average mixtures, strata and trends by their probabilities."""
+        models, most = families.models, float(groups.count.max())
+        plain = FittedPrior.build(
+            models.mixtures,
+            probability=normalized_prior(models.log_weight),
+            cautious=normalized_prior(models.log_cautious),
+            n_agents=models.n_agents,
+            noise=families.noise,
+            lower=lower,
+            upper=upper,
+        )
+        classes = families.by_class(most, lower=lower, upper=upper)
+        return cls(
+            weight=np.concatenate([c.weight for c in classes]),
+            cautious=np.concatenate([c.cautious for c in classes]),
+            center=np.concatenate([c.center for c in classes]),
+            variance=np.concatenate([c.variance for c in classes]),
+            is_class=np.concatenate([c.is_class for c in classes]),
+            sample_variance=families.sample_variance,
+            start=np.cumsum([0] + [len(c.weight) for c in classes]),
+            noise=np.array([c.noise for c in classes]).T,
+            trend=families.trend.trend.described(np.array([n for n in SHOWN if n <= most])),
+            plain=plain,
+            probability=dict(zip(("same", "strata", "trend"), families.probability(cautious=False), strict=True)),
+        )
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: each agent's posterior mean and interval given its own raw mean, addressed to that agent only.
+
+        Parameters
+        ----------
+        own : OwnMeans
+            At least one sample each. A variance that is not known (infinite) gives the prior's answer.
+        level : float
+            Nominal coverage of the interval.
+        """
+        require_between(0, 1, level=level)
+        lower, upper = self.plain.lower, self.plain.upper
+        width = upper - lower
+        # Bounded data have a variance of at most a quarter of the squared range (Popoviciu); 0 would divide by 0.
+        variance = np.clip(own.variance, (1e-9 * width) ** 2, width**2)
+        value, posterior = np.empty(len(own)), np.empty(len(own))
+        outside = self._outside(variance, own.count)
+        n_classes = len(self.start) - 1
+        of = np.minimum(prior_count_class(own.count), n_classes - 1)
+        order = np.argsort(of, kind="stable")
+        starts = np.searchsorted(of[order], np.arange(n_classes + 1))
+        for c in np.flatnonzero(np.diff(starts)).tolist():
+            rows, part = order[starts[c] : starts[c + 1]], slice(self.start[c], self.start[c + 1])
+            value[rows], posterior[rows] = mixture_posterior(
+                own.mean[rows], variance[rows], weight=self.weight[part], cautious=self.cautious[part],
+                center=self.center[part], prior_variance=self.variance[part], is_class=self.is_class[part],
+                outside=outside[rows],
+            )  # fmt: skip
+        most = TRANSLATION * np.sqrt(variance)
+        value = np.clip(np.clip(value, own.mean - most, own.mean + most), lower, upper)
+        half_width = posterior_far_half_width(posterior, variance, level)
+        component, membership, class_size = self.plain.membership(own.mean, variance)
+        return AgentEstimates(
+            value=value,
+            lower=value - half_width,
+            upper=value + half_width,
+            level=level,
+            effective_class_size=variance / posterior,
+            class_size=class_size,
+            component=component,
+            membership=membership,
+            noise_half_width=FittedNoise(*self.noise[:, of]).half_width(half_width, posterior, variance),
+        )
+
+    def _outside(self, variance: Floats, count: Ints) -> Floats:
+        """By what each agent's samples vary more than chance lets those of a member of a class.
+
+        Whose values are now of one class, now of another, has a mean between the classes: it is no member.
+        """
+        if not self.sample_variance:
+            return np.zeros(len(variance))
+        chance = (1 + CHANCE / np.sqrt(count)) * self.sample_variance
+        return np.asarray(np.maximum(variance * count - chance, 0.0), dtype=np.float64)
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the fitted population as plain data, for an event or a dashboard."""
+        columns = ("center", "center_stddev", "spread")
+        rows = [
+            {"n": n} | dict(zip(columns, row, strict=True))
+            for n, row in zip(SHOWN, self.trend.T.tolist(), strict=False)
+        ]
+        return {
+            **self.plain.describe(),
+            "method": "learned_prior",
+            "count_probability": self.probability,
+            "count_trend": {"probability": self.probability["trend"], "counts": rows},
+        }

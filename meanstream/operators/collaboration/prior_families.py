@@ -1,0 +1,180 @@
+"""Ways in which means may go with counts, weighed against each other: not at all, by strata, by a trend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.collaboration.count_trend import CountTrend, TrendFit
+from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
+from meanstream.operators.collaboration.prior import Models, normalized_prior, prior_log_sum
+from meanstream.operators.collaboration.prior_fitted import fitted_prior_noise
+from meanstream.operators.records import Floats, Ints
+
+CARRIED = 0.02
+"""A component that fewer of the agents carry shrinks nobody: its weight is spread over the bounds."""
+UNSEEN = 0.25
+"""Somebody whom no release shows may have any mean: prior weight, in agents."""
+BEFORE = (0.2, 0.4, 0.4)
+"""Prior probabilities that means do not go with counts, go by strata, and by a trend."""
+TREND_PARTS = 12
+PART_RATIO = 1.3
+NEGLIGIBLE = 1e-6
+_EXACT_COUNTS, _PER_OCTAVE, _OCTAVES = 16, 6, 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Components:
+    """Normal components of a prior, as `mixture_posterior` takes them."""
+
+    weight: Floats
+    cautious: Floats
+    center: Floats
+    variance: Floats
+    is_class: Floats
+    noise: FittedNoise
+
+    def kept(self) -> Components:
+        """Leave out what has no weight in either."""
+        some = np.maximum(self.weight, self.cautious) > NEGLIGIBLE
+        return Components(
+            weight=self.weight[some], cautious=self.cautious[some], center=self.center[some],
+            variance=self.variance[some], is_class=self.is_class[some], noise=self.noise,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Families:
+    """Public: everything that was fitted to the releases.
+
+    Attributes
+    ----------
+    models : Models
+        Mixtures that are the same for all counts.
+    straying : float array, shape (n_mixtures,)
+        Means stray from their component of each mixture by a variance of this over their count.
+    strata : list of (float, Models)
+        Mixtures of each range of counts, and where it ends; none where there are too few agents.
+    trend : TrendFit
+        One normal component whose center and spread go with the count.
+    sample_variance : float
+        The most that the variance of one sample may be, by what is known of it.
+    noise : NoiseShare
+        Part of a center's variance that is privacy noise.
+    """
+
+    models: Models
+    straying: Floats
+    strata: list[tuple[float, Models]]
+    trend: TrendFit
+    sample_variance: float
+    noise: NoiseShare
+
+    def probability(self, *, cautious: bool) -> tuple[float, float, float]:
+        """Posterior probabilities of: the same for all, strata, a trend."""
+
+        def evidence(models: Models) -> float:
+            return prior_log_sum(models.log_cautious if cautious else models.log_weight)
+
+        # All hold the model of one component for all counts, by which the trend's evidence is brought to their scale.
+        one = np.array([m.size == 1 for m in self.models.mixtures]) & (self.straying == 0)
+        trend = self.trend.log_evidence - self.trend.log_flat + prior_log_sum(self.models.log_cautious[one])
+        strata = sum(evidence(models) for _, models in self.strata) if self.strata else -np.inf
+        found = normalized_prior(np.log(BEFORE) + np.array([evidence(self.models), strata, trend])).tolist()
+        return found[0], found[1], found[2]
+
+    def by_class(self, most: float, *, lower: float, upper: float) -> list[Components]:
+        """Give the prior for each class of counts up to the largest that is believed."""
+        value, careful = self.probability(cautious=False), self.probability(cautious=True)
+        counts = np.minimum(CLASS_COUNTS[: int(prior_count_class(np.array([int(most)]))[0]) + 1], most)
+        center, variance, weight = _trend_parts(self.trend.trend, counts)
+        noise = self._noise(value, counts)
+        middle, widest = (lower + upper) / 2, (upper - lower) ** 2 / 12
+        anywhere = UNSEEN / self.models.n_agents
+        same = _components(self.models, self.straying, value[0], careful[0])
+        strata = [_components(m, np.zeros(len(m.mixtures)), value[1], careful[1]) for _, m in self.strata]
+        ends = [end for end, _ in self.strata]
+        found = []
+        for c, count in enumerate(counts.tolist()):
+            own = [same] if not strata else [same, strata[int(np.searchsorted(ends, count, side="right"))]]
+            lost = [sum(part[4][k] for part in own) for k in (0, 1)]
+            found.append(
+                Components(
+                    weight=np.concatenate([*(p[0] for p in own), value[2] * weight[c], [anywhere + lost[0]]]),
+                    cautious=np.concatenate([*(p[1] for p in own), careful[2] * weight[c], [anywhere + lost[1]]]),
+                    center=np.concatenate([*(p[2] for p in own), center[c], [middle]]),
+                    variance=np.concatenate([*(p[3][0] + p[3][1] / count for p in own), variance[c], [widest]]),
+                    is_class=np.concatenate([*(p[5] for p in own), 0 * weight[c], [0.0]]),
+                    noise=FittedNoise(float(noise[0, c]), float(noise[1, c])),
+                ).kept()
+            )
+        return found
+
+    def _noise(self, value: tuple[float, float, float], counts: Floats) -> Floats:
+        """Average `FittedNoise` over all models, for each class of counts, shape (2, n_counts)."""
+        of_models = np.array(
+            [
+                fitted_prior_noise(m.mixtures, normalized_prior(m.log_weight), self.noise)
+                for m in (self.models, *(m for _, m in self.strata))
+            ]
+        ).T
+        stratum = np.searchsorted([end for end, _ in self.strata], counts, side="right")
+        own = of_models[:, 1:][:, stratum] if self.strata else 0.0
+        trend = self.trend.trend
+        _, variance, spread = trend.given(counts)
+        center = trend.weight @ (self.noise.of_center(spread) * (variance - spread**2))
+        of_trend = np.stack([center, trend.weight @ self.noise.of_squared_spread(spread)])
+        return np.asarray(value[0] * of_models[:, :1] + value[1] * own + value[2] * of_trend, dtype=np.float64)
+
+
+_Part = tuple[Floats, Floats, Floats, tuple[Floats, Floats], tuple[float, float], Floats]
+
+
+def _components(models: Models, straying: Floats, value: float, careful: float) -> _Part:
+    """Give weights, cautious weights, centers, variances (fixed; to be divided by n), what few carry, classes."""
+    sizes = [mixture.size for mixture in models.mixtures]
+    share = np.concatenate([mixture.weight for mixture in models.mixtures])
+    weight = value * np.repeat(normalized_prior(models.log_weight), sizes) * share
+    cautious = careful * np.repeat(normalized_prior(models.log_cautious), sizes) * share
+    carried = share >= CARRIED
+    keep = carried & (np.maximum(weight, cautious) > NEGLIGIBLE)
+    variance = np.concatenate([mixture.variance for mixture in models.mixtures])
+    center = np.concatenate([mixture.center for mixture in models.mixtures])
+    lost = float(weight[~carried].sum()), float(cautious[~carried].sum())
+    several = np.repeat(np.array(sizes) > 1, sizes)[keep].astype(np.float64)
+    return weight[keep], cautious[keep], center[keep], (variance[keep], np.repeat(straying, sizes)[keep]), lost, several
+
+
+def _trend_parts(trend: CountTrend, counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """Join models of similar width for each count, shape (n_counts, TREND_PARTS): centers, variances, weights."""
+    center, variance, _ = trend.given(counts)
+    stddev = np.sqrt(variance)
+    part = np.floor(np.log(stddev / stddev.min(axis=0)) / np.log(PART_RATIO)).astype(np.int64)
+    place = np.minimum(part, TREND_PARTS - 1) + TREND_PARTS * np.arange(len(counts))
+    size = TREND_PARTS * len(counts)
+    share = np.broadcast_to(trend.weight[:, None], center.shape)
+    weight = np.bincount(place.ravel(), share.ravel(), size)
+    safe = np.maximum(weight, 1e-300)
+    middle = np.bincount(place.ravel(), (share * center).ravel(), size) / safe
+    second = np.bincount(place.ravel(), (share * (variance + (center - middle[place]) ** 2)).ravel(), size) / safe
+    shape = (len(counts), TREND_PARTS)
+    found = np.stack([middle, np.where(weight > 0, second, 1.0), weight]).astype(np.float64)
+    return found[0].reshape(shape), found[1].reshape(shape), found[2].reshape(shape)
+
+
+def prior_count_class(count: Ints) -> Ints:
+    """Class of a number of samples: each up to 16 has its own, larger ones are six to an octave.
+
+    Examples
+    --------
+    >>> prior_count_class(np.array([1, 2, 16, 17, 32, 64])).tolist()
+    [0, 1, 15, 16, 21, 27]
+    """
+    finer = np.floor(_PER_OCTAVE * np.log2(np.maximum(count, _EXACT_COUNTS) / _EXACT_COUNTS) - 1e-9).astype(np.int64)
+    return np.where(count <= _EXACT_COUNTS, np.maximum(count, 1) - 1, _EXACT_COUNTS + finer)
+
+
+_FINER = _EXACT_COUNTS * 2 ** ((np.arange(_PER_OCTAVE * _OCTAVES) + 0.5) / _PER_OCTAVE)
+CLASS_COUNTS: Floats = np.concatenate([np.arange(1.0, _EXACT_COUNTS + 1), _FINER])
+"""Middle of each class."""

@@ -1,0 +1,192 @@
+"""Fits normal mixtures of common spread to released means, of every spread and size that the releases support.
+
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.collaboration.prior_points import Points
+from meanstream.operators.records import Bools, Floats
+
+CANDIDATES = 256
+FORWARD_STEPS = 6
+FORWARD_EM = 12
+BACKWARD_EM = 8
+CONVERGED = 0.01
+HOPELESS = 20.0
+"""A model this far below the best, in log probability, has no weight."""
+SMALLEST_LOG_DENSITY = -600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalMixture:
+    """Public: a mixture of normals fitted to releases.
+
+    Attributes
+    ----------
+    spread : float
+        Standard deviation of each component (0: exact classes).
+    weight, center, center_variance : float array, shape (n_components,)
+        Share and mean of each component, and the variance with which that mean is known.
+    log_likelihood : float
+    """
+
+    spread: float
+    weight: Floats
+    center: Floats
+    center_variance: Floats
+    log_likelihood: float
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of a mean within each component, and of its center."""
+        return np.asarray(self.spread**2 + self.center_variance, dtype=np.float64)
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        return len(self.weight)
+
+
+def fit_prior_mixtures(points: Points, spreads: Floats, *, max_components: int = 40) -> list[NormalMixture]:
+    """Fit mixtures of every useful size for each spread.
+
+    Parameters
+    ----------
+    points : Points
+        Released means, binned or one by one.
+    spreads : float array
+        Spreads to try.
+    max_components : int
+        More classes than this are described by a density, not one by one.
+
+    Notes
+    -----
+    For each spread, components are added at all peaks of the directional derivative
+    `mean_b N(T_b; mu, V_b + tau^2) / f(T_b)` until none promises more than it costs; then the closest two are merged
+    again and again. EM polishes every size. Growing in leaps and shrinking one by one finds the classes that adding
+    one by one misses.
+    """
+    found: list[NormalMixture] = []
+    best, hopeless = -np.inf, 0
+    log_total = float(np.log(points.total))
+    for spread in np.sort(spreads)[::-1]:
+        em = _Em(points.coarser(float(spread)), float(spread))
+        weight, center = _grow(em, max_components)
+        row = list(_shrink(em, weight, center, best))
+        found += row
+        best = max(best, *(m.log_likelihood - (m.size - 0.5) * log_total for m in row))
+        # Narrower components can stand for wider ones, but only many of them can: a spread at which this many do not
+        # fit any more leaves nothing to the narrower spreads.
+        hopeless = hopeless + 1 if row[0].log_likelihood - 0.5 * log_total < best - HOPELESS else 0
+        if hopeless >= 3 and row[0].size > max_components // 2:
+            break
+    return found
+
+
+class _Em:
+    """EM over the points for one spread; arrays are (component, point)."""
+
+    def __init__(self, points: Points, spread: float) -> None:
+        self.points, self.spread = points, spread
+        self.precision = 1.0 / (points.variance + spread**2)
+        self.log_norm = 0.5 * np.log(self.precision / (2 * np.pi))
+
+    def joint(self, weight: Floats, center: Floats) -> tuple[Floats, Floats]:
+        """Component densities times weights, scaled per point, and the log density of every point."""
+        exponent = self.points.mean - center[:, None]
+        np.square(exponent, out=exponent)
+        exponent *= -0.5 * self.precision
+        exponent += np.log(weight)[:, None]
+        top = exponent.max(axis=0)
+        exponent -= top
+        joint = np.exp(exponent, out=exponent)
+        return joint, np.log(joint.sum(axis=0)) + top + self.log_norm
+
+    def run(self, weight: Floats, center: Floats, steps: int) -> NormalMixture:
+        """Take EM steps until the log-likelihood stands still; components that lost all points are dropped."""
+        points, before = self.points, -np.inf
+        for _ in range(steps):
+            joint, log_density = self.joint(weight, center)
+            joint *= points.weight / joint.sum(axis=0)
+            weight = joint.sum(axis=1) / points.total
+            joint *= self.precision
+            information = joint.sum(axis=1)
+            used = weight > 1e-9
+            center = (joint @ points.mean)[used] / information[used]
+            weight, variance = weight[used], 1 / information[used]
+            log_likelihood = float(log_density @ points.weight)
+            if log_likelihood - before < CONVERGED:
+                break
+            before = log_likelihood
+        order = np.argsort(center)
+        return NormalMixture(
+            spread=self.spread,
+            weight=weight[order],
+            center=center[order],
+            center_variance=variance[order],
+            log_likelihood=log_likelihood,
+        )
+
+
+def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
+    """Add components at all peaks of the directional derivative until no peak can pay for itself."""
+    points = em.points
+    candidates = _candidates(points.mean)
+    kernel = np.exp(-0.5 * em.precision * (points.mean - candidates[:, None]) ** 2 + em.log_norm)
+    share = em.precision * points.weight
+    weight, center = np.ones(1), np.array([share @ points.mean / share.sum()])
+    # The log-likelihood is concave in the mixing distribution: a peak of height D gains at most M (D - 1).
+    worthwhile = 1 + np.log(points.total + 1) / points.total
+    for _ in range(FORWARD_STEPS):
+        fitted = em.run(weight, center, FORWARD_EM)
+        weight, center = fitted.weight, fitted.center
+        log_density = np.maximum(em.joint(weight, center)[1], SMALLEST_LOG_DENSITY)
+        derivative = kernel @ (points.weight * np.exp(-log_density)) / points.total
+        peaks = np.flatnonzero(_is_peak(derivative) & (derivative > worthwhile))
+        peaks = peaks[np.argsort(-derivative[peaks])][: max_components - len(weight)]
+        if len(peaks) == 0:
+            break
+        n = len(peaks) + len(weight)
+        weight = np.concatenate([weight * (1 - len(peaks) / n), np.full(len(peaks), 1 / n)])
+        center = np.concatenate([center, candidates[peaks]])
+    return weight, center
+
+
+def _candidates(mean: Floats) -> Floats:
+    distinct = np.unique(mean)
+    return distinct[:: max(1, -(-len(distinct) // CANDIDATES))]
+
+
+def _is_peak(values: Floats) -> Bools:
+    padded = np.pad(values, 1, constant_values=-np.inf)
+    return np.asarray((values > padded[:-2]) & (values >= padded[2:]))
+
+
+def _shrink(em: _Em, weight: Floats, center: Floats, best: float) -> Iterator[NormalMixture]:
+    """Polish and record every size, merging the closest pair in between; stop where no smaller one can compete."""
+    log_total = float(np.log(em.points.total))
+    while True:
+        fitted = em.run(weight, center, BACKWARD_EM)
+        yield fitted
+        best = max(best, fitted.log_likelihood - (fitted.size - 0.5) * log_total)
+        # A smaller mixture fits no better, and its penalty is at least that of one component.
+        if fitted.size == 1 or fitted.log_likelihood - 0.5 * log_total < best - HOPELESS:
+            return
+        weight, center = _merge_closest(fitted.weight, fitted.center)
+
+
+def _merge_closest(weight: Floats, center: Floats) -> tuple[Floats, Floats]:
+    """Merge the two neighbors whose merger moves the least weight the least far (Ward's criterion)."""
+    pair = weight[:-1] + weight[1:]
+    i = int(np.argmin(weight[:-1] * weight[1:] / pair * np.diff(center) ** 2))
+    merged = (weight[i] * center[i] + weight[i + 1] * center[i + 1]) / pair[i]
+    return (
+        np.concatenate([weight[:i], [pair[i]], weight[i + 2 :]]),
+        np.concatenate([center[:i], [merged], center[i + 2 :]]),
+    )

@@ -1,0 +1,141 @@
+"""What agents make of each other's releases: the common interface, and the registry of its implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
+from meanstream.operators.collaboration.james_stein import JamesStein
+from meanstream.operators.collaboration.prior import LearnedPrior
+from meanstream.operators.collaboration.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
+from meanstream.operators.collaboration.sorted_releases import SortedReleases
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
+from meanstream.operators.validation import require
+
+
+class FittedPopulation(Protocol):
+    """What everybody's releases say: public, computed once per snapshot."""
+
+    def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+        """Private: answer each agent, given its own raw mean."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
+        ...
+
+
+class ReleaseSummary(Protocol):
+    """Public: what a fit reads of everybody's newest releases. Those of disjoint groups of agents merge.
+
+    Merging is commutative and associative to the last bit: a population is the same, however its agents were split.
+    """
+
+    @property
+    def n(self) -> int:
+        """How many releases it holds."""
+        ...
+
+    def merge(self, other: Any) -> None:
+        """Add the releases of other agents."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data with a version: numbers and arrays."""
+        ...
+
+
+class Collaboration(Protocol):
+    """How agents use each other's releases. Post-processing: it spends no privacy."""
+
+    name: ClassVar[str]
+
+    def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedPopulation:
+        """Read the newest release of every agent, with the total variance of each released mean."""
+        ...
+
+    def summarize(self, releases: ReleaseColumns) -> ReleaseSummary:
+        """Read the newest releases of some agents."""
+        ...
+
+    def fit_summary(self, summary: Any, sample_variance: VariancePosterior | float) -> FittedPopulation:
+        """Fit to a summary of everybody's newest release, given what is known of the variance of one sample."""
+        ...
+
+
+SUMMARIES: dict[str, type[Any]] = {"bins": ReleaseBins, "sorted": SortedReleases, "count": ReleaseCount}
+"""The kinds of summary; `restore` of each makes one of its snapshot."""
+
+COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
+    PriorByCount.name: lambda lower, upper, _: PriorByCount(lower, upper),
+    LearnedPrior.name: lambda lower, upper, _: LearnedPrior(lower, upper),
+    JamesStein.name: lambda lower, upper, _: JamesStein(lower, upper),
+    SameMeanTests.name: lambda _, __, significance: SameMeanTests(significance),
+    LearningAlone.name: lambda *_: LearningAlone(),
+}
+
+
+def make_collaboration(name: str, *, lower: float, upper: float, significance: float = 0.05) -> Collaboration:
+    """Return a collaboration of the registry.
+
+    Parameters
+    ----------
+    name : str
+        A key of `COLLABORATIONS`.
+    lower, upper : float
+        Declared bounds of a sample, in the value's unit; the learned prior's range of means.
+    significance : float
+        Of the same-mean tests.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or a parameter is out of range.
+
+    Examples
+    --------
+    >>> make_collaboration("pooled_prior", lower=0.0, upper=1.0)
+    LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06, per_class=1.0)
+    """
+    require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
+    return COLLABORATIONS[name](lower, upper, significance)
+
+
+def answers_from_releases(
+    fitted: FittedPopulation, releases: ReleaseColumns, variance: Floats, *, level: float = 0.95
+) -> AgentEstimates:
+    """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
+
+    Parameters
+    ----------
+    fitted : FittedPopulation
+        The population fitted to releases, these among them.
+    releases : ReleaseColumns
+        At most one release per agent.
+    variance : float array, shape (len(releases),)
+        Total variance of each released mean: of the sampling and of the noise.
+    level : float
+        Nominal coverage of the intervals.
+
+    Notes
+    -----
+    **Privacy.** Post-processing of the releases: it spends nothing, and no raw mean enters. An agent's own estimate is
+    usually more precise: its raw mean has no noise. The effective class size compares with the release alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from meanstream.operators.collaboration.alone import FittedAlone
+    >>> one = np.ones(1, dtype=np.int64)
+    >>> release = ReleaseColumns(agent=0 * one, index=one, count=4 * one, total=one, mean=np.array([2.0]),
+    ...                          noise_variance=np.array([0.75]))
+    >>> answer = answers_from_releases(FittedAlone(), release, np.array([1.0]))
+    >>> answer.value.tolist(), answer.upper.round(2).tolist()
+    ([2.0], [3.96])
+    """
+    own = OwnMeans(agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance)
+    return fitted.estimate(own, level=level)

@@ -1,0 +1,283 @@
+"""Releases as counts in bins that do not depend on any other release: partial counts of many shards add up exactly."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from meanstream.operators.collaboration.count_trend import CountGroups
+from meanstream.operators.collaboration.prior_points import (
+    EXACT,
+    NODE,
+    PARTS,
+    CellPoints,
+    Points,
+    prior_cell_level,
+    prior_octave_classes,
+    prior_octave_means,
+    tally_prior_points,
+)
+from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.validation import require, require_bounds
+
+SNAPSHOT_VERSION = 1
+_CLASSES = 1 << 14  # more than there are classes of either part
+_ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
+
+
+class ReleaseBins:
+    """Everybody's newest release, as far as a fit of the population reads it; mergeable, to the last bit.
+
+    Up to 512 releases are kept one by one. More are counted by cell of the mean and by class of both parts of their
+    variance. All edges are fixed by the declared bounds and by powers of two, and all sums are of integers, so what
+    merged partial counts hold does not depend on how the releases were split, nor on the order of the merges.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Declared bounds of a sample, in the value's unit.
+
+    Notes
+    -----
+    **Privacy.** Post-processing of the releases: it spends nothing.
+
+    A cell is at most a quarter as wide as the standard deviation of the privacy noise of its class. Once the variance
+    of one sample is known, `points` joins neighboring cells up to a quarter of the standard deviation of the whole.
+
+    Examples
+    --------
+    >>> mean, count = np.random.default_rng(0).normal(0.5, 0.1, 10**5), np.full(10**5, 100)
+    >>> halves = [ReleaseBins(0.0, 1.0), ReleaseBins(0.0, 1.0)]
+    >>> for bins, part in zip(halves, (slice(0, 300), slice(300, None)), strict=True):
+    ...     bins.update(mean[part], count[part], np.full(len(mean[part]), 0.01))
+    >>> halves[0].merge(halves[1])
+    >>> points = halves[0].points(0.5)
+    >>> halves[0].n, len(points.mean) < 80
+    (100000, True)
+    """
+
+    def __init__(self, lower: float, upper: float) -> None:
+        require_bounds(lower, upper)
+        self.lower, self.upper = lower, upper
+        self._rows: Floats = np.zeros((3, 0))
+        self._group, self._cell, self._number = (np.zeros(0, np.int64) for _ in range(3))
+        self._group_of_sums: Ints = np.zeros(0, np.int64)
+        self._sums: Ints = np.zeros((3, 0), np.int64)  # by group: releases, and the parts of their variances
+
+    @property
+    def n(self) -> int:
+        """Number of releases."""
+        return int(self._rows.shape[1] + self._sums[0].sum())
+
+    def update(self, mean: Floats, count: Ints | Floats, noise_variance: Floats) -> None:
+        """Add releases; what is no number is left out.
+
+        Parameters
+        ----------
+        mean : float array, shape (n,)
+            Released means.
+        count : array, shape (n,)
+            Samples in each; infinite where `noise_variance` is all of the variance.
+        noise_variance : float array, shape (n,)
+            Variance of the privacy noise.
+        """
+        rows = np.stack([mean, count, noise_variance]).astype(np.float64)
+        usable = np.isfinite(rows[0]) & (rows[1] > 0) & np.isfinite(rows[2]) & (rows[2] >= 0)
+        self._add(rows if usable.all() else rows[:, usable])
+
+    def merge(self, other: ReleaseBins) -> None:
+        """Add what another one over the same bounds holds: commutative and associative."""
+        bounds = (self.lower, self.upper)
+        require((other.lower, other.upper) == bounds, "bounds", f"be {bounds}", (other.lower, other.upper))
+        self._add(other._rows)
+        if len(other._group):
+            self._count_rows()
+            self._add_bins((other._group, other._cell, other._number), (other._group_of_sums, other._sums))
+
+    def points(
+        self, sample_variance: float, *, trimmed: float = 0.0, counts: tuple[float, float] = (0.0, np.inf)
+    ) -> Points:
+        """Give what a fit sees, once the variance of one sample is known; without releases of variance 0.
+
+        Parameters
+        ----------
+        sample_variance : float
+            In squared value units.
+        trimmed : float
+            Share of the releases whose variances may be less than others': none is taken for less than this quantile,
+            and each is spread by what its variance is raised, or the population would seem to be spread by less.
+        counts : (float, float)
+            Only releases of at least, and of less than, so many samples.
+        """
+        if not len(self._group):
+            mean, count, noise = self._rows_believed(trimmed)
+            variance = sample_variance / count + noise
+            usable = np.isfinite(variance) & (variance > 0) & _of_counts(self._rows[1], counts)
+            said = sample_variance / self._rows[1, usable] + self._rows[2, usable]
+            return Points.spread_by(variance[usable] - said, mean=mean[usable], variance=variance[usable])
+        return self._cells(sample_variance, trimmed, counts)
+
+    def groups(self, sample_variance: float = 0.0, *, trimmed: float = 0.0) -> CountGroups:
+        """Give the releases of each class of count and noise, summed up; `trimmed` as for `points`.
+
+        `sample_variance` says what a release is spread by where its count is not believed.
+        """
+        if not len(self._group):
+            mean, count, noise = self._rows_believed(trimmed)
+            usable = np.isfinite(count)
+            raised = sample_variance * (1 / count - 1 / self._rows[1]) + noise - self._rows[2]
+            return CountGroups(
+                number=np.ones(int(usable.sum())), mean=mean[usable], squares=np.maximum(raised, 0.0)[usable],
+                count=count[usable], noise_variance=noise[usable],
+            )  # fmt: skip
+        sampling, noise = self._parts(trimmed)
+        number = self._sums[0].astype(np.float64)
+        place = np.searchsorted(self._group_of_sums, self._group)
+        cell = np.ldexp(1.0, prior_cell_level(self._group_of_sums % _CLASSES).astype(np.int32))
+        middle, weight = (self._cell + 0.5) * cell[place], self._number.astype(np.float64)
+        mean = np.bincount(place, weight * middle, len(number)) / number
+        squares = np.bincount(place, weight * (middle - mean[place]) ** 2, len(number)) - number * cell**2 / 12
+        width = self.upper - self.lower
+        squares = np.maximum(squares, 0.0) + number * self._raised(sample_variance, trimmed)
+        usable = sampling > 0
+        return CountGroups(
+            number=number[usable],
+            mean=(self.lower + width * mean)[usable],
+            squares=width**2 * squares[usable],
+            count=1 / sampling[usable],
+            noise_variance=width**2 * noise[usable],
+        )
+
+    def _rows_believed(self, trimmed: float) -> tuple[Floats, Floats, Floats]:
+        """Means, counts and variances of the noise, none more precise than is believed."""
+        mean, count, noise = self._rows
+        ones = np.ones(len(mean))
+        return mean, -_floored(-count, ones, trimmed), _floored(noise, ones, trimmed)
+
+    def _parts(self, trimmed: float) -> tuple[Floats, Floats]:
+        """Both parts of each group's variance, in squared widths."""
+        number, sampling, noise = self._sums
+        of_sampling, of_noise = np.divmod(self._group_of_sums, _CLASSES)
+        parts = prior_octave_means(of_sampling, sampling, number), prior_octave_means(of_noise, noise, number)
+        return _floored(parts[0], number, trimmed), _floored(parts[1], number, trimmed)
+
+    def _raised(self, sample_variance: float, trimmed: float) -> Floats:
+        """By how much the variance of each group is raised, in squared widths."""
+        believed, said = self._parts(trimmed), self._parts(0.0)
+        of_sample = sample_variance / (self.upper - self.lower) ** 2
+        return np.maximum(of_sample * (believed[0] - said[0]) + believed[1] - said[1], 0.0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Plain data: numbers and copies of arrays."""
+        arrays = {name: getattr(self, f"_{name}").copy() for name in _ARRAYS}
+        return {"version": SNAPSHOT_VERSION, "lower": self.lower, "upper": self.upper, **arrays}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Self:
+        """Make the same of its snapshot."""
+        require(state["version"] == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", state["version"])
+        bins = cls(state["lower"], state["upper"])
+        for name in _ARRAYS:
+            there = getattr(bins, f"_{name}")
+            setattr(bins, f"_{name}", np.array(state[name], there.dtype).reshape(*there.shape[:-1], -1))
+        return bins
+
+    def _add(self, rows: Floats) -> None:
+        self._rows = np.concatenate([self._rows, rows], axis=1)
+        if len(self._group) or self._rows.shape[1] > EXACT:
+            self._count_rows()
+        else:
+            self._rows = self._rows[:, np.lexsort(self._rows)]
+
+    def _count_rows(self) -> None:
+        """Put what was kept one by one into bins."""
+        if not self._rows.shape[1]:
+            return
+        mean, count, noise = self._rows
+        width = self.upper - self.lower
+        (of_sampling, sampling), (of_noise, noise_part) = (
+            prior_octave_classes(1 / count),
+            prior_octave_classes(noise / width**2),
+        )
+        group = of_sampling * _CLASSES + of_noise
+        cell = np.floor(np.ldexp((mean - self.lower) / width, -prior_cell_level(of_noise).astype(np.int32))).astype(
+            np.int64
+        )
+        self._rows = np.zeros((3, 0))
+        bins, number = tally_prior_points((group, cell), np.ones((1, len(group)), np.int64))
+        groups, sums = tally_prior_points((group,), np.stack([np.ones_like(group), sampling, noise_part]))
+        self._add_bins((*bins, number[0]), (groups[0], sums))
+
+    def _add_bins(self, bins: tuple[Ints, Ints, Ints], groups: tuple[Ints, Ints]) -> None:
+        """Add counts of cells, and sums of groups."""
+        key = tuple(np.concatenate(both) for both in zip((self._group, self._cell), bins[:2], strict=True))
+        (self._group, self._cell), number = tally_prior_points(key, np.concatenate([self._number, bins[2]])[None])
+        self._number = number[0]
+        joined = np.concatenate([self._group_of_sums, groups[0]])
+        (self._group_of_sums,), self._sums = tally_prior_points(
+            (joined,), np.concatenate([self._sums, groups[1]], axis=1)
+        )
+
+    def _cells(self, sample_variance: float, trimmed: float, counts: tuple[float, float]) -> Points:
+        """Give the classes their total variance; join what is similar enough."""
+        width = self.upper - self.lower
+        sampling, noise = self._parts(trimmed)
+        variance = sample_variance / width**2 * sampling + noise
+        of_noise = self._group_of_sums % _CLASSES
+        group = np.searchsorted(self._group_of_sums, self._group)
+        with np.errstate(divide="ignore"):
+            some = _of_counts(1 / self._parts(0.0)[0], counts)
+        usable = (np.isfinite(variance) & (variance > 0) & some)[group]
+        group, level = group[usable], prior_cell_level(of_noise)
+        cell, number = self._cell[usable], self._number[usable]
+        step = np.ldexp(1.0, level.astype(np.int32))
+        away = np.rint(np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)) / step).astype(np.int64)[group]
+        raised = away > 0
+        of = np.concatenate([group, group[raised], group[raised]])
+        return CellPoints.join(
+            np.concatenate([cell, (cell - away)[raised], (cell + away)[raised]]), level[of], variance[of],
+            np.concatenate([number * np.where(raised, PARTS - 2, PARTS), number[raised], number[raised]]),
+            lower=self.lower, width=width,
+        )  # fmt: skip
+
+
+def _of_counts(count: Floats, counts: tuple[float, float]) -> Bools:
+    return np.asarray((count >= counts[0]) & ((count < counts[1]) | (counts[1] == np.inf)))
+
+
+def _floored(part: Floats, number: Floats | Ints, share: float) -> Floats:
+    """Raise what is below the quantile that a share of all lies under; 0 raises nothing.
+
+    Examples
+    --------
+    >>> _floored(np.array([0.1, 5.0, 3.0, 4.0]), np.ones(4), 0.25).tolist()
+    [3.0, 5.0, 3.0, 4.0]
+    """
+    if share <= 0 or not len(part):
+        return part
+    order = np.argsort(part, kind="stable")
+    below = np.cumsum(number[order])
+    least = part[order][np.searchsorted(below, share * below[-1], side="right")]
+    return np.asarray(np.maximum(part, least), dtype=np.float64)
+
+
+def bin_releases(mean: Floats, variance: Floats, *, lower: float, upper: float) -> Points:
+    """Give what a fit sees of releases whose total variances are known.
+
+    Parameters
+    ----------
+    mean, variance : float array, shape (n_agents,)
+        Releases whose variance is not finite and positive are left out.
+    lower, upper : float
+        Declared bounds of a sample.
+
+    Examples
+    --------
+    >>> points = bin_releases(np.random.default_rng(0).normal(0, 1, 10**5), np.ones(10**5), lower=-5, upper=5)
+    >>> points.total, len(points.mean) < 80
+    (100000.0, True)
+    """
+    bins = ReleaseBins(lower, upper)
+    bins.update(mean, np.full(len(mean), np.inf), variance)
+    return bins.points(0.0)

@@ -1,0 +1,74 @@
+"""The variance of one sample, followed along the releases as they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.variance_pooled import PooledVariance, release_differences
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.records import ReleaseColumns, records_without_votes
+
+_COLUMNS = ("agent", "index", "count", "total", "mean", "noise_variance", "votes")
+
+
+class ReleaseVariance:
+    """Public: pools the differences of consecutive releases of each agent; keeps the newest release of each.
+
+    **Privacy.** It reads releases only, so what is computed from it is post-processing.
+    """
+
+    def __init__(self, settings: AgentsSettings) -> None:
+        self._counter = settings.mechanism
+        self._vote = settings.vote
+        self._pool = PooledVariance(settings.lower, settings.upper)
+        self._last: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(0, np.int64) for name in _COLUMNS}
+        self._last["votes"] = records_without_votes()
+
+    @property
+    def variance(self) -> float:
+        """Pooled variance of one sample, in squared value units."""
+        return self.posterior.median
+
+    @property
+    def posterior(self) -> VariancePosterior:
+        """What the releases and everybody's votes say of it."""
+        if self._vote is not None:
+            self._pool.count_votes(self._last["votes"], self._vote.noise.variance)
+        return self._pool.posterior()
+
+    def observe(self, releases: ReleaseColumns) -> None:
+        """Take new releases, in the order in which they were made."""
+        if not len(releases):
+            return
+        self._reserve(int(releases.agent.max()) + 1)
+        who = np.unique(releases.agent)
+        who = who[self._last["index"][who] > 0]
+        both = {name: np.concatenate([self._last[name][who], getattr(releases, name)]) for name in _COLUMNS}
+        self._pool.update(release_differences(ReleaseColumns(**both), self._counter))
+        self._remember(releases)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Give the pool as plain data; the newest releases are in the agents' state."""
+        return self._pool.snapshot()
+
+    def restore(self, state: dict[str, Any], latest: ReleaseColumns) -> None:
+        """Continue from a snapshot and everybody's newest release."""
+        self._pool = PooledVariance.restore(state)
+        if len(latest):
+            self._reserve(int(latest.agent.max()) + 1)
+            self._remember(latest)
+
+    def _remember(self, releases: ReleaseColumns) -> None:
+        for name in _COLUMNS:  # of several releases of an agent the last one stays
+            self._last[name][releases.agent] = getattr(releases, name)
+
+    def _reserve(self, needed: int) -> None:
+        missing = max(needed, 2 * len(self._last["agent"])) - len(self._last["agent"])
+        if needed > len(self._last["agent"]):
+            for name, column in self._last.items():
+                kind = np.float64 if name in ("mean", "noise_variance") else np.int64
+                room = np.zeros((missing, *column.shape[1:]), kind)
+                self._last[name] = np.concatenate([column.astype(kind), room])

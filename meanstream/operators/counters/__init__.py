@@ -1,0 +1,1 @@
+"""Continual counting: noisy prefix sums and the covariance of their noise."""

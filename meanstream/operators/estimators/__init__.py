@@ -1,0 +1,1 @@
+"""Estimators of rounds; a paper with several of them has a folder."""

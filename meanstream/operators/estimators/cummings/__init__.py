@@ -1,0 +1,1 @@
+"""A trusted curator's estimators, after Cummings et al."""

@@ -1,0 +1,1 @@
+"""Estimators after Kent, Berrett and Yu: univariate, vectors, densities, mixtures."""

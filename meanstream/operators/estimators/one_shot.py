@@ -1,0 +1,122 @@
+"""One shot: every user reports its own mean once, unbiased on [-1, 1]; no assumption on the users."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.clip_stage import ClipRound
+from meanstream.operators.rounds.localization import ClipWindow
+from meanstream.operators.rounds.records import Summaries
+from meanstream.operators.rounds.traits import BOUNDS, EstimatorTraits
+from meanstream.operators.validation import require
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.sizes import SizeDistribution
+
+USUAL_SQUARE = 1.0 / 3.0
+"""Mean square of a true mean that may be anywhere on [-1, 1]."""
+
+
+class OneShot(EstimatorTraits):
+    """Every user sends one unbiased report of its mean through the best channel.
+
+    Released to the statistician: one integer from each user. Answers the mean over users, whatever their number of
+    samples and however they differ: nothing is clipped that the declared bounds do not clip, so that the interval needs
+    no assumption.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part (public).
+    sizes : SizeDistribution, optional
+        Law of a user's number of samples (public); only helps to choose the channel and to predict.
+    mode : {"tuned", "paper"}
+        The same in both: no paper has it.
+    level : float
+        Nominal coverage of the interval.
+    second_moment : float, optional
+        Expected mean square of the users' means, in [0, 1] and public, by which the channel is chosen (default: that of
+        data of the largest variance around a mean anywhere on [-1, 1]). A wrong one costs accuracy, nothing else.
+
+    Notes
+    -----
+    **Privacy.** User-level, local, epsilon, for one report; see the channel. That a user took part is public.
+
+    Raises
+    ------
+    ValueError
+        If an option is out of range.
+
+    Examples
+    --------
+    >>> described = OneShot(epsilon=0.5, users=10_000).describe()
+    >>> described["channel"], round(described["predicted_stderr"], 4)
+    ('one_bit', 0.0408)
+    """
+
+    name = "one_shot"
+    assumes = BOUNDS
+    of_a_paper = False
+    candidate = True
+    taken_for = "no search"
+    trust = "local"
+    options = COMMON_OPTIONS | {"second_moment"}
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+        second_moment: float | None = None,
+    ) -> None:
+        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self.mode, self.epsilon = mode, epsilon
+        self.second_moment = self._usual_moment() if second_moment is None else second_moment
+        require(0.0 <= self.second_moment <= 1.0, "second_moment", "lie between 0 and 1", self.second_moment)
+        self._channel = best_channel(epsilon, self.second_moment)
+        self.rounds = (ClipRound(self._settings, one_shot_mean, self.channel),)
+        self.shares = (1.0,)
+
+    def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window
+        """Public: what randomizes a mean."""
+        return self._channel
+
+    def describe(self) -> dict[str, Any]:
+        """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
+        c0, c1 = self._channel.moments
+        # At mean 0 the second moment is that of the samples' averaging alone.
+        variance = c0 + c1 * min(self._averaging(), 1.0)
+        return self._settings.describe() | {
+            "channel": self._channel.name,
+            "second_moment": self.second_moment,
+            "shares": [1.0],
+            "predicted_stderr": math.sqrt(variance / self._settings.users),
+        }
+
+    def _averaging(self) -> float:
+        """E 1/M: variance of a user's mean of samples of variance 1."""
+        sizes = self._settings.sizes
+        return 1.0 if sizes is None else float((sizes.probability / sizes.support).sum())
+
+    def _usual_moment(self) -> float:
+        return USUAL_SQUARE + (1.0 - USUAL_SQUARE) * min(self._averaging(), 1.0)
+
+
+def one_shot_mean(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window
+    """Private: each user's mean."""
+    return summaries.mean
+
+
+def one_shot_first_sample(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window
+    """Private: each user's earliest sample."""
+    return summaries.first_value

@@ -1,0 +1,1 @@
+"""Estimators whose stages are planned from what is public."""

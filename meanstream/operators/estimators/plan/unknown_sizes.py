@@ -1,0 +1,327 @@
+"""The tuned plan where the law of users' numbers of samples is not known: some users are asked for it first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.estimators.plan.design import StageDesign
+from meanstream.operators.estimators.plan.search import search_plan_with_shares
+from meanstream.operators.estimators.plan.stages import PairVoteStage, WindowStage
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.rounds.base import Settings, mean_and_stderr, round_tally_moments
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.channels.registry import make_channel
+from meanstream.operators.rounds.protocol import Round
+from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.results import (
+    refuse_result,
+    result_added_entries,
+    result_fields,
+    result_list,
+    result_unchanged,
+)
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.votes.registry import make_votes
+from meanstream.operators.validation import require
+
+LEAST_USERS_EPSILON_SQUARED = 1e4
+"""Users times epsilon squared from which on the law can be learned well enough to be worth its users."""
+
+SHARES = (0.10, 0.06, 0.13, 0.13, 0.17, 0.41)
+"""Of the votes on sizes, of the mean shrinkage, and of the four stages of the plan that follows."""
+
+CLASSES = 21
+"""Sizes are told apart by powers of two, up to 2**20."""
+
+_CLEAR = 3.3
+"""A class counts if its share exceeds the noise of an empty one by so many standard deviations."""
+_PER_CLASS = 5
+
+
+def unknown_sizes_rounds(settings: Settings, between_users: float) -> tuple[tuple[Round, ...], tuple[float, ...]]:
+    """Make the stages of a plan that learns the law of sizes first, and their shares of the users.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the estimator.
+    between_users : float
+        Declared bound on the standard deviation of users' own means, on [-1, 1].
+
+    Raises
+    ------
+    ValueError
+        If there are too few users for this epsilon.
+    """
+    strength = settings.users * settings.epsilon**2
+    rule = (
+        f"be given where users * epsilon**2 is below {LEAST_USERS_EPSILON_SQUARED:g} (it is {strength:.3g}): "
+        "learning it would cost more than it brings, or go wrong"
+    )
+    require(strength >= LEAST_USERS_EPSILON_SQUARED, "sizes", rule, "unknown")
+    following = [PlannedRound(settings, number, last=number == len(SHARES) - 3) for number in range(len(SHARES) - 2)]
+    return (SizeVoteRound(settings, between_users), GainRound(settings), *following), SHARES
+
+
+class SizeVoteRound:
+    """Users vote for the power of two below their number of samples; the design of the other stages follows from it.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the estimator.
+    between_users : float
+        Declared bound on the standard deviation of users' own means, on [-1, 1].
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon, of a user's number of samples: one randomized row of bits, one-hot for everybody.
+    """
+
+    name = "sizes"
+
+    def __init__(self, settings: Settings, between_users: float) -> None:
+        self.epsilon = settings.epsilon
+        self._settings = settings
+        self._between_users = between_users
+        self.votes = make_votes("sue", settings.epsilon, CLASSES)
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
+        """Private to public: a randomized row of bits per user."""
+        return self.votes.randomize(unknown_size_class(summaries.count), words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
+        """Public: tell which rows can be reports."""
+        return self.votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
+        """Public: votes for each power of two."""
+        return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
+
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
+        """Public: the design of the other stages; reports on [-1, 1] from everybody if windows do not pay."""
+        found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
+        if not tally.n:
+            return {"restart": [], "found": [found]}
+        noise = math.sqrt(float(self.votes.share_variance(0.0, tally.n)))
+        sizes = learned_unknown_sizes(self.votes.shares(tally.sums, tally.n), noise)
+        found["sizes"] = sizes.describe()
+        shares = np.array(SHARES[2:]) / sum(SHARES[2:])
+        users = round(self._settings.users * sum(SHARES[2:]))
+        design = search_plan_with_shares(self.epsilon, users, sizes, self._between_users, shares)
+        if len(design.stages) == 1:
+            return {"restart": [], "found": [found]}
+        found["kind"] = design.kind
+        return {"design": [asdict(stage) for stage in design.stages], "found": [found]}
+
+    def check(self, found: Public, public: Public) -> None:
+        """Public: refuse a design that has other stages, or numbers that no stage can have."""
+        if "restart" in result_fields(found, {"found"}, {"restart", "design"}):
+            result_fields(found, {"restart", "found"})
+            result_list(found["restart"], "restart", 0, 0)
+        else:
+            _design_of(result_fields(found, {"design", "found"}), self._settings)
+        result_added_entries(found, public, "found")
+
+
+def unknown_size_class(count: Ints) -> Ints:
+    """Private: floor(log2) of each number of samples, exactly, up to the last class."""
+    return np.asarray(np.minimum(np.frexp(count)[1] - 1, CLASSES - 1), dtype=np.int64)
+
+
+def learned_unknown_sizes(shares: Floats, noise: float) -> SizeDistribution:
+    """Make a law of sizes of noisy shares of the powers of two.
+
+    Parameters
+    ----------
+    shares : float array (CLASSES,)
+        Unbiased estimates, some negative.
+    noise : float
+        Standard deviation of the share of a class that is empty.
+
+    Notes
+    -----
+    Classes that do not stand out are dropped; what is then missing, if it is more than noise, is taken for users with
+    one sample, who count least. Within a class, sizes are taken to be spread evenly.
+
+    Examples
+    --------
+    >>> shares = np.zeros(CLASSES)
+    >>> shares[[3, 10, 12]] = 0.29, 0.69, 0.004
+    >>> learned_unknown_sizes(shares, 0.01).support
+    array([   8,   10,   12,   13,   15, 1126, 1331, 1536, 1740, 1945])
+    """
+    kept = np.where(shares > _CLEAR * noise, shares, 0.0)
+    missing = 1.0 - float(kept.sum())
+    if missing > _CLEAR * noise:
+        kept[0] += missing
+    if not kept.any():
+        kept[0] = 1.0
+    law: dict[int, float] = {}
+    for number in np.flatnonzero(kept).tolist():
+        spread = (np.arange(_PER_CLASS) + 0.5) / _PER_CLASS
+        sizes = np.unique(np.floor(2.0**number * (1.0 + spread)).astype(np.int64)) if number else np.array([1])
+        for size in sizes.tolist():
+            law[size] = law.get(size, 0.0) + float(kept[number]) / len(sizes)
+    support = np.array(sorted(law))
+    probability = np.array([law[size] for size in support.tolist()])
+    return SizeDistribution(support, probability / probability.sum())
+
+
+class GainRound:
+    """Users report how much they are shrunk in the last stage: its mean, without the rounding to powers of two.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the estimator.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon, of a user's number of samples: one bit. An error of the mean shrinkage moves the
+    answer by that much of the last step only.
+    """
+
+    name = "shrinkage"
+
+    def __init__(self, settings: Settings) -> None:
+        self.epsilon = settings.epsilon
+        self._settings = settings
+        self._channel = make_channel("one_bit", settings.epsilon)
+        self._full = WindowStage(settings, _full(), restart=_full(), name=self.name, last=False)
+
+    def channel(self, public: Public) -> Mechanism:
+        """Public: what randomizes the reports."""
+        return self._full.channel(public) if "restart" in public else self._channel
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+        """Private to public: one randomized integer per user."""
+        value = self._full.distance(summaries, public) if "restart" in public else self.shrinkage(summaries, public)
+        return np.asarray(self.channel(public).randomize(value, words), dtype=np.int64).reshape(-1, 1)
+
+    def shrinkage(self, summaries: Summaries, public: Public) -> Floats:
+        """Private: `2 a - 1` of each user, in [-1, 1]."""
+        cap = float(public["design"][-1]["cap"])
+        return np.asarray(2.0 * np.sqrt(np.minimum(summaries.count, cap) / cap) - 1.0)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:
+        """Public: tell which integers can be reports."""
+        return self.channel(public).valid(reports[:, 0])
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - sums are sums
+        """Public: sum, and sum of squares."""
+        return round_tally_moments(reports[:, 0])
+
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
+        """Public: the design with the shrinkage that was found."""
+        if "restart" in public:
+            return self._full.decode(tally, public)
+        found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
+        design = [StageDesign(**stage) for stage in public["design"]]
+        if tally.n >= 2:
+            mean, stderr = (self._channel.step * x for x in mean_and_stderr(tally))
+            learned, measured, error = design[-1].shrunk, 0.5 * (1.0 + mean), 0.5 * stderr
+            found |= {"shrunk": measured, "stderr": error}
+            # Far off, the report is noise: the learned law is then the better guess.
+            ratio = measured / learned if abs(measured - learned) < 0.3 * learned else 1.0
+            design = [
+                replace(stage, shrunk=min(stage.shrunk * ratio, 1.0)) if stage.kind == "clip" else stage
+                for stage in design
+            ]
+        return {"design": [asdict(stage) for stage in design], "found": [*public["found"], found]}
+
+    def check(self, found: Public, public: Public) -> None:
+        """Public: refuse another design than that before, but for the shrinkage."""
+        if "restart" in public:
+            self._full.check(found, public)
+            return
+        after, before = (_design_of(one, self._settings) for one in (result_fields(found, {"design", "found"}), public))
+        if [replace(stage, shrunk=1.0) for stage in after] != [replace(stage, shrunk=1.0) for stage in before]:
+            refuse_result("design", "stay what was found before, but for the shrinkage", "another one")
+        result_added_entries(found, public, "found")
+
+
+class PlannedRound:
+    """One of the stages that were designed after the sizes were learned.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the estimator.
+    number : int
+        Which stage of the design.
+    last : bool
+        Whether it answers.
+
+    Notes
+    -----
+    **Privacy.** That of `PairVoteStage` or `WindowStage`, whichever the public design names.
+    """
+
+    def __init__(self, settings: Settings, number: int, *, last: bool) -> None:
+        self.epsilon = settings.epsilon
+        self.name = f"stage {number + 1}"
+        self._settings = settings
+        self._number = number
+        self._last = last
+
+    def chosen(self, public: Public) -> PairVoteStage | WindowStage:
+        """Public: the stage that the design names."""
+        stages: Sequence[dict[str, Any]] = public.get("design", ())
+        design = StageDesign(**stages[self._number]) if stages else _full()
+        if design.kind == "vote" and "restart" not in public:
+            return PairVoteStage(self._settings, design)
+        return WindowStage(self._settings, design, restart=_full(), name=self.name, last=self._last)
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
+        """Private to public: one report per user."""
+        return self.chosen(public).encode(summaries, public, words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:
+        """Public: tell which reports a user can have sent."""
+        return self.chosen(public).valid(reports, public)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:
+        """Public: add up reports."""
+        return self.chosen(public).tally(reports, public)
+
+    def decode(self, tally: Tally, public: Public) -> Public | Estimate:
+        """Public: what the next stage needs, or the answer."""
+        found = self.chosen(public).decode(tally, public)
+        if isinstance(found, Estimate) or "design" not in public:
+            return found
+        return found | {"design": public["design"]}
+
+    def check(self, found: Public, public: Public) -> None:
+        """Public: refuse what the stage of the design cannot have found, and another design."""
+        if "design" not in public:
+            self.chosen(public).check(found, public)
+            return
+        result_unchanged(result_fields(found, {"design"}, found if isinstance(found, dict) else ()), public, "design")
+        self.chosen(public).check({name: value for name, value in found.items() if name != "design"}, public)
+
+
+def _design_of(found: Public, settings: Settings) -> list[StageDesign]:
+    """Public: read the design of the stages that follow; it can be made, whatever it says."""
+    count = len(SHARES) - 2
+    design = [StageDesign.of(stage) for stage in result_list(found["design"], "design", count, count)]
+    kinds = [stage.kind for stage in design]
+    if kinds[0] not in ("vote", "full") or any(kind != "clip" for kind in kinds[1:]):
+        refuse_result("design", "begin with a vote or a report on [-1, 1], and go on with windows", "other kinds")
+    for stage in design:
+        if stage.kind == "vote":
+            PairVoteStage(settings, stage)
+        else:
+            WindowStage(settings, stage, restart=_full(), name="stage", last=False)
+    return design
+
+
+def _full() -> StageDesign:
+    """Make a stage of reports on [-1, 1]; how large means are is not known beforehand."""
+    return StageDesign(kind="full", share=1.0, channel="hybrid", second_moment=0.5)

@@ -1,0 +1,100 @@
+"""The list of the estimators of a population's mean: a new one is its file, and one line here."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any, cast
+
+from meanstream.operators.validation import closest_valid, require
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.protocol import Estimator
+
+ESTIMATORS: dict[str, str] = {
+    "one_shot": "meanstream.operators.estimators.one_shot:OneShot",
+    "dame": "meanstream.operators.estimators.dame:Dame",
+    "kent": "meanstream.operators.estimators.kent.univariate:Kent",
+    "kent.univariate": "meanstream.operators.estimators.kent.univariate:Kent",
+    "kent.linf": "meanstream.operators.estimators.kent.linf:Linf",
+    "kent.l2": "meanstream.operators.estimators.kent.l2:L2",
+    "kent.sparse_select": "meanstream.operators.estimators.kent.sparse_select:SparseSelect",
+    "kent.sparse_threshold": "meanstream.operators.estimators.kent.sparse_threshold:SparseThreshold",
+    "kent.density": "meanstream.operators.estimators.kent.density:Density",
+    "kent.mixture": "meanstream.operators.estimators.kent.mixture:Mixture",
+    "kent.cover": "meanstream.operators.estimators.kent.cover:CoverSelect",
+    "duchi": "meanstream.operators.estimators.duchi:Duchi",
+    "item": "meanstream.operators.estimators.baselines:Item",
+    "semi": "meanstream.operators.estimators.baselines:Semi",
+    "split": "meanstream.operators.estimators.baselines:Split",
+    "plan": "meanstream.operators.estimators.plan.plan:Plan",
+    "adaptive": "meanstream.operators.estimators.adaptive.adaptive:Adaptive",
+    "cummings.ideal": "meanstream.operators.estimators.cummings.ideal:Ideal",
+    "cummings.known_sizes": "meanstream.operators.estimators.cummings.known_sizes:KnownSizes",
+    "cummings.private_sizes": "meanstream.operators.estimators.cummings.private_sizes:PrivateSizes",
+    "cummings.ratio": "meanstream.operators.estimators.cummings.ratio:Ratio",
+}
+"""Name of each estimator, and where its class is: "module:Class". Built by `build_estimator`."""
+
+DEFAULT_ESTIMATOR = "plan"
+"""What is taken if nobody names one."""
+
+
+def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) -> Estimator:
+    """Build an estimator of the registry.
+
+    Parameters
+    ----------
+    name : str
+        A key of `ESTIMATORS`.
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part (public).
+    **options
+        Those of the estimator: `sizes`, `mode`, `between_users`, `level`...
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or an option is out of range or not one of this estimator's.
+    """
+    build = estimator_class(name)
+    known = build.options
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} takes no option {option!r}{closest_valid(option, sorted(known))}")
+    for option, parameter in inspect.signature(build).parameters.items():
+        missing = parameter.default is parameter.empty and option in known and option not in options
+        require(not missing, option, f"be given for {name}", None)
+    return cast("Estimator", build(epsilon=epsilon, users=users, **options))
+
+
+def estimator_class(name: str) -> Any:
+    """Import the class of an estimator of the registry; its `options` are the names that it takes.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    """
+    require(name in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", name)
+    module, _, attribute = ESTIMATORS[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def distinct_estimators() -> list[str]:
+    """Name every class once, in the order of the registry."""
+    return list(dict.fromkeys(estimator_class(name).name for name in ESTIMATORS))
+
+
+def estimator_taken_for(case: str) -> str:
+    """Name the estimator that is taken in a case; see `EstimatorTraits.taken_for`.
+
+    Examples
+    --------
+    >>> estimator_taken_for("no search")
+    'one_shot'
+    """
+    (found,) = (name for name in distinct_estimators() if estimator_class(name).taken_for == case)
+    return found

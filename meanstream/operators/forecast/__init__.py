@@ -1,0 +1,1 @@
+"""What a design will err by, before anybody sends anything."""

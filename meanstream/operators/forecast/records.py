@@ -1,0 +1,140 @@
+"""What a forecast says: one record per estimator, and the recommendation in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NOT_WORTH = 0.9
+"""Mean squared error relative to one report each, from which on a search for a narrower window does not pay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Public: what one estimator is predicted to do.
+
+    Attributes
+    ----------
+    name : str
+        Key of `meanstream.operators.estimators.registry.ESTIMATORS`.
+    kind : str
+        Stages of the plan, "" for others.
+    mse : float
+        Predicted mean squared error on [-1, 1]: of users who are alike, or differ as declared.
+    worst_mse : float
+        The same where users differ so much that no window helps.
+    half_width : float
+        Of the interval, from `mse`, in the value's unit.
+    users_needed : int or None
+        For the target; None without a target, or beyond 10**9 users.
+    assumes : str
+        Of the users.
+    """
+
+    name: str
+    kind: str
+    mse: float
+    worst_mse: float
+    half_width: float
+    users_needed: int | None
+    assumes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Public: what `forecast` found.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        Least error first.
+    recommended : str
+        Name of one of them.
+    sentence : str
+        The recommendation, in the value's unit.
+    warning : str
+        How much users may differ before narrow windows give wrong intervals; "" where nothing is localized.
+    breaking_point : float or None
+        The standard deviation of users' means in that warning, in the value's unit.
+    curator : Candidate
+        What a trusted curator is predicted to do: never recommended, because it is another trust, not another error.
+    curator_sentence : str
+        The same in words.
+    """
+
+    users: int
+    epsilon: float
+    level: float
+    between_users: float | None
+    target_half_width: float | None
+    candidates: tuple[Candidate, ...]
+    recommended: str
+    sentence: str
+    warning: str
+    breaking_point: float | None
+    curator: Candidate
+    curator_sentence: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def recommended_forecast(cases: Mapping[str, Candidate], declared: float | None) -> Candidate:
+    """Take the one for what is declared, unless no search for a narrower window pays."""
+    plain, best = cases["no search"], cases["undeclared" if declared is None else "declared"]
+    return plain if best.mse > NOT_WORTH * plain.mse or best.kind == "R" else best
+
+
+def forecast_sentence(
+    cases: Mapping[str, Candidate], best: Candidate, declared: float | None, z: float, target: float | None
+) -> str:
+    """Say the recommendation in one sentence; `z` turns a standard error on [-1, 1] into a half-width."""
+    plain, planned = cases["no search"], cases["declared"]
+    if best is plain:
+        text = (
+            f"Do not localise: one unbiased report of each user gives {plain.half_width:.3g} either way, and no "
+            "search for a narrower window would beat it"
+        )
+        if declared is None and planned.mse < NOT_WORTH * plain.mse:
+            text = (
+                f"Do not localise: one unbiased report of each user gives {plain.half_width:.3g} either way; only a "
+                f"declared between_users would pay (0: {planned.half_width:.3g}), if it is true"
+            )
+    elif best is planned:
+        text = (
+            f"Take {best.name} ({best.kind}) as long as between_users is true: {best.half_width:.3g} either way, "
+            f"against {plain.half_width:.3g} with one report each"
+        )
+    else:
+        worst = z * math.sqrt(best.worst_mse)
+        text = (
+            f"Take {best.name} ({planned.name} without between_users): {best.half_width:.3g} either way where users "
+            f"are alike, {worst:.3g} where they differ much, against {plain.half_width:.3g} with one report each"
+        )
+    if target is not None:
+        needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
+        text += f"; {target:g} either way needs {needed} users"
+    return text + "."
+
+
+def forecast_warning(name: str, breaking: float | None, half: float, declared: float | None, level: float) -> str:
+    """Say what users who differ more than is declared do to the interval; `half` is half the range of a value."""
+    if breaking is None:
+        return ""
+    assumed = "that users are alike (between_users 0)" if not declared else f"between_users {declared * half:.3g}"
+    return (
+        f"With {name} and {assumed}, users whose own means have a skewed spread of {breaking * half:.3g} make the "
+        f"{level:.0%} interval miss about half of the time: declare a bound that is true, or none."
+    )
+
+
+def forecast_curator_sentence(curator: Candidate, best: Candidate) -> str:
+    """Say what trusting a curator would be worth."""
+    needs = "" if curator.users_needed is None else f", with {curator.users_needed:,} users for the target"
+    return (
+        f"If a trusted curator is acceptable, who sees every sample: {curator.name} gives {curator.half_width:.3g}"
+        f" either way{needs}, against {best.half_width:.3g} where users protect themselves ({best.name})."
+    )

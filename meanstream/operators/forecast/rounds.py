@@ -1,0 +1,185 @@
+"""What to expect before any user is asked: error of each estimator, users needed, and which one to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from scipy.special import ndtri
+
+from meanstream.operators.estimators.registry import (
+    build_estimator,
+    distinct_estimators,
+    estimator_class,
+    estimator_taken_for,
+)
+from meanstream.operators.forecast.records import (
+    Candidate,
+    Forecast,
+    forecast_curator_sentence,
+    forecast_sentence,
+    forecast_warning,
+    recommended_forecast,
+)
+from meanstream.operators.forecast.users_needed import users_needed
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.traits import DECLARED
+from meanstream.operators.validation import require, require_between, require_positive
+
+
+def forecast_candidates() -> list[str]:
+    """Names of the estimators that are compared: each class once."""
+    return sorted(name for name in distinct_estimators() if estimator_class(name).candidate)
+
+
+def forecast_rounds(
+    *,
+    users: int,
+    epsilon: float,
+    sizes: SizeDistribution,
+    lower: float = -1.0,
+    upper: float = 1.0,
+    level: float = 0.95,
+    between_users: float | None = None,
+    target_half_width: float | None = None,
+) -> Forecast:
+    """Predict what every candidate does with these users, and recommend one.
+
+    Parameters
+    ----------
+    users : int
+        How many take part.
+    epsilon : float
+        Privacy of one user's whole window of samples.
+    sizes : SizeDistribution
+        Of users' numbers of samples (public).
+    lower, upper : float
+        Declared bounds of a value; everything else is in its unit.
+    level : float
+        Of the interval.
+    between_users : float, optional
+        Declared bound on the standard deviation of users' own means. Left out, only estimators that need no such bound
+        are recommended.
+    target_half_width : float, optional
+        Half-width of the interval that is wanted: adds the number of users that each candidate needs for it.
+
+    Notes
+    -----
+    **Privacy.** Nothing is released: everything is computed from public numbers. Sizes counted on private data are
+    themselves private; a forecast from them is for the eyes of who may see these data.
+
+    Predictions are for samples with the largest variance that the bounds allow.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+
+    Examples
+    --------
+    >>> found = forecast_rounds(users=10_000, epsilon=1.0, sizes=SizeDistribution.parse("point:1"), between_users=0.0)
+    >>> found.recommended, found.sentence
+    ('one_shot', 'Do not localise: one unbiased report of each user gives 0.0424 either way, and no search for a \
+narrower window would beat it.')
+    """
+    require(lower < upper, "lower", f"be below upper ({upper!r})", lower)
+    require_between(0.0, 1.0, level=level)
+    half = 0.5 * (upper - lower)
+    z = float(ndtri(0.5 * (1.0 + level))) * half
+    target = None
+    if target_half_width is not None:
+        require_positive(target_half_width=target_half_width)
+        target = target_half_width / z
+    fits = between_users is None or 0 <= between_users <= half
+    require(fits, "between_users", f"lie in [0, {half:g}], half the range", between_users)
+    declared = None if between_users is None else between_users / half
+    ask = _Ask(epsilon, sizes, level, declared)
+    candidates = sorted(
+        (_candidate(ask, name, users, z, target) for name in forecast_candidates()), key=lambda one: one.mse
+    )
+    curator = _curator(ask, users, z, target)
+    breaking = _breaking_point(ask, users)
+    cases = {estimator_class(one.name).taken_for: one for one in candidates}
+    best = recommended_forecast(cases, declared)
+    return Forecast(
+        users=users,
+        epsilon=epsilon,
+        level=level,
+        between_users=between_users,
+        target_half_width=target_half_width,
+        candidates=tuple(candidates),
+        recommended=best.name,
+        sentence=forecast_sentence(cases, best, declared, z, target_half_width),
+        warning=forecast_warning(cases["declared"].name, breaking, half, declared, level),
+        breaking_point=None if breaking is None else half * breaking,
+        curator=curator,
+        curator_sentence=forecast_curator_sentence(curator, best),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """What the estimators are asked, but for the number of users."""
+
+    epsilon: float
+    sizes: SizeDistribution
+    level: float
+    declared: float | None
+    known: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def described(self, name: str, users: int) -> dict[str, Any]:
+        """Build an estimator and let it describe itself, once."""
+        if (name, users) not in self.known:
+            own = estimator_class(name).candidate_options(self.declared)
+            common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
+            self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
+        return self.known[name, users]
+
+
+def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
+    found, traits = ask.described(name, users), estimator_class(name)
+    stderr = _alike(found)
+    needed = None
+    if target is not None:
+        needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
+    return Candidate(
+        name=name,
+        kind=found.get("kind", ""),
+        mse=stderr**2,
+        worst_mse=max(found["predicted_stderr"], stderr) ** 2,
+        half_width=z * stderr,
+        users_needed=needed,
+        assumes=DECLARED if ask.declared and "between_users" in traits.options else traits.assumes,
+    )
+
+
+def _curator(ask: _Ask, users: int, z: float, target: float | None) -> Candidate:
+    """Predict the same of a trusted curator, who is no candidate: whether to trust one is not a question of error."""
+    name = estimator_taken_for("curator")
+    stderr = float(ask.described(name, users)["predicted_stderr"])
+    needed = None
+    if target is not None:
+        needed = users_needed(lambda n: float(ask.described(name, n)["predicted_stderr"]), target, users)
+    worst = estimator_class(name)(epsilon=ask.epsilon, users=users).worst_mse()
+    return Candidate(
+        name=name,
+        kind="",
+        mse=stderr**2,
+        worst_mse=max(worst, stderr**2),
+        half_width=z * stderr,
+        users_needed=needed,
+        assumes="a trusted curator, who sees every sample; a user's size says nothing about its mean",
+    )
+
+
+def _alike(described: dict[str, Any]) -> float:
+    """Predicted standard error for users who are alike, where that is told apart."""
+    return float(described.get("predicted_stderr_if_alike") or described["predicted_stderr"])
+
+
+def _breaking_point(ask: _Ask, users: int) -> float | None:
+    """Spread of users' means at which the one that takes a declared spread goes wrong."""
+    common: dict[str, Any] = {"epsilon": ask.epsilon, "sizes": ask.sizes, "level": ask.level}
+    name = estimator_taken_for("declared")
+    own = estimator_class(name).candidate_options(ask.declared)
+    return build_estimator(name, users=users, **common, **own).breaking_point()

@@ -1,0 +1,296 @@
+"""What collaboration will bring to agents of given counts and spread, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy import stats
+
+from meanstream.operators.agents.release_times import Counts
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.collaboration.alone import half_width_alone
+from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
+from meanstream.operators.forecast.together_records import MOST_EPSILON, AgentsForecast, Row
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.validation import require, require_between, require_positive
+
+STATED_ERROR = 0.15
+"""Error of a predicted squared error, in units of that of learning alone, as found against the simulator."""
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+SHOWN = (0.1, 0.5, 0.9)
+"""Quantiles of the counts that are shown."""
+LEAST_EPSILON, MOST_FACTOR = 0.01, 1e4
+_EQUAL = 1e-6
+_SPREADS, _OUTCOMES, _PER_E = 160, 9, 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Agents that are planned for.
+
+    Parameters
+    ----------
+    agents : int
+        How many there are, at least 2.
+    sizes : SizeDistribution
+        Samples per agent: public.
+    spread : float
+        Standard deviation of the agents' own means, in the value's unit; 0 if all have the same.
+    stddev : float
+        Standard deviation of one sample around its agent's mean, in the value's unit.
+    """
+
+    agents: int
+    sizes: SizeDistribution
+    spread: float
+    stddev: float
+
+    def __post_init__(self) -> None:
+        require(self.agents >= 2, "agents", "be at least 2", self.agents)
+        require(math.isfinite(self.spread) and self.spread >= 0, "spread", "be finite and not negative", self.spread)
+        require_positive(stddev=self.stddev)
+
+    def scaled(self, factor: float) -> Self:
+        """Give everybody so many times the samples."""
+        support, place = np.unique(np.maximum(np.rint(self.sizes.support * factor), 1), return_inverse=True)
+        sizes = SizeDistribution(support.astype(np.int64), _sums(place, self.sizes.probability))
+        return replace(self, sizes=sizes)
+
+
+class _Told(NamedTuple):
+    """Squared errors, and the posterior variances that answers will state, by count; shape (n,)."""
+
+    error: Floats
+    variance: Floats
+
+
+def forecast_together(
+    crowd: Crowd, settings: AgentsSettings, *, level: float = 0.95, target_half_width: float | None = None
+) -> AgentsForecast:
+    """Predict errors and intervals of the learned prior, alone and together, with the noise's part apart.
+
+    Parameters
+    ----------
+    crowd : Crowd
+        Who takes part.
+    settings : AgentsSettings
+        How they release; a schedule that counts samples.
+    level : float
+        Of the intervals.
+    target_half_width : float, optional
+        What an agent of median count wants, in the value's unit.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the rule and the value.
+
+    Notes
+    -----
+    **Privacy.** A function of what is declared: it reads no data and spends nothing.
+
+    Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)` without classes. The
+    learned prior's posterior of the spread is computed for several outcomes of the releases' sum of squares, under its
+    own prior (flat in the fourth power of the spread, center unknown), and an agent's squared error by the weight that
+    it then gives to the others. The same with everybody's raw data in the releases' place is the part of sampling.
+    Agents in exact classes gain more. The variance of one sample is taken for known.
+
+    Examples
+    --------
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+    >>> crowd = Crowd(agents=1000, sizes=SizeDistribution.parse("point:100"), spread=0.02, stddev=0.25)
+    >>> found = forecast_together(crowd, settings)
+    >>> row = found.rows[1]
+    >>> [round(x, 4) for x in (row.alone, row.together, row.sampling, row.privacy)]
+    [0.025, 0.0163, 0.0157, 0.0045]
+    """
+    require_between(0, 1, level=level)
+    if target_half_width is not None:
+        require_positive(target_half_width=target_half_width)
+    width = settings.upper - settings.lower
+    require(crowd.spread <= width / 2, "spread", f"be at most half the width ({width / 2:g})", crowd.spread)
+    require(crowd.stddev <= width / 2, "stddev", f"be at most half the width ({width / 2:g})", crowd.stddev)
+    middle = _quantiles(crowd.sizes, (0.5,))
+    counts, share = _joined(crowd.sizes)
+    every = np.append(counts, _quantiles(crowd.sizes, SHOWN))
+    alone = crowd.stddev**2 / every
+    told, public = _released(crowd, settings).told(alone), _public(crowd, width).told(alone)
+    ratios = [float(share @ part.error[: len(share)] / (share @ alone[: len(share)])) for part in (told, public)]
+    bought = {
+        epsilon: math.sqrt(_with_epsilon(crowd, settings, epsilon, middle, level)[0])
+        for epsilon in sorted({*EPSILONS, settings.epsilon})
+    }
+    found = AgentsForecast(
+        epsilon=settings.epsilon,
+        agents=crowd.agents,
+        level=level,
+        stated_error=STATED_ERROR,
+        rows=_rows(every[len(share) :], alone[len(share) :], told, public, level),
+        releasing=float(share @ (_release_of(settings, counts) > 0)),
+        error_ratio=ratios[0],
+        public_ratio=ratios[1],
+        by_epsilon={epsilon: found for epsilon, found in bought.items() if math.isfinite(found)},
+    )
+    if target_half_width is not None:
+        found = replace(
+            found, target_half_width=target_half_width, **_needed(crowd, settings, level, target_half_width)
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What releases of some variances will say about center and spread of the means."""
+
+    number: Floats
+    variance: Floats
+    spread: float
+    width: float
+
+    def told(self, own: Floats) -> _Told:
+        """Predict for agents whose own means have these variances."""
+        if self.number.sum() < 2:
+            return _Told(own, own)
+        spreads = np.append(0.0, np.geomspace(1e-4 * self.width, self.width / 2, _SPREADS))
+        total = self.variance + spreads[:, None] ** 2
+        information = (self.number / total).sum(axis=1)
+        probability = self._posteriors(total, information, spreads)
+        # By spread and agent: the weight that the others get, if that were the spread.
+        weight = own / (own + (spreads**2 + 1 / information)[:, None])
+        mean, second = probability @ weight, probability @ weight**2
+        truth = self.spread**2 + 1 / float((self.number / (self.variance + self.spread**2)).sum())
+        error = (1 - mean) ** 2 * own + mean**2 * truth
+        variance = (1 - mean) * own + (second - mean**2) * (own + truth)
+        return _Told(np.asarray(error.mean(axis=0)), np.asarray(variance.mean(axis=0)))
+
+    def _posteriors(self, total: Floats, information: Floats, spreads: Floats) -> Floats:
+        """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads)."""
+        true = self.variance + self.spread**2
+        degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
+        outcome = stats.chi2.ppf((np.arange(_OUTCOMES) + 0.5) / _OUTCOMES, degrees) / degrees
+        squares = (self.number * true / total).sum(axis=1)
+        fixed = (self.number * np.log(total)).sum(axis=1) + np.log(information)
+        # But for equal means the learned prior is flat in the fourth power of the spread; the grid is even in its log.
+        cells = spreads**4 / (spreads**4).sum()
+        cells[0] = _EQUAL
+        log_posterior = -0.5 * (fixed + np.multiply.outer(outcome, squares)) + np.log(cells)
+        posterior = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
+        return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
+
+
+def _released(crowd: Crowd, settings: AgentsSettings) -> _Learned:
+    """Everybody's newest release, but one's own."""
+    counts, share = crowd.sizes.support, crowd.sizes.probability
+    index = _release_of(settings, counts)
+    number = _sums(index, share)
+    made = np.flatnonzero(number[1:]) + 1
+    times = settings.times.times(int(made.max(initial=1)))[made - 1].astype(np.float64)  # type: ignore[union-attr]
+    noise = settings.sum_variance(made) * settings.grid.resolution**2
+    others = (crowd.agents - 1) * number[made]
+    return _Learned(others, crowd.stddev**2 / times + noise / times**2, crowd.spread, settings.upper - settings.lower)
+
+
+def _public(crowd: Crowd, width: float) -> _Learned:
+    """Everybody's raw mean, but one's own."""
+    counts, share = _joined(crowd.sizes)
+    return _Learned((crowd.agents - 1) * share, crowd.stddev**2 / counts, crowd.spread, width)
+
+
+def _release_of(settings: AgentsSettings, counts: Floats | Ints) -> Ints:
+    """Count the releases of agents with so many samples."""
+    times = settings.times
+    if not isinstance(times, Counts):
+        raise ValueError(f"schedule must count samples here (such as preferred:10), got {settings.schedule!r}")
+    return np.minimum(times.releases_up_to(np.floor(counts).astype(np.int64)), settings.horizon)
+
+
+def _joined(sizes: SizeDistribution) -> tuple[Floats, Floats]:
+    """Join similar sizes: their means, and their probabilities."""
+    place = np.floor(_PER_E * np.log(sizes.support)).astype(np.int64)
+    number = _sums(place, sizes.probability)
+    some = number > 0
+    return _sums(place, sizes.probability * sizes.support)[some] / number[some], number[some]
+
+
+def _sums(place: Ints, weight: Floats) -> Floats:
+    return np.asarray(np.bincount(place, weight), dtype=np.float64)
+
+
+def _quantiles(sizes: SizeDistribution, levels: tuple[float, ...]) -> Floats:
+    below = np.cumsum(sizes.probability)
+    return sizes.support[np.minimum(np.searchsorted(below, levels), len(below) - 1)].astype(np.float64)
+
+
+def _median_agent(crowd: Crowd, settings: AgentsSettings, count: Floats, level: float) -> tuple[float, float]:
+    """Predict the squared error and the half-width of an agent of this count."""
+    alone = crowd.stddev**2 / count
+    told = _released(crowd, settings).told(alone)
+    return float(told.error[0]), float(posterior_far_half_width(told.variance, alone, level)[0])
+
+
+def _with_epsilon(
+    crowd: Crowd, settings: AgentsSettings, epsilon: float, count: Floats, level: float
+) -> tuple[float, float]:
+    """Predict squared error and half-width at another epsilon; infinite where the settings refuse it."""
+    try:
+        other = replace(settings, epsilon=epsilon)
+    except ValueError:
+        return math.inf, math.inf
+    return _median_agent(crowd, other, count, level)
+
+
+def _rows(counts: Floats, alone: Floats, told: _Told, public: _Told, level: float) -> list[Row]:
+    """Say what agents of the last counts of `told` can expect."""
+    part = slice(-len(counts), None)
+    error = told.error[part]
+    sampling = np.minimum(public.error[part], error)
+    columns = {
+        "samples": counts.astype(np.int64),
+        "quantile": np.array(SHOWN),
+        "alone": np.sqrt(alone),
+        "together": np.sqrt(error),
+        "sampling": np.sqrt(sampling),
+        "privacy": np.sqrt(error - sampling),
+        "half_width_alone": half_width_alone(alone, level),
+        "half_width": posterior_far_half_width(told.variance[part], alone, level),
+    }
+    return [
+        Row(**dict(zip(columns, row, strict=True))) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
+    ]
+
+
+def _needed(crowd: Crowd, settings: AgentsSettings, level: float, target: float) -> dict[str, Any]:
+    """Find the least epsilon, and the least growth of all counts, that bring the median agent to the target."""
+    middle = _quantiles(crowd.sizes, (0.5,))
+    alone = float(half_width_alone(np.array([crowd.stddev**2]), level)[0] / target) ** 2
+
+    def with_epsilon(epsilon: float) -> bool:
+        return _with_epsilon(crowd, settings, epsilon, middle, level)[1] <= target
+
+    def with_factor(factor: float) -> bool:
+        grown = crowd.scaled(factor)
+        return _median_agent(grown, settings, _quantiles(grown.sizes, (0.5,)), level)[1] <= target
+
+    factor = _least(with_factor, 1 / float(middle[0]), MOST_FACTOR)
+    return {
+        "epsilon_needed": _least(with_epsilon, LEAST_EPSILON, MOST_EPSILON),
+        "samples_needed": None if factor is None else int(_quantiles(crowd.scaled(factor).sizes, (0.5,))[0]),
+        "samples_alone": math.ceil(alone),
+    }
+
+
+def _least(enough: Callable[[float], bool], low: float, high: float) -> float | None:
+    """Bisect, in the logarithm, for the least number that is enough, to 1 %."""
+    if not enough(high):
+        return None
+    if enough(low):
+        return low
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,1 @@
+"""Keyed noise on an integer grid, and what calibrates it."""

@@ -1,0 +1,1 @@
+"""The paper's pairwise releases, one noise stream per ordered pair."""

@@ -1,0 +1,132 @@
+"""Who asks whom: round robin over all others, or over the others in one's class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.counters.base import State
+from meanstream.operators.records import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The queries of one step.
+
+    A pair (agent, other) of one run is a row `offset * columns + column`: `column` counts the agents of all runs, run
+    by run, and `offset` numbers the others of an agent in the order of their indices, from 0.
+
+    Attributes
+    ----------
+    rows : int array or slice
+        The pairs that exchange a release now; the same set as `index`.
+    index : int array
+        The same as integers.
+    asker : int array or slice
+        Columns of the agents that ask.
+    target : int array
+        Columns of the agents that are asked.
+    clock : int array
+        Rows of what depends on release times alone: one common row under round robin, else `index`.
+    """
+
+    rows: Ints | slice
+    index: Ints
+    asker: Ints | slice
+    target: Ints
+    clock: Ints
+
+
+class RoundRobin:
+    """At time t every agent asks the ((t - 1) mod (M - 1) + 1)-th of the others, in the order of their indices.
+
+    Release times are the same for all pairs with one offset, in all runs.
+    """
+
+    def __init__(self, agents: int, runs: int) -> None:
+        self.others = agents - 1
+        self.columns = runs * agents
+        self.clocks = self.others
+        """Number of rows of what depends on release times alone."""
+        self._agent = np.tile(np.arange(agents), runs)
+        self._first = np.repeat(np.arange(runs) * agents, agents)
+        self._columns = np.arange(self.columns)
+
+    def init(self) -> State:
+        """Nothing is remembered: time alone decides."""
+        return {}
+
+    def ask(self, time: int, accepted: Bools, state: State) -> Asked:  # noqa: ARG002 - time alone decides
+        """Return the queries at this time (from 1)."""
+        offset = (time - 1) % self.others
+        start = offset * self.columns
+        return Asked(
+            rows=slice(start, start + self.columns),
+            index=self._columns + start,
+            asker=slice(None),
+            target=self._first + offset + (self._agent <= offset),
+            clock=np.array([offset]),
+        )
+
+
+class RestrictedRoundRobin(RoundRobin):
+    """Round robin that skips the others outside one's class; an agent alone in its class asks nobody.
+
+    Notes
+    -----
+    **Privacy.** Who is asked depends on the asker's raw mean, and the asked see it: this schedule leaks. The epsilon of
+    the mechanism says nothing about that channel.
+    """
+
+    def __init__(self, agents: int, runs: int) -> None:
+        super().__init__(agents, runs)
+        self.clocks = self.others * self.columns
+
+    def init(self) -> State:
+        """Remember the offset that each agent asked last, -1 before the first query."""
+        return {"last": np.full(self.columns, -1, dtype=np.int64)}
+
+    def ask(self, time: int, accepted: Bools, state: State) -> Asked:  # noqa: ARG002 - the classes decide
+        """Return the queries given the classes after the step before; the pointers in `state` move on."""
+        last = state["last"]
+        asker = np.flatnonzero(accepted.reshape(self.others, self.columns).any(axis=0))
+        offset = last[asker]
+        waiting = np.arange(len(asker))
+        while waiting.size:
+            moved = offset[waiting] + 1
+            moved[moved == self.others] = 0
+            offset[waiting] = moved
+            waiting = waiting[~accepted[moved * self.columns + asker[waiting]]]
+        last[asker] = offset
+        index = offset * self.columns + asker
+        target = self._first[asker] + offset + (self._agent[asker] <= offset)
+        return Asked(rows=index, index=index, asker=asker, target=target, clock=index)
+
+
+def schedule_same_class(label: Ints) -> Bools:
+    """Lay out which pairs are in one class in the order of the pairs' rows.
+
+    Parameters
+    ----------
+    label : int array, shape (runs, agents)
+
+    Returns
+    -------
+    bool array, shape (agents - 1, runs * agents)
+        Entry [o, r * agents + a]: is the o-th of the others in the class of a.
+
+    Examples
+    --------
+    >>> schedule_same_class(np.array([[0, 1, 0]])).astype(int).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
+    agent = np.arange(label.shape[1])
+    same = [label == label[:, offset + (agent <= offset)] for offset in range(label.shape[1] - 1)]
+    return np.stack(same).reshape(len(same), -1)
+
+
+PAIRWISE_SCHEDULES: dict[str, type[RoundRobin]] = {
+    "round_robin": RoundRobin,
+    "restricted_round_robin": RestrictedRoundRobin,
+}

@@ -1,0 +1,162 @@
+"""The records that cross between operators: columns of many agents at once, and the answers an estimator gives.
+
+`ReleaseColumns` is public (what crossed the privacy boundary); `OwnMeans` is private (it holds raw means and goes to
+its owner only). Every array of a record has one entry per agent, in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+AnyInts = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
+VOTE_BINS = 11
+"""Bins of a spread vote."""
+
+
+def records_without_votes() -> Ints:
+    """Votes of nobody, which stand for none of anybody in `ReleaseColumns`."""
+    return np.zeros((0, 2 + VOTE_BINS), np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseColumns:
+    """Public: one release per entry; the newest of each agent makes a snapshot of the population.
+
+    Attributes
+    ----------
+    agent : int array
+        Index of the releasing agent.
+    index : int array
+        Which release of that agent this is, from 1.
+    count : int array
+        Number of samples in the released mean (public).
+    total : int array
+        The noised sum in grid units: the integer that is published.
+    mean : float array
+        The noised mean in the value's unit: `total` on the grid divided by `count`.
+    noise_variance : float array
+        Variance of the privacy noise in `mean`, in squared value units; known from the mechanism.
+    votes : int array, shape (n, 2 + VOTE_BINS)
+        Spread votes of the agent so far, added up: how many, how many pairs of samples they counted, and the noised
+        counts by bin (`meanstream.operators.agents.spread_vote`). All 0 where none was cast, the default.
+    """
+
+    agent: Ints
+    index: Ints
+    count: Ints
+    total: Ints
+    mean: Floats
+    noise_variance: Floats
+    votes: Ints = field(default_factory=records_without_votes)
+
+    def __post_init__(self) -> None:
+        if len(self.votes) != len(self.agent):
+            nothing = np.broadcast_to(np.int64(0), (len(self.agent), 2 + VOTE_BINS))
+            object.__setattr__(self, "votes", nothing)
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+    def with_votes(self, valid: Bools) -> ReleaseColumns:
+        """Leave out the votes of all but some."""
+        return replace(self, votes=np.where(valid[:, None], self.votes, 0))
+
+    def take(self, which: Ints | Bools) -> ReleaseColumns:
+        """Select entries."""
+        return ReleaseColumns(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnMeans:
+    """Private: what each agent knows of itself, before any collaboration.
+
+    Attributes
+    ----------
+    agent : int array
+        Index of the agent.
+    count : int array
+        Number of its samples.
+    mean : float array
+        Its raw running mean, in the value's unit.
+    variance : float array
+        Variance of that mean (the variance of one sample divided by `count`), in squared value units.
+    """
+
+    agent: Ints
+    count: Ints
+    mean: Floats
+    variance: Floats
+
+    def __len__(self) -> int:
+        return len(self.agent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEstimates:
+    """Private: each agent's answer, addressed to that agent and to nobody else.
+
+    Attributes
+    ----------
+    value, lower, upper : float array
+        The estimate and its interval, in the value's unit.
+    level : float
+        Nominal coverage of the interval.
+    effective_class_size : float array
+        By how much the variance fell: variance of learning alone divided by the variance of the estimate; 1 means that
+        nothing was gained.
+    class_size : float array
+        How many agents the answer treats as the own class, itself included (prior: expected size of its component).
+    component : int array
+        Most likely component of the fitted population, as numbered by its description; -1 where there are none.
+    membership : float array
+        Probability of that component; 1 where there are none.
+    noise_half_width : float array or None
+        Part of the interval's half-width that is privacy noise in what was taken from others' releases, what was
+        fitted to them held still; the rest, the root of the difference of the squares, is sampling. None where the
+        collaboration does not tell.
+    """
+
+    value: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+    effective_class_size: Floats
+    class_size: Floats
+    component: Ints
+    membership: Floats
+    noise_half_width: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnSamples:
+    """Private: the sufficient statistics of each agent's own samples.
+
+    Attributes
+    ----------
+    agent, count : int array
+        Index of the agent and number of its samples.
+    mean : float array
+        Its raw running mean, in the value's unit; NaN where `count` is 0.
+    squared_deviations : float array
+        Sum of squared deviations from that mean, in squared value units.
+    """
+
+    agent: Ints
+    count: Ints
+    mean: Floats
+    squared_deviations: Floats
+
+    def __len__(self) -> int:
+        return len(self.agent)

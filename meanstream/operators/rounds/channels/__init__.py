@@ -1,0 +1,1 @@
+"""Channels: a user's value as one randomized number."""

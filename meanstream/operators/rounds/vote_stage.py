@@ -1,0 +1,118 @@
+"""The stage that localizes: users vote for the bin of their mean, and the bin with the most votes makes the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.noise.random_bits import RandomWords
+from meanstream.operators.records import Bools, Ints
+from meanstream.operators.rounds.base import Settings, chance_of_a_wrong_bin
+from meanstream.operators.rounds.localization import Bins, ClipWindow
+from meanstream.operators.rounds.records import Public, Reports, Summaries, Tally
+from meanstream.operators.rounds.results import result_fields, result_list, result_row, result_whole_number
+from meanstream.operators.rounds.votes.registry import Votes
+
+
+class VoteRound:
+    """First stage: randomized votes for bins of [-1, 1].
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the estimator.
+    bins : Bins
+    votes : Votes
+        How a ballot is randomized, at the settings' epsilon.
+    ballot : callable
+        Private: each user's row for `votes.randomize`. Users with too few samples give the zero row.
+    reach : float
+        By how many half-widths the window exceeds the elected bin on both sides.
+
+    Notes
+    -----
+    **Privacy.** Every user sends a row of full length, also those with too few samples: the randomized zero row.
+    Whoever kept silent would tell that its number of samples is small.
+    """
+
+    name = "vote"
+
+    def __init__(
+        self,
+        settings: Settings,
+        bins: Bins,
+        votes: Votes,
+        ballot: Callable[[Summaries], Ints | Bools],
+        *,
+        reach: float,
+    ) -> None:
+        self.epsilon = settings.epsilon
+        self.bins = bins
+        self._votes = votes
+        self._ballot = ballot
+        self._reach = reach
+
+    def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
+        """Private to public: one randomized row per user."""
+        return self._votes.randomize(self._ballot(summaries), words)
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
+        """Public: tell which rows a voter can have sent."""
+        return self._votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
+        """Public: count the ones in each bin."""
+        if not len(reports):
+            return Tally()
+        return Tally(len(reports), tuple(self._votes.counts(reports)))
+
+    def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
+        """Public: the window around the bin with the most votes; of equal ones, the first."""
+        found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
+        window = ClipWindow()
+        if tally.n:
+            elected = int(np.argmax(tally.sums))
+            window = self.bins.window(elected, self._reach)
+            found |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
+        return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
+
+    def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
+        """Public: refuse what is no window of this vote: they are few, and all known."""
+        result_fields(found, {"users", "lower", "upper", "center", "stages"})
+        result_whole_number(found["users"], "users", 0)
+        result_list(found["stages"], "stages", 1, 1)
+        names = ("lower", "upper", "center")
+        result_row([found[name] for name in names], names, self._windows)
+
+    @cached_property
+    def _windows(self) -> list[tuple[float, ...]]:
+        """Public: every window that can be elected."""
+        return [(one.lower, one.upper, one.center) for one in (*self.windows(), ClipWindow())]
+
+    def windows(self) -> list[ClipWindow]:
+        """Public: the windows of all bins."""
+        return [self.bins.window(which, self._reach) for which in range(self.bins.count)]
+
+    def usual_window(self) -> ClipWindow:
+        """Public: the window if the mean is 0."""
+        return self.bins.window(self.bins.count // 2, self._reach)
+
+    def chance_of_failure(self, voters: float, share: float, *, right: int, spared: int) -> float:
+        """Predict how often a bin is elected whose window misses the mean.
+
+        Parameters
+        ----------
+        voters : float
+            Users of this stage.
+        share : float
+            Share of them with enough samples.
+        right : int
+            Number of bins that get the votes of all of these.
+        spared : int
+            Number of bins whose window would still hold the mean.
+        """
+        noise = float(np.sqrt(self._votes.share_variance(0.0, max(voters, 1.0))))
+        return chance_of_a_wrong_bin(share / noise, right=right, wrong=self.bins.count - spared)

@@ -1,0 +1,1 @@
+"""Votes: a user's choice among bins, randomized."""

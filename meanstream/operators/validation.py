@@ -1,0 +1,106 @@
+"""One message format for a bad parameter: its name, the rule, the value found (never a datum)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from numbers import Integral, Real
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+MAX_NAME = 64
+"""Greatest length of the name of a deployment, in characters."""
+
+
+def require(ok: bool, name: str, rule: str, value: object) -> None:
+    """Raise `ValueError` naming the parameter, the rule and the value unless `ok`.
+
+    Examples
+    --------
+    >>> require(-1.0 > 0, "epsilon", "be positive", -1.0)
+    Traceback (most recent call last):
+    ValueError: epsilon must be positive, got -1.0
+    """
+    if not ok:
+        raise ValueError(f"{name} must {rule}, got {value!r}")
+
+
+def require_positive(**parameters: float) -> None:
+    """Refuse every parameter that is not positive and finite."""
+    for name, value in parameters.items():
+        require(math.isfinite(value) and value > 0, name, "be positive and finite", value)
+
+
+def require_between(low: float, high: float, **parameters: float) -> None:
+    """Refuse every parameter outside the open interval (low, high)."""
+    for name, value in parameters.items():
+        require(low < value < high, name, f"lie strictly between {low} and {high}", value)
+
+
+def require_bounds(lower: float, upper: float) -> None:
+    """Refuse declared bounds that are not finite or not in order."""
+    require(math.isfinite(lower), "lower", "be finite", lower)
+    require(math.isfinite(upper), "upper", "be finite", upper)
+    require(lower < upper, "lower", f"be below upper ({upper!r})", lower)
+
+
+def as_float(name: str, value: object) -> float:
+    """Give a number its one spelling: an int, a NumPy scalar or a text such as "-30" become the float.
+
+    Raises
+    ------
+    ValueError
+        If it is no number; a truth value is none.
+
+    Examples
+    --------
+    >>> as_float("lower", "-30"), as_float("lower", -30), as_float("lower", -0.0)
+    (-30.0, -30.0, 0.0)
+    """
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        return float(value) + 0.0
+    require(not isinstance(value, bool) and isinstance(value, Real), name, "be a number", value)
+    return float(value) + 0.0  # type: ignore[arg-type]  # -0.0 is 0.0
+
+
+def as_int(name: str, value: object) -> int:
+    """Give a whole number its one spelling, also `40.0` and "40".
+
+    Raises
+    ------
+    ValueError
+        If it is no whole number; a truth value is none.
+    """
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        return int(value)
+    number = as_float(name, value)
+    require(number.is_integer(), name, "be a whole number", value)
+    return int(number)
+
+
+def require_name(name: str) -> None:
+    """Refuse a name of a deployment that could not stand in the id of a release.
+
+    Examples
+    --------
+    >>> require_name("clinics/2026")
+    Traceback (most recent call last):
+    ValueError: name must be 1 to 64 printable characters without '/', got 'clinics/2026'
+    """
+    ok = isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable() and "/" not in name
+    require(ok and bool(name.strip()), "name", f"be 1 to {MAX_NAME} printable characters without '/'", name)
+
+
+def closest_valid(name: str, known: Sequence[str], *, listed: str = "known:") -> str:
+    """Say which known name is meant by a misspelled one, to end a message with.
+
+    Examples
+    --------
+    >>> closest_valid("tailnumber", ["tailnum", "carrier"])
+    "; did you mean 'tailnum'?"
+    >>> closest_valid("altitude", ["tailnum", "carrier"])
+    '; known: tailnum, carrier'
+    """
+    match = get_close_matches(name, known, n=1)
+    return f"; did you mean {match[0]!r}?" if match else f"; {listed} {', '.join(known[:20]) or 'none'}"

@@ -1,0 +1,1 @@
+"""Beam's side of what a pipeline is made of; users import `agents` and `rounds`."""

@@ -1,0 +1,310 @@
+"""Bytes of what agents' steps pass on, and of the state of their shards: versioned, with a checksum, never pickle."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from apache_beam import coders
+from apache_beam.coders import typecoders
+
+from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.james_stein import FittedJamesStein
+from meanstream.operators.collaboration.noise_share import FittedNoise
+from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.registry import SUMMARIES
+from meanstream.operators.collaboration.same_mean_tests import FittedTests
+from meanstream.operators.collaboration.variance_pooled import PooledVariance
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.records import OwnSamples, ReleaseColumns
+from meanstream.pipelines.beam.agents.records import (
+    AgentReleases,
+    AgentSamples,
+    EstimateBatch,
+    FittedReleases,
+    ForShard,
+    OwnBatch,
+    Packed,
+    PartialReleases,
+    Tick,
+)
+from meanstream.pipelines.beam.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.packed import (
+    names_of_packed,
+    numbers_of_packed,
+    packed,
+    packed_columns_of,
+    packed_grown,
+    packed_shrunk,
+    packed_steps,
+    unpacked,
+)
+from meanstream.streaming.events.wire import BudgetEvent, PersonalEstimate, Population, Refusal, Release
+from meanstream.streaming.store.snapshot import Columns
+
+_TICK = struct.Struct("<qd")
+POPULATIONS: dict[str, type[Any]] = {
+    "by count": FittedByCount,
+    "prior": FittedPrior,
+    "james_stein": FittedJamesStein,
+    "tests": FittedTests,
+    "none": FittedAlone,
+}
+_POOL = ("variance", "weight", "degrees", "ties")
+_OWN = tuple(field.name for field in fields(OwnSamples))
+
+
+def pack_for_coder(samples: AgentSamples) -> Packed:
+    """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
+    numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
+    first = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
+    columns = packed_shrunk("agent", samples.agent) | packed_shrunk("point", samples.point)
+    for name, column in numbers.items():
+        columns |= packed_steps(name, column)
+    if samples.key.any():
+        columns["key"] = samples.key
+    if len(samples.person):
+        columns["person"] = samples.person
+    return Packed(packed("samples", first, columns, samples.names))
+
+
+def unpack_for_coder(encoded: bytes) -> AgentSamples:
+    """Private: read what `pack_for_coder` wrote."""
+    _, first, columns = unpacked(encoded, "samples")
+    time, position = (numbers_of_packed(name, columns, first[name]) for name in ("time", "position"))
+    return AgentSamples(
+        names=names_of_packed(columns),
+        agent=packed_grown("agent", columns),
+        point=packed_grown("point", columns),
+        time=time.view(np.float64),
+        key=columns.get("key", np.zeros(0, np.uint64)),
+        position=position,
+        person=columns.get("person", np.zeros(0, np.uint64)),
+    )
+
+
+class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: releases."""
+
+    def encode(self, value: AgentReleases) -> bytes:
+        """Columns one after the other."""
+        columns = {**packed_columns_of(value.releases), "time": value.time}
+        return packed("releases", {"number": value.number, "alike": value.alike}, columns, value.names)
+
+    def decode(self, encoded: bytes) -> AgentReleases:
+        """Read columns."""
+        _, head, columns = unpacked(encoded, "releases")
+        names, time = names_of_packed(columns), columns.pop("time")
+        return AgentReleases(
+            names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
+            alike=head.get("alike", True),  # it was not written at first
+        )  # fmt: skip
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ForShardCoder(coders.Coder):  # type: ignore[misc]
+    """What a shard receives: bytes that it keeps as they are, or that it is time."""
+
+    def encode(self, value: ForShard) -> bytes:
+        """Say what it is, then give it."""
+        if isinstance(value, Tick):
+            return b"t" + _TICK.pack(value.number, value.newest)
+        if isinstance(value, Packed):
+            return b"p" + value.encoded
+        raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
+
+    def decode(self, encoded: bytes) -> ForShard:
+        """Read it."""
+        if encoded[:1] == b"t" and len(encoded) == 1 + _TICK.size:
+            return Tick(*_TICK.unpack_from(encoded, 1))
+        if encoded[:1] == b"p":
+            return Packed(encoded[1:])
+        raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
+
+    def estimate_size(self, value: ForShard) -> int:
+        """Runners ask often, and would write all of it to learn its length."""
+        return 1 + (len(value.encoded) if isinstance(value, Packed) else _TICK.size)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: agents' own sums."""
+
+    def encode(self, value: OwnBatch) -> bytes:
+        """Columns one after the other."""
+        columns = {name: getattr(value.own, name) for name in _OWN}
+        return packed("own", {"number": value.number}, {**columns, "words": value.words}, value.names)
+
+    def decode(self, encoded: bytes) -> OwnBatch:
+        """Read columns."""
+        _, head, columns = unpacked(encoded, "own")
+        names, words = names_of_packed(columns), columns.pop("words")
+        return OwnBatch(names=names, words=words, number=head["number"], own=OwnSamples(**columns))
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: summaries of releases, and pools of shards."""
+
+    def encode(self, value: PartialReleases) -> bytes:
+        """Arrays as columns, the rest as plain data."""
+        kind = next((name for name, known in SUMMARIES.items() if isinstance(value.summary, known)), None)
+        if kind is None:
+            raise TypeError(f"summary must be one of {', '.join(SUMMARIES)}, got {type(value.summary).__name__}")
+        plain = value.summary.snapshot()
+        columns = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
+        shape = {name: array.shape for name, array in columns.items() if array.ndim > 1}
+        pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
+        sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
+        rest = {name: one for name, one in plain.items() if name not in columns}
+        head = {"newest": value.newest, "kind": kind, "summary": rest, "shape": shape, "pools": list(pools.items())}
+        return packed("partial", head, {**{name: one.ravel() for name, one in columns.items()}, "pool sums": sums})
+
+    def decode(self, encoded: bytes) -> PartialReleases:
+        """Read them."""
+        _, head, columns = unpacked(encoded, "partial")
+        sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1)
+        pools = {
+            shard: PooledVariance.restore({**pool, "sums": part})
+            for (shard, pool), part in zip(head["pools"], sums, strict=True)
+        }
+        columns |= {name: columns[name].reshape(shape) for name, shape in head["shape"].items()}
+        summary = SUMMARIES[head["kind"]].restore({**head["summary"], **columns})
+        return PartialReleases(newest=head["newest"], summary=summary, pools=pools)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
+    """Public: a fitted population; a float keeps every bit."""
+
+    def encode(self, value: FittedReleases) -> bytes:
+        """Arrays as columns, the rest as plain data."""
+        head, columns = _plain(value.fitted)
+        known = {"newest": value.newest, "agents": value.agents, "bounds": [value.pool.lower, value.pool.upper]}
+        pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
+        return packed("fitted", {**known, "fitted": head}, {**columns, **pool})
+
+    def decode(self, encoded: bytes) -> FittedReleases:
+        """Read it."""
+        _, head, columns = unpacked(encoded, "fitted")
+        lower, upper = head.pop("bounds")
+        pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
+        fitted = _population(head.pop("fitted"), columns)
+        return FittedReleases(fitted=fitted, pool=pool, **head)
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
+    """Private: lines of JSON; an event carries its own version."""
+
+    def encode(self, value: EstimateBatch) -> bytes:
+        """JSON escapes line ends, so these are ours."""
+        return b"\n".join(value.lines)
+
+    def decode(self, encoded: bytes) -> EstimateBatch:
+        """Split lines."""
+        return EstimateBatch(encoded.split(b"\n") if encoded else [])
+
+    def is_deterministic(self) -> bool:
+        """Equal data, equal bytes."""
+        return True
+
+
+class ReleaseCoder(EventCoder):
+    """Public: one release."""
+
+    kind = Release
+
+
+class PopulationCoder(EventCoder):
+    """Public: the fitted population."""
+
+    kind = Population
+
+
+class BudgetEventCoder(EventCoder):
+    """Public: an agent at its horizon."""
+
+    kind = BudgetEvent
+
+
+class RefusalCoder(EventCoder):
+    """Public: a release that was refused."""
+
+    kind = Refusal
+
+
+class PersonalEstimateCoder(EventCoder):
+    """Private: one estimate, for its agent."""
+
+    kind = PersonalEstimate
+
+
+CODERS: dict[type, type[coders.Coder]] = {
+    ForShard: ForShardCoder,
+    AgentReleases: AgentReleasesCoder,
+    OwnBatch: OwnBatchCoder,
+    PartialReleases: PartialReleasesCoder,
+    FittedReleases: FittedReleasesCoder,
+    EstimateBatch: EstimateBatchCoder,
+    Release: ReleaseCoder,
+    Population: PopulationCoder,
+    BudgetEvent: BudgetEventCoder,
+    Refusal: RefusalCoder,
+    PersonalEstimate: PersonalEstimateCoder,
+}
+"""The coder of each type that agents put into a PCollection."""
+
+for _kind, _coder in CODERS.items():
+    typecoders.registry.register_coder(_kind, _coder)
+
+
+def _plain(fitted: Any) -> tuple[list[Any], Columns]:
+    """Arrays as columns; a population within one as its plain values, and its arrays under its name and a dot."""
+    kind = next((name for name, known in POPULATIONS.items() if type(fitted) is known), None)
+    if kind is None:
+        raise TypeError(f"population must be one of {', '.join(POPULATIONS)}, got {type(fitted).__name__}")
+    plain: dict[str, Any] = {}
+    columns: Columns = {}
+    for name in (field.name for field in fields(POPULATIONS[kind])):
+        value = getattr(fitted, name)
+        if isinstance(value, np.ndarray):
+            columns[name] = value
+        elif type(value) in POPULATIONS.values():
+            plain[name], inner = _plain(value)
+            columns |= {f"{name}.{column}": array for column, array in inner.items()}
+        else:
+            plain[name] = list(value.items()) if isinstance(value, dict) else value
+    return [kind, plain], columns
+
+
+def _population(head: list[Any], columns: Columns) -> Any:
+    """Read what `_plain` wrote."""
+    kind, plain = head
+    for name, value in plain.items():
+        if name in ("spread_probability", "size_probability", "probability"):
+            plain[name] = dict(value)
+        elif name == "noise":  # as a named tuple is read again
+            plain[name] = FittedNoise(*value)
+        elif name == "plain":
+            inner = {at.removeprefix("plain."): array for at, array in columns.items() if at.startswith("plain.")}
+            plain[name] = _population(value, inner)
+    return POPULATIONS[kind](**plain, **{name: array for name, array in columns.items() if "." not in name})

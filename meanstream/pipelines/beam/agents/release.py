@@ -1,0 +1,194 @@
+"""Private to public: what the agents of a shard release, under a ledger that is kept with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from time import perf_counter
+from time import time as now
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.coders import BytesCoder
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+
+from meanstream.operators.agents.admission import TOO_MANY
+from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.persons import UNCOUNTED
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.pipelines.beam.agents.coders import ForShardCoder, pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
+from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
+from meanstream.pipelines.beam.agents.waiting import keep_waiting, take_waiting_due, waiting_up_to
+from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
+from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.samples import RememberedWords
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.state import MADE, StateOwner
+from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.streaming.agents.releases import release_budget_lines, release_refusal_lines, release_rows
+from meanstream.streaming.events.wire import BudgetEvent, Refusal
+from meanstream.streaming.store.secret import noise_from_secret
+
+OWN, NOTICES, REFUSALS = "own", "notices", "refusals"
+
+
+class ReleaseShard(Step):
+    """Private to public: the agents of a shard, their samples and their ledger, as state.
+
+    Samples wait until event time has passed the end of a window, so that their order does not depend on their arrival.
+
+    **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases the same again. A
+    release is charged in the state, which is committed with what leaves, before it leaves.
+    """
+
+    MADE = MADE
+    WAITING = BagStateSpec("waiting", BytesCoder())
+    TICKS = BagStateSpec("ticks", BytesCoder())
+    AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
+    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
+    LEDGER = BagStateSpec("ledger", BytesCoder())
+    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+
+    def __init__(
+        self,
+        settings: AgentsSettings,
+        windows: AgentWindows,
+        secret: SecretPlace,
+        owner: StateOwner,
+        *,
+        final_release: bool,
+        most: int = MAX_AGENTS,
+    ) -> None:
+        self._owner = owner
+        self._most = most  # agents of a shard
+        self._settings = settings
+        self._windows = windows
+        self._secret = secret
+        self._final_release = final_release
+
+    def setup(self) -> None:
+        """Begin to count."""
+        self._coder, self._mark = ForShardCoder(), self._owner.mark()
+        self._words = RememberedWords()
+        self._noise: KeyedNoise | None = None
+        self._known: dict[int, tuple[bytes, AgentShard]] = {}
+        self._counters = {name: metric_counter(name) for name in ("agents", "exhausted", "releases", "refusals")}
+        reasons = ("late", "duplicate", TOO_MANY, *UNCOUNTED.values())
+        self._rejected = {reason: metric_counter("rejected_", reason) for reason in reasons}
+        self._lasted, self._lag = DistributionOf("batch_milliseconds"), DistributionOf("release_lag_milliseconds")
+
+    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
+        self,
+        element: tuple[int, Packed | Tick],
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        timer: Any = beam.DoFn.TimerParam(DUE),
+        state: Any = beam.DoFn.StateParam(AGENTS),
+        charges: Any = beam.DoFn.StateParam(CHARGES),
+        made: Any = beam.DoFn.StateParam(MADE),
+    ) -> None:
+        """Keep samples until their window has ended."""
+        self._mark.claim(made, waiting, ticks, state, charges)
+        keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.released)
+
+    @on_timer(DUE)  # type: ignore[untyped-decorator]
+    @discreet
+    def due(  # noqa: PLR0917 - all of the state
+        self,
+        key: int = beam.DoFn.KeyParam,
+        time: Any = beam.DoFn.TimestampParam,
+        waiting: Any = beam.DoFn.StateParam(WAITING),
+        ticks: Any = beam.DoFn.StateParam(TICKS),
+        state: Any = beam.DoFn.StateParam(AGENTS),
+        charges: Any = beam.DoFn.StateParam(CHARGES),
+        ledger: Any = beam.DoFn.StateParam(LEDGER),
+        made: Any = beam.DoFn.StateParam(MADE),
+    ) -> Iterator[Any]:
+        """Let the windows that have ended be released, the earliest first."""
+        self._mark.claim(made, waiting, ticks, state, charges)
+        due = take_waiting_due(ticks, self._coder, time, self._windows.released)
+        if not due:
+            return
+        began = perf_counter()
+        samples = [unpack_for_coder(encoded) for encoded in waiting.read()]
+        waiting.clear()
+        before = state.read() or b""
+        shard = self._shard(key, before)
+        known = shard.agents.n_agents
+        rows = ReleaseLedger(charges.read() or b"", ledger.read)
+        for tick in due:
+            taken, samples = waiting_up_to(samples, tick.number, self._windows)
+            turn = shard.turn(taken, self._words.of, tick, self._windows, final_release=self._final_release)
+            self._count(turn, tick)
+            for batch in turn.released:
+                charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])
+                if row is not None:
+                    ledger.add(row)
+                yield from self._let_out(shard, charged, refused, tick)
+            yield self._own(shard, turn, tick)
+        for rest in samples:
+            waiting.add(pack_for_coder(rest).encoded)
+        charges.write(rows.to_bytes())
+        after = shard.to_bytes()
+        state.write(after)
+        self._known[key] = after, shard
+        self._counters["agents"].inc(shard.agents.n_agents - known)
+        self._lasted.update(round(1000 * (perf_counter() - began)))
+
+    def _count(self, turn: Turn, tick: Tick) -> None:
+        for reason, unused in (("late", turn.late), ("duplicate", turn.duplicates), *turn.uncounted.items()):
+            if unused:
+                self._rejected[reason].inc(unused)
+        end = self._windows.end(tick.number)
+        self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
+
+    def _shard(self, key: int, encoded: bytes) -> AgentShard:
+        """Make the shard of its bytes; one whose bytes are still those it was written with is as it was."""
+        known = self._known.pop(key, None)  # until it is written again it is not to be found
+        if known is not None and known[0] == encoded:
+            return known[1]
+        if self._noise is None:
+            self._noise = noise_from_secret(self._secret.load(), self._settings.name)
+        return AgentShard(self._settings, self._noise, encoded, most=self._most)
+
+    def _let_out(self, shard: AgentShard, batch: ReleaseBatch, refused: np.ndarray, tick: Tick) -> Iterator[Any]:
+        time, names, settings = self._windows.released(tick.number), shard.agents.names, self._settings
+        if refused.any():
+            rows = release_rows([batch], names, settings)
+            lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.horizon).lines
+            for line in lines:
+                yield TaggedOutput(REFUSALS, at_window_time(time, Refusal.model_validate_json(line)))
+        goes = np.flatnonzero(~refused)
+        self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
+        self._counters["releases"].inc(len(goes))
+        if not len(goes):
+            return
+        releases = batch.releases.take(goes)
+        who, place = np.unique(releases.agent, return_inverse=True)
+        public = AgentReleases(
+            names=pa.array([names[a] for a in who.tolist()], pa.large_string()),
+            number=tick.number,
+            releases=replace(releases, agent=place.astype(np.int64)),
+            time=batch.time[goes],
+        )
+        yield at_window_time(time, public)
+        self._counters["exhausted"].inc(len(batch.exhausted))
+        for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
+            yield TaggedOutput(NOTICES, at_window_time(time, BudgetEvent.model_validate_json(line)))
+
+    def _own(self, shard: AgentShard, turn: Turn, tick: Tick) -> Any:
+        names = [shard.agents.names[a] for a in turn.own.agent.tolist()]
+        everybody = np.arange(len(names))
+        batch = OwnBatch(
+            names=pa.array(names, pa.large_string()),
+            words=shard.words[turn.own.agent],
+            number=tick.number,
+            own=records_of_agents(turn.own, everybody, everybody),
+        )
+        return TaggedOutput(OWN, at_window_time(self._windows.released(tick.number), batch))

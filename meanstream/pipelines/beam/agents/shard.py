@@ -1,0 +1,297 @@
+"""The state of a shard of agents as plain objects: what its bytes become, and what becomes bytes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.agents.admission import TOO_MANY, admit_columns
+from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.persons import COUNTS, UNCOUNTED
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from meanstream.pipelines.beam.agents.records import AgentSamples, Tick, records_of_agents
+from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.ledger import SpendLedger
+from meanstream.pipelines.beam.packed import names_of_packed, pack_narrow, packed, packed_columns_of, unpacked
+from meanstream.pipelines.beam.samples import repeats
+
+NEVER = -(2**62)
+_PUBLIC = tuple(field.name for field in fields(ReleaseColumns))
+_LATEST = tuple(name for name in _PUBLIC if name != "agent")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Private: what a window has made of a shard.
+
+    Attributes
+    ----------
+    released : list of ReleaseBatch
+        Releases that ask to be charged.
+    own : OwnSamples
+        Of the agents to answer, summed up.
+    late, duplicates : int
+        Samples that were not used.
+    uncounted : dict of str to int
+        Samples that were not used because of a person's limit, or of the greatest number of agents, by reason.
+    """
+
+    released: list[ReleaseBatch]
+    own: OwnSamples
+    late: int
+    duplicates: int
+    uncounted: dict[str, int]
+
+
+class AgentShard:
+    """Private: the agents of a shard, and up to which window they have taken samples in.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+        How agents release.
+    noise : KeyedNoise
+        Of the deployment.
+    encoded : bytes
+        As `to_bytes` gives it; empty at first.
+    most : int
+        How many agents it takes.
+    """
+
+    def __init__(
+        self, settings: AgentsSettings, noise: KeyedNoise, encoded: bytes = b"", *, most: int = MAX_AGENTS
+    ) -> None:
+        self._most = most
+        self.agents = Agents(settings, noise)
+        self.reached = NEVER
+        self.words: Words = np.zeros((0, 2), np.uint64)
+        self._places: dict[str, int] = {}
+        if encoded:
+            _, head, columns = unpacked(encoded, "shard")
+            self.reached = head["reached"]
+            self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
+            if self.agents.persons is not None:
+                self.agents.persons.restore(0, {name: columns.pop(f"person {name}") for name in ("key", "count")})
+            scalars = {name: np.array(head[name]) for name in ("version", "window")}
+            for chunk in range(-(-self.agents.n_agents // CHUNK)):
+                part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+                self.agents.restore_chunk(chunk, {**scalars, **{k: column[part] for k, column in columns.items()}})
+
+    def to_bytes(self) -> bytes:
+        """Give what makes the same shard again: plain arrays with a version and a checksum."""
+        chunks = [self.agents.snapshot_chunk(c) for c in range(max(1, -(-self.agents.n_agents // CHUNK)))]
+        scalars = {name: int(chunks[0].pop(name)) for name in ("version", "window")}
+        columns = {k: np.concatenate([chunk[k] for chunk in chunks]) for k in chunks[0]}
+        names = pa.array(self.agents.names, pa.large_string())
+        if self.agents.persons is not None:
+            columns |= {f"person {name}": column for name, column in self.agents.persons.whole().items()}
+        return packed("shard", {"reached": self.reached, **scalars}, {**columns, "words": self.words}, names)
+
+    def turn(
+        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words], tick: Tick, windows: AgentWindows,
+        *, final_release: bool,
+    ) -> Turn:  # fmt: skip
+        """Take in the samples of a window and of windows before it, in the order of event time; release what is due."""
+        samples, too_many = self._admitted(samples, words)
+        agent, point, time = self._joined(samples, words)
+        late = windows.number(time) <= self.reached if len(time) else np.zeros(0, np.bool_)
+        order, again = _order(samples, agent, time, late)
+        person = self._persons(samples)
+        if order is not None:
+            agent, point, time = agent[order], point[order], time[order]
+            person = None if person is None else person[order]
+        released = [self.agents.update_points(agent, point, time, person)] if len(time) else []
+        fates = released[0].fates if released else None
+        end = windows.end(tick.number)
+        if end is not None:
+            released.append(self.agents.advance(end))
+        else:
+            released.append(self.agents.advance(float(np.nextafter(tick.newest, np.inf))))
+            if final_release:
+                released.append(self.agents.release_now(tick.newest))
+        self.reached = tick.number
+        who = np.arange(self.agents.n_agents)
+        if end is not None:
+            heard = np.zeros(len(who), np.bool_)
+            heard[agent if fates is None else agent[fates == COUNTS]] = True
+            who = who[heard]
+        own = self.agents.own(who)
+        uncounted = {} if fates is None else {why: int((fates == fate).sum()) for fate, why in UNCOUNTED.items()}
+        uncounted[TOO_MANY] = too_many
+        return Turn(
+            released=released,
+            own=records_of_agents(own, np.flatnonzero(own.count), own.agent[own.count > 0]),
+            late=int(np.count_nonzero(late)),
+            duplicates=again,
+            uncounted=uncounted,
+        )
+
+    def _persons(self, samples: Sequence[AgentSamples]) -> Words | None:
+        """Join whose samples they are, where that decides which of them count."""
+        if self.agents.persons is None:
+            return None
+        return np.concatenate([np.zeros(0, np.uint64), *(part.person for part in samples)])
+
+    def _admitted(
+        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
+    ) -> tuple[Sequence[AgentSamples], int]:
+        """Leave out samples of agents that there is no room for; tell how many."""
+        if len(self._places) + sum(len(part.names) for part in samples) <= self._most:
+            return samples, 0
+        fresh: dict[str, float] = {}
+        for part in samples:
+            first = np.full(len(part.names), np.inf)
+            np.minimum.at(first, part.agent, part.time)
+            for name, time in zip(part.names.to_pylist(), first.tolist(), strict=True):
+                if name not in self._places:
+                    fresh[name] = min(time, fresh.get(name, time))
+        room = self._most - len(self._places)
+        if len(fresh) <= room:
+            return samples, 0
+        names = list(fresh)
+        taken = admit_columns(np.array(list(fresh.values())), words(names), max(room, 0))
+        out = {name for name, goes in zip(names, taken.tolist(), strict=True) if not goes}
+        kept = [np.array([name not in out for name in part.names.to_pylist()])[part.agent] for part in samples]
+        inside = [_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()]
+        return inside, sum(int(np.count_nonzero(~good)) for good in kept)
+
+    def _joined(
+        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
+    ) -> tuple[AnyInts, AnyInts, Floats]:
+        """Join batches; number their agents as the shard does."""
+        agents: list[AnyInts] = [np.zeros(0, np.uint8)]
+        for part in samples:
+            names = part.names.to_pylist()
+            fresh = [name for name in names if name not in self._places]
+            if fresh:
+                self._add(fresh, words(fresh))
+            places = np.fromiter(map(self._places.__getitem__, names), np.int64, len(names))
+            agents.append(pack_narrow(places).take(part.agent))
+        points: list[AnyInts] = [np.zeros(0, np.uint8), *(part.point for part in samples)]
+        return np.concatenate(agents), np.concatenate(points), np.concatenate([np.zeros(0), *(p.time for p in samples)])
+
+    def _add(self, names: list[str], words: Words) -> None:
+        self._places.update(zip(names, range(len(self._places), len(self._places) + len(names)), strict=True))
+        self.agents.add_agents(names)
+        self.words = np.concatenate([self.words, words])
+
+
+class ReleaseLedger:
+    """What each agent of a shard was charged, and the releases that were given for it; charged before they leave.
+
+    The state is two things: how many releases each agent was charged, which says at once whether a release is new, and
+    the rows, which are only ever added and are read when one is not.
+
+    Parameters
+    ----------
+    encoded : bytes
+        As `to_bytes` gives it; empty at first.
+    rows : callable
+        Reads the rows that were added so far.
+
+    Notes
+    -----
+    **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
+    another version it would be a second look at the agent's data, and is refused.
+    """
+
+    def __init__(self, encoded: bytes, rows: Callable[[], Iterable[bytes]]) -> None:
+        self._spend = SpendLedger(encoded)
+        self._rows = rows
+
+    def to_bytes(self) -> bytes:
+        """Give how much was charged."""
+        return self._spend.to_bytes()
+
+    def charge(self, batch: ReleaseBatch, words: Words) -> tuple[ReleaseBatch, Bools, bytes | None]:
+        """Charge releases; give what may leave, which were refused, and the row to add.
+
+        Parameters
+        ----------
+        batch : ReleaseBatch
+            Releases, each agent's in their order.
+        words : uint64 array (n, 2)
+            Hash of the agent of each.
+
+        Raises
+        ------
+        ValueError
+            If a new release is not its agent's next.
+        """
+        releases = batch.releases
+        new = releases.index > self._spend.spent(words)
+        refused = np.zeros(len(releases), np.bool_)
+        if not new.all():
+            batch, refused = self._stored(batch, words, ~new)
+        row = None
+        if new.any():
+            order = np.flatnonzero(new)[np.argsort(releases.index[new], kind="stable")]
+            for index in np.unique(releases.index[order]).tolist():
+                who = words[order[releases.index[order] == index]]
+                if np.any(self._spend.spent(who) != index - 1):
+                    raise ValueError("release must be its agent's next one in the ledger, got a later one")
+                self._spend.charge(who)
+            row = _row(batch, words, new)
+        return batch, refused, row
+
+    def _stored(self, batch: ReleaseBatch, words: Words, again: Bools) -> tuple[ReleaseBatch, Bools]:
+        """Put stored releases in the place of those that were charged before; refuse those of another input."""
+        stored: dict[tuple[int, int, int], tuple[dict[str, np.ndarray], int]] = {}
+        for encoded in self._rows():
+            _, _, columns = unpacked(encoded, "charged")
+            index = columns["index"].tolist()
+            for place, (first, second) in enumerate(columns["words"].tolist()):
+                stored[first, second, index[place]] = columns, place
+        columns = {name: getattr(batch.releases, name).copy() for name in _LATEST}
+        time, refused = batch.time.copy(), np.zeros(len(again), np.bool_)
+        for at in np.flatnonzero(again).tolist():
+            found, place = stored[int(words[at, 0]), int(words[at, 1]), int(batch.releases.index[at])]
+            if found["version"][place] != batch.version[at]:
+                refused[at] = True
+                continue
+            time[at] = found["time"][place]
+            for name in _LATEST:
+                columns[name][at] = found[name][place] if name in found else 0  # no votes are not kept
+        releases = ReleaseColumns(agent=batch.releases.agent, **columns)
+        return ReleaseBatch(releases=releases, version=batch.version, time=time, exhausted=batch.exhausted), refused
+
+
+def _row(batch: ReleaseBatch, words: Words, new: Bools) -> bytes:
+    columns = packed_columns_of(batch.releases.take(new))
+    del columns["agent"]
+    return packed(
+        "charged", {}, {**columns, "version": batch.version[new], "time": batch.time[new], "words": words[new]}
+    )
+
+
+def _with_own_names(samples: AgentSamples) -> AgentSamples:
+    """Drop the names that no longer occur."""
+    used, place = np.unique(samples.agent, return_inverse=True)
+    return replace(samples, names=samples.names.take(pa.array(used)), agent=pack_narrow(place))
+
+
+def _order(samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: Bools) -> tuple[Ints | None, int]:
+    """Give the samples that count, by event time, id and position, and how many repeat an id.
+
+    No order: all of them count, as they stand.
+    """
+    keyed = any(len(part.key) for part in samples)
+    if not keyed and not late.any() and np.all(time[1:] > time[:-1]):
+        return None, 0
+    position = np.concatenate([part.position for part in samples])
+    if not keyed:
+        tied = (time[1:] == time[:-1]) & (position[1:] >= position[:-1])
+        if not late.any() and np.all(tied | (time[1:] > time[:-1])):
+            return None, 0
+        order = np.lexsort((position, time))
+        return order[~late[order]], 0
+    key = np.concatenate([part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples])
+    order = np.lexsort((position, key, time))
+    order = order[~late[order]]
+    again = repeats(agent[order], key[order])
+    return order[~again], int(np.count_nonzero(again))

@@ -1,0 +1,257 @@
+"""Which part of an element is whose sample: by name, never by the place that a schema happens to give it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.typehints.row_type import RowTypeConstraint
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+
+from meanstream.operators.validation import closest_valid, require
+from meanstream.streaming.events.numbers import LARGEST
+from meanstream.streaming.events.wire import Sample
+
+Part = str | Callable[[Any], Any]
+"""A field's name, or what makes the part of an element."""
+
+TIME = "time"
+"""The field that is a sample's event time, where an element has one and no other is named."""
+
+
+class BadElementError(Exception):
+    """An element that is no sample; its text is the reason, and nothing of the element."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFields:
+    """Where the parts of a sample are in an element.
+
+    An element is a `beam.Row`, a named tuple, a mapping, a dataclass or a `Sample` event, whose fields are taken by
+    name. A plain tuple has no names: where the PCollection has no schema and nothing else is named here, one of two is
+    `(agent, value)`, one of three `(agent, value, time)`. Everything else is rejected, unless all parts are made by
+    functions.
+
+    Parameters
+    ----------
+    agent : str or callable
+        Whose sample it is: a string, or a whole number.
+    value : str or callable, or tuple of str
+        The number that was measured, in the unit of the bounds; of a vector the coordinates, in one field or in one
+        each.
+    time : str or callable, optional
+        Event time: seconds since the epoch, an aware datetime or Beam's `Timestamp`. By default the field `time`, if
+        the element has one, otherwise the element's timestamp. The two differ: a timestamp is what the source has
+        given, often when it received a message, and is never behind the source's watermark; a field is what the sample
+        says, and may be late.
+    id : str or callable, optional
+        Tells a sample from another: of several with one id the first in event time counts. By default there are none.
+    person : str or callable, optional
+        Whose sample it is within its agent, where a person's samples are limited: a string, or a whole number.
+
+    Examples
+    --------
+    >>> SampleFields(agent="tail", value="delay").named(["delay", "tail"])
+    SampleFields(agent='tail', value='delay', time=None, id=None, person=None)
+    >>> SampleFields(agent="tial").named(["delay", "tail", "value"])
+    Traceback (most recent call last):
+    ValueError: agent must name a field of the samples, got 'tial'; did you mean 'tail'?
+    """
+
+    agent: Part = "agent"
+    value: Part | tuple[str, ...] = "value"
+    time: Part | None = None
+    id: Part | None = None
+    person: Part | None = None
+
+    def __post_init__(self) -> None:
+        for name, part in self.parts().items():
+            require(callable(part) or (isinstance(part, str) and part != ""), name, "be a name or a function", part)
+
+    def parts(self) -> dict[str, Part]:
+        """Give those that are named or made."""
+        found: dict[str, Part] = {"agent": self.agent}
+        if isinstance(self.value, tuple):
+            found |= {f"value.{number}": name for number, name in enumerate(self.value)}
+        else:
+            found["value"] = self.value
+        more = {"time": self.time, "id": self.id, "person": self.person}
+        return found | {name: part for name, part in more.items() if part is not None}
+
+    def named(self, names: list[str], *, owner: str = "agent") -> SampleFields:
+        """Hold these to the fields that all elements have; `owner` is what users call the agent.
+
+        Raises
+        ------
+        ValueError
+            If one is not among them, naming the closest one.
+        """
+        for kind, part in self.parts().items():
+            if isinstance(part, str) and part not in names:
+                hint = closest_valid(part, names, listed="the samples have")
+                name = owner if kind == "agent" else kind.partition(".")[0]
+                raise ValueError(f"{name} must name a field of the samples, got {part!r}{hint}")
+        return replace(self, time=TIME) if self.time is None and TIME in names else self
+
+
+def element_fields(element_type: Any) -> list[str] | None:
+    """Give the fields of a PCollection's schema; None where it has none."""
+    if isinstance(element_type, RowTypeConstraint):
+        found = element_type
+    else:
+        found = RowTypeConstraint.from_user_type(element_type) if isinstance(element_type, type) else None
+        if found is None and isinstance(element_type, type) and is_dataclass(element_type):
+            return [field.name for field in fields(element_type)]
+    return None if found is None else [name for name, _ in found._fields]
+
+
+class ElementParts:
+    """Takes the parts of an element out, each as what a column of its kind holds.
+
+    Parameters
+    ----------
+    given : SampleFields
+        Where they are.
+    coordinates : int
+        Of a vector; 0 where a value is one number.
+    tuples : bool
+        Whether a plain tuple may be a sample, by the places of its entries.
+    """
+
+    def __init__(self, given: SampleFields, *, coordinates: int = 0, tuples: bool = False) -> None:
+        self._given = given
+        self._coordinates = coordinates
+        self._tuples = tuples
+        self._wanted = {part for part in (*given.parts().values(), TIME) if isinstance(part, str)}
+
+    def of(self, element: Any, stamp: int) -> list[Any]:
+        """Take agent, value or coordinates, time and, where there are any, id and person.
+
+        Parameters
+        ----------
+        element
+            Anything.
+        stamp : int
+            Its timestamp, microseconds.
+
+        Raises
+        ------
+        BadElementError
+            With the reason, if it is no sample.
+        """
+        try:
+            agent, value, time, name = self._raw(element, stamp)
+            row = [_text(agent, "agent"), *self._values(value), _seconds(time)]
+            if self._given.id is not None:
+                row.append(_text(name, "id"))
+            if self._given.person is not None:
+                whose = _made(self._given.person, element, self._by_name(element) or {}, "person")
+                row.append(_text(whose, "person"))
+            return row
+        except BadElementError:
+            raise
+        except Exception:
+            raise BadElementError("malformed") from None
+
+    def _raw(self, element: Any, stamp: int) -> tuple[Any, Any, Any, Any]:
+        at = None if stamp <= MIN_TIMESTAMP.micros else Timestamp(micros=stamp)
+        if self._tuples and type(element) in (tuple, list):
+            if len(element) not in (2, 3):
+                raise BadElementError("malformed")
+            return element[0], element[1], element[2] if len(element) == 3 else at, None
+        given, named = self._given, self._by_name(element)
+        if named is None and not all(callable(part) for part in given.parts().values()):
+            raise BadElementError("malformed")
+        named = named or {}
+        value: Any
+        if isinstance(given.value, tuple):
+            value = [named.get(name) for name in given.value]
+        else:
+            value = _made(given.value, element, named, "value")
+        time = named.get(TIME, at) if given.time is None else _made(given.time, element, named, "time")
+        name = None if given.id is None else _made(given.id, element, named, "id")
+        return _made(given.agent, element, named, "agent"), value, time, name
+
+    def _by_name(self, element: Any) -> Mapping[str, Any] | None:
+        """Give the fields of an element by name; None if it has none."""
+        if isinstance(element, Mapping):
+            return element
+        if isinstance(element, beam.Row):
+            return dict(vars(element))
+        kind: Any = type(element)
+        if isinstance(element, tuple) and hasattr(kind, "_fields"):
+            return dict(zip(kind._fields, element, strict=True))
+        known: Any = ()
+        if is_dataclass(kind):
+            known = [field.name for field in fields(kind)]
+        elif isinstance(element, Sample):
+            known = kind.model_fields
+        return {name: getattr(element, name) for name in known if name in self._wanted} if known else None
+
+    def _values(self, value: Any) -> list[float | None]:
+        if not self._coordinates:
+            return [_number(value)]
+        if value is None:
+            raise BadElementError("missing_value")
+        if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != self._coordinates:
+            raise BadElementError("bad_value")
+        return [_number(one) for one in value]
+
+
+def _made(part: Part, element: Any, named: Mapping[str, Any], kind: str) -> Any:
+    if isinstance(part, str):
+        return named.get(part)
+    try:
+        return part(element)
+    except Exception:
+        raise BadElementError(f"bad_{kind}") from None
+
+
+def _text(raw: Any, kind: str) -> bytes | None:
+    """Write a name or an id; a whole number is one, as in JSON."""
+    if raw is None:
+        return None
+    if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (str, int, np.integer)):
+        raise BadElementError(f"bad_{kind}")
+    try:
+        return str(raw).encode()
+    except ValueError:  # a lone surrogate, or thousands of digits
+        raise BadElementError(f"bad_{kind}") from None
+
+
+def _number(raw: Any) -> float | None:
+    if raw is None:
+        return None
+    if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.integer, np.floating, Decimal)):
+        raise BadElementError("bad_value")
+    try:
+        value = float(raw)
+    except OverflowError:  # a whole number beyond all floats
+        return LARGEST if raw > 0 else -LARGEST
+    except ValueError:  # a decimal that signals
+        raise BadElementError("not_finite") from None
+    return math.copysign(LARGEST, value) if math.isinf(value) and raw != value else value
+
+
+def _seconds(raw: Any) -> float | None:
+    """Read an event time; a datetime without a zone could be anywhere within a day."""
+    if raw is None:
+        return None
+    if isinstance(raw, Timestamp):
+        return float(raw.micros) / 1e6
+    if isinstance(raw, datetime):
+        if raw.utcoffset() is None:
+            raise BadElementError("bad_time")
+        return raw.timestamp()
+    if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.integer, np.floating, Decimal)):
+        raise BadElementError("bad_time")
+    try:
+        return float(raw)
+    except (OverflowError, ValueError):
+        raise BadElementError("bad_time") from None

@@ -1,0 +1,58 @@
+"""A file or a topic of samples, read by a worker as the engine reads it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import meanstream.pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
+from meanstream.pipelines.beam.metrics import count_intake
+from meanstream.pipelines.beam.rounds.summarize import summarize_by_shard
+from meanstream.pipelines.beam.samples import RememberedWords
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.source import SourcePlace
+from meanstream.pipelines.beam.steps import Step
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.rounds.intake import RoundsIntake
+from meanstream.streaming.rounds.open_windows import OpenWindows
+from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.stats import RoundsStats
+from meanstream.streaming.rounds.summarize import summarize_entries
+from meanstream.streaming.store.secret import key_derived_from_secret
+
+_COUNTED = ("events", "accepted", "agents")
+
+
+class ReadSums(Step):
+    """Private: a file or a topic to users' sums per window, batch by batch, keyed by shard.
+
+    Which samples count is decided by the engine's own intake, in the order of the file: plausible times, duplicates,
+    lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
+    partitions in parallel has `meanstream.pipelines.beam.kafka.source.ReadKafka`.
+    """
+
+    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
+        self._settings = settings
+        self._options = options
+        self._secret = secret
+        self._shards = shards
+
+    def process(self, element: SourcePlace) -> Iterator[Any]:
+        """Read it whole."""
+        stats = RoundsStats()
+        id_key = key_derived_from_secret(self._secret.load(), "sample ids")
+        source = element.open(id_key)
+        intake = RoundsIntake(self._settings, self._options, source.name, stats)
+        hashes, nothing = RememberedWords(), OpenWindows(self._settings.windows)
+        with closing(source):
+            while not (batch := source.next_batch(self._options.batch_size)).exhausted:
+                entries = intake.admit_to_windows(batch.samples, batch.rejects, time.time())
+                intake.closed(nothing, batch.active, ended=False)
+                stats.rejected.update(batch.rejects.reason)
+                parts = summarize_entries(self._settings.windows, entries, self._settings.grid)
+                if parts:
+                    names = intake.names
+                    yield from summarize_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
+        count_intake(_COUNTED, stats, private=True)

@@ -1,0 +1,101 @@
+"""Steps of a pipeline that keep errors to themselves: what a runner logs of one is never the text of a foreign error.
+
+A runner writes the text of whatever a step raises to the logs of its workers and of whoever started the job. The text
+of an error that is not ours may hold somebody's value, so it ends here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from types import FunctionType, GeneratorType
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import apache_beam as beam
+
+from meanstream.pipelines.own_errors import describe_error, is_ours, is_raised_by_us
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_STEP = ("setup", "start_bundle", "process", "finish_bundle", "teardown")
+_COMBINE = ("create_accumulator", "add_input", "add_inputs", "merge_accumulators", "compact", "extract_output")
+
+
+class StepError(Exception):
+    """A step of a pipeline met an error that is none of ours: its type and its place, without its text."""
+
+
+class Step(beam.DoFn):  # type: ignore[misc]
+    """A step whose methods let out errors of ours only; a callback of a timer is marked with `discreet` itself.
+
+    Notes
+    -----
+    **Privacy.** The logs of workers may be anybody's. Whatever else is raised here is a `StepError`.
+    """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Mark the methods that a runner calls."""
+        super().__init_subclass__(**more)
+        _mark(cls, _STEP)
+
+
+class Combine(beam.CombineFn):  # type: ignore[misc]
+    """The same for what is combined."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Mark the methods that a runner calls."""
+        super().__init_subclass__(**more)
+        _mark(cls, _COMBINE)
+
+
+def discreet(work: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a function that a runner calls raise errors of ours, and `StepError` for any other.
+
+    Examples
+    --------
+    >>> try:
+    ...     discreet(float)("271828.5 minutes")
+    ... except StepError as error:
+    ...     print(str(error).partition(" at ")[0], "271828.5" in str(error))
+    ValueError False
+    """
+
+    @functools.wraps(work)
+    def worked(*given: _P.args, **named: _P.kwargs) -> _R:
+        try:
+            made = work(*given, **named)
+        except Exception as error:
+            _tell(error)
+        return _each(made) if isinstance(made, GeneratorType) else made
+
+    return worked
+
+
+def _mark(kind: type, names: tuple[str, ...]) -> None:
+    """Mark the methods of these names that a class brings."""
+    for name in names:
+        method = vars(kind).get(name)
+        if isinstance(method, FunctionType):
+            setattr(kind, name, discreet(method))
+
+
+def _each(made: Iterator[Any]) -> Any:
+    """Hand on what a generator gives; what becomes of it is not within."""
+    while True:
+        try:
+            one = next(made)
+        except StopIteration:
+            return
+        except Exception as error:
+            _tell(error)
+        yield one
+
+
+def _tell(error: Exception) -> NoReturn:
+    """Raise an error of ours, or one that is out of memory, as it is; of any other what it may say."""
+    if is_ours(error) or is_raised_by_us(error) or isinstance(error, MemoryError):
+        raise error
+    said = describe_error(error)
+    shown = f": {said['reason']}" if "reason" in said else " (its text is not shown: it may hold a value)"
+    raise StepError(f"{said['error']} at {said['at']}{shown}") from None

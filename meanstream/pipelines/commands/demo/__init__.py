@@ -1,0 +1,1 @@
+"""`meanstream demo`: a year of flights, answered."""

@@ -1,0 +1,1 @@
+"""`meanstream explain` and `plan`: what a configuration protects and will answer."""

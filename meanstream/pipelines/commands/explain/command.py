@@ -1,0 +1,237 @@
+"""`meanstream explain`: what a configuration protects, with which mechanism, and who sees what."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from meanstream.pipelines.commands.explain.rounds import explain_rounds
+from meanstream.pipelines.commands.explain.together import together
+from meanstream.pipelines.commands.explain.unit import unit_facts, unit_lines, unit_name_line
+from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.base import print_options_json, takes_options
+from meanstream.pipelines.options.errors import refusing_options
+from meanstream.pipelines.options.rounds import RoundsOptions
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def explain() -> None:
+    """Say what a configuration protects, before anything runs."""
+
+
+@app.command("agents")
+@takes_options(AgentsOptions)
+def agents(options: AgentsOptions) -> None:
+    """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
+
+    \b
+    Example:
+      meanstream explain agents --lower -30 --upper 120 --epsilon 1 --delta 1e-6
+    """  # noqa: D301 - click reads the escape
+    with refusing_options():
+        settings = options.settings()
+        collaboration = collaboration_facts(options, settings)
+    facts = {**privacy_facts(settings), "collaboration": collaboration}
+    if options.json:
+        print_options_json(facts)
+    else:
+        sys.stdout.write(as_text(facts))
+
+
+app.command("together")(together)
+
+
+@app.command("rounds")
+@takes_options(RoundsOptions)
+def rounds(options: RoundsOptions) -> None:
+    """Explain rounds: unit of privacy, mechanisms with epsilon and scale, who sees what, when the interval is honest.
+
+    \b
+    Examples:
+      meanstream explain rounds --lower -30 --upper 120 --epsilon 1 --window 7d --users 4000 --sizes uniform:1,199
+      meanstream explain rounds --config rounds.yaml
+    """  # noqa: D301 - click reads the escape
+    explain_rounds(options)
+
+
+def privacy_facts(settings: AgentsSettings) -> dict[str, Any]:
+    """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
+    return {
+        "name": settings.name,
+        "mode": settings.mode,
+        "privacy_unit": settings.privacy_unit,
+        "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)"
+        if settings.per_person is None
+        else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
+        "unit": unit_facts(settings),
+        "public": "who produced samples, how many and when; whether a record was valid"
+        + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
+        "bounds": _bounds(settings),
+        "mechanism": _mechanism(settings),
+        "releases": _releases(settings),
+        "votes": _votes(settings),
+        "total": {
+            "epsilon": settings.epsilon,
+            "delta": settings.delta,
+            "epsilon_with_numerics": settings.epsilon + settings.numeric_slack,
+            "over": "all releases of an agent together, over the life of its stream, against everybody else together",
+            "after": f"release {settings.horizon} of an agent: its releases stop with a budget event",
+        },
+        "who_sees_what": {
+            "the engine and its store": "raw samples while they are processed, exact sums (hosted deployment)",
+            "an agent": "its own personal estimate, which mixes in its raw mean, and everything public",
+            "everybody": "releases, the fitted population, budget events, redacted dead letters",
+        },
+    }
+
+
+def _bounds(settings: AgentsSettings) -> dict[str, Any]:
+    grid = settings.grid
+    return {
+        "lower": settings.lower,
+        "upper": settings.upper,
+        "values_outside": "are clipped",
+        "resolution": grid.resolution,
+        "sensitivity": (settings.upper - settings.lower) * (settings.per_person or 1),
+        "sensitivity_in_grid_units": grid.span * (settings.per_person or 1),
+    }
+
+
+def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
+    counter, fresh = settings.mechanism, settings.fresh
+    return {
+        "counter": counter.name,
+        "horizon": settings.horizon,
+        "column_norm": counter.l2_sensitivity,
+        "levels": getattr(counter, "levels", None),
+        "noise": settings.noise,
+        "calibration": settings.calibration if settings.noise == "gaussian" else None,
+        "stddev_of_a_fresh_draw": float(fresh.variance) ** 0.5 * settings.grid.resolution,
+        "published": "the noised integer sum on the grid",
+        "tail_delta": fresh.tail_delta,
+        "epsilon_slack": fresh.epsilon_slack,
+        "noise_source": "keyed: a function of the secret, the agent, the release and its exact input",
+    }
+
+
+def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
+    """Say what part of the budget tells everybody how much a sample varies, and how."""
+    from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY
+    from meanstream.operators.records import VOTE_BINS
+
+    if settings.vote is None:
+        return None
+    return {
+        "share": settings.spread_share,
+        "what": f"|x - x'| of pairs of an agent's samples, counted in {VOTE_BINS} bins",
+        "when": f"with a release that comprises {FACTOR} times the samples of the agent's last vote",
+        "sensitivity": PAIR_SENSITIVITY * (settings.per_person or 1),
+        "noise_stddev_of_a_bin": settings.vote.noise.stddev,
+        "total": "means and votes together are the total above",
+    }
+
+
+def _releases(settings: AgentsSettings) -> dict[str, Any]:
+    """Noise of the first releases; of a mean, so it can be held against the spread of the data."""
+    import numpy as np
+
+    from meanstream.operators.agents.release_times import Counts
+
+    times, counter = settings.times, settings.mechanism
+    shown = np.unique(np.minimum([1, 2, 5, 10, 20, settings.horizon], settings.horizon))
+    result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+    stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
+    result["noise_stddev_of_the_sum"] = stddev
+    if isinstance(times, Counts):
+        result["count"] = times.times(settings.horizon)[shown - 1]
+        result["noise_stddev_of_the_mean"] = stddev / result["count"]
+    return result
+
+
+def collaboration_facts(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
+    """Say how agents learn of one another, and what it costs."""
+    from meanstream.operators.collaboration.registry import make_collaboration
+
+    options.engine_options()
+    name = options.collaboration_name
+    make_collaboration(name, lower=settings.lower, upper=settings.upper)
+    known = {
+        "learned_prior": "posterior mean under a prior given the count, fitted to everyone's newest release",
+        "pooled_prior": "posterior mean under a prior for all counts, fitted to everyone's newest release",
+        "james_stein": "own mean shrunk to the center of everyone's newest release (one normal population)",
+        "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+        "none": "every agent alone",
+    }
+    return {
+        "method": name,
+        "estimate": known[name],
+        "cost": "none: it reads public releases, and each agent's own raw mean stays with the agent",
+        "level": options.level,
+        "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
+    }
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """Write the same facts for reading."""
+    bounds, mechanism, releases, total, unit = (facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit"))
+    lines = [
+        unit_name_line(facts["name"]),
+        f"mode            {facts['mode']}",
+        f"protected       {'every sample' if unit['per_person'] is None else 'all samples of a person'}, by value."
+        f" Neighboring: {facts['neighboring']}",
+        f"public          {facts['public']}",
+        f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: {total['over']}",
+        f"                with what float64 adds to the noise, epsilon is at most {total['epsilon_with_numerics']:.9g};"
+        " cut tails are inside delta",
+        f"                after {total['after']}",
+        *unit_lines(unit, total["delta"]),
+        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
+        f" sensitivity of a sum {bounds['sensitivity']:g}"
+        f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
+        f"counter         {mechanism['counter']}, at most {mechanism['horizon']} releases,"
+        f" column norm {mechanism['column_norm']:.4g}",
+        f"noise           {mechanism['noise']}"
+        + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
+        + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",
+        f"                {mechanism['noise_source']}; {mechanism['published']} is published",
+        f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
+        f" epsilon {mechanism['epsilon_slack']:.1e}",
+        f"releases        {releases['schedule']}",
+        *_release_lines(releases),
+        *_vote_lines(facts["votes"]),
+        f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
+        f"                privacy cost: {facts['collaboration']['cost']}",
+        "who sees what",
+        *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _vote_lines(votes: dict[str, Any] | None) -> list[str]:
+    if votes is None:
+        return ["votes           none: no part of the budget tells how much samples vary"]
+    return [
+        f"votes           {votes['share']:g} of the budget (of rho): {votes['what']}, {votes['when']}",
+        f"                sensitivity {votes['sensitivity']:.4g}, "
+        f"noise sd {votes['noise_stddev_of_a_bin']:.4g} per bin; {votes['total']}",
+    ]
+
+
+def _release_lines(releases: dict[str, Any]) -> list[str]:
+    lines = []
+    for i, index in enumerate(releases["index"]):
+        line = f"                release {index}: noise sd of the sum {releases['noise_stddev_of_the_sum'][i]:.6g}"
+        if "count" in releases:
+            mean = releases["noise_stddev_of_the_mean"][i]
+            line = (
+                f"                release {index} after {releases['count'][i]} samples: noise sd of the mean {mean:.4g}"
+            )
+        lines.append(line)
+    return lines

@@ -1,0 +1,193 @@
+"""`meanstream plan` and `plan rounds`: what to expect of each estimator, before any user is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from meanstream.pipelines.commands.explain.plan_agents import plan_agents
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.operators.forecast.family_records import FamilyForecast
+    from meanstream.operators.forecast.records import Forecast
+    from meanstream.operators.rounds.sizes import SizeDistribution
+
+FAMILY = ("dimension", "sparsity", "radius", "density", "smoothness", "components")
+"""Options of vectors, densities and mixtures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What a user says about the round that is planned."""
+
+    config: ConfigOption = None
+    users: Annotated[int | None, typer.Option(help="How many users take part.", min=1)] = None
+    epsilon: Annotated[float | None, typer.Option(help="Privacy of one user's whole window of samples.")] = None
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Samples per user: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
+            "FILE.csv:column (how often each value of the column occurs)."
+        ),
+    ] = None
+    lower: Annotated[float, typer.Option(help="Declared lower bound of a value.")] = -1.0
+    upper: Annotated[float, typer.Option(help="Declared upper bound of a value.")] = 1.0
+    between_users: Annotated[
+        float | None,
+        typer.Option(
+            help="Declared bound on the standard deviation of users' own means, in the value's unit; 0 if all users "
+            "draw from one law. Left out: nothing is assumed."
+        ),
+    ] = None
+    target_half_width: Annotated[
+        float | None, typer.Option(help="Half-width of the interval that is wanted: how many users does it need?")
+    ] = None
+    level: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95
+    dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector: plan its mean.", min=1)] = None
+    sparsity: Annotated[
+        int | None, typer.Option(help="At most so many coordinates differ from the middle of the bounds.", min=1)
+    ] = None
+    radius: Annotated[
+        float | None, typer.Option(help="Vectors lie in a ball around the middle, of this radius in the value's unit.")
+    ] = None
+    density: Annotated[bool, typer.Option("--density", help="Plan the density of the samples.")] = False
+    smoothness: Annotated[
+        int | None, typer.Option(help="How often that density can be differentiated (default 2).", min=1)
+    ] = None
+    components: Annotated[int | None, typer.Option(help="Components of a mixture: plan their means.", min=1)] = None
+    json: JsonOption = False
+
+
+class _RoundsUnlessSaid(TyperGroup):
+    """`plan --users ...` is `plan rounds --users ...`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name the command where none is named."""
+        if args[:1] not in [[name] for name in (*self.commands, "--help")]:
+            args = ["rounds", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_RoundsUnlessSaid, rich_markup_mode=None)
+
+
+@app.callback()
+def plan() -> None:
+    """Predict errors before anything runs; without a name, of rounds."""
+
+
+app.command("agents")(plan_agents)
+
+
+@app.command("rounds")
+@takes_options(PlanOptions)
+def plan_rounds(options: PlanOptions) -> None:
+    """Predict the error of each estimator of a population's mean, and say which one to take.
+
+    With --dimension, --density or --components: of vectors, of a density, of a mixture's components.
+
+    Everything is computed from what is declared; no privacy is spent. Sizes counted in a file of private data are
+    private themselves: the forecast is then for the eyes of those who may see the file.
+
+    \b
+    Examples:
+      meanstream plan rounds --users 4000 --epsilon 1 --sizes uniform:1,199 --lower -30 --upper 120
+      meanstream plan rounds --users 4043 --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
+      meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
+      meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4
+      meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --density --smoothness 2
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.rounds.sizes_file import read_sizes
+
+    for name in ("users", "epsilon", "sizes"):
+        if getattr(options, name) is None:
+            raise BadOption(f"{name} must be given")
+    assert options.sizes is not None  # noqa: S101 - just checked
+    with refusing_options():
+        sizes = read_sizes(options.sizes)
+        found = _forecast(options, sizes)
+    from meanstream.operators.forecast.records import Forecast
+
+    if options.json:
+        print_options_json(found.as_dict() | {"sizes": sizes.describe()})
+    elif isinstance(found, Forecast):
+        _print_table(found)
+    else:
+        _print_family(found)
+
+
+def _forecast(options: PlanOptions, sizes: SizeDistribution) -> Forecast | FamilyForecast:
+    """Predict: of one mean, if nothing else is asked for."""
+    from meanstream.operators.forecast.family import FamilyAsk, forecast_family
+    from meanstream.operators.forecast.rounds import forecast_rounds
+
+    assert options.users is not None  # noqa: S101 - checked before
+    assert options.epsilon is not None  # noqa: S101
+    common: dict[str, Any] = {
+        name: getattr(options, name)
+        for name in ("users", "epsilon", "lower", "upper", "level", "between_users", "target_half_width")
+    }
+    family = {name: getattr(options, name) for name in FAMILY}
+    if all(value in (None, False) for value in family.values()):
+        return forecast_rounds(sizes=sizes, **common)
+    return forecast_family(FamilyAsk(sizes=sizes, **common, **family))
+
+
+def _print_table(found: Forecast) -> None:
+    """Print the candidates, best first, and the sentences below them."""
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
+    table = Table(title=title, title_justify="left")
+    table.add_column("estimator")
+    for name in ("mse on [-1, 1]", "half-width"):
+        table.add_column(name, justify="right")
+    if found.target_half_width is not None:
+        table.add_column(f"users for {found.target_half_width:g}", justify="right")
+    table.add_column("assumes of the users")
+    for one in found.candidates:
+        name = f"{one.name} ({one.kind})" if one.kind else one.name
+        row = [f"[bold]{name}[/bold]" if one.name == found.recommended else name, f"{one.mse:.2e}"]
+        row.append(f"{one.half_width:.3g}")
+        if found.target_half_width is not None:
+            row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+        table.add_row(*row, one.assumes)
+    console = Console(width=120, highlight=False)
+    console.print(table)
+    for line in (found.sentence, found.curator_sentence, found.warning):
+        if line:
+            console.print(line, markup=False)
+
+
+def _print_family(found: FamilyForecast) -> None:
+    """Print the same of vectors, a density or a mixture."""
+    from rich.console import Console
+    from rich.table import Table
+
+    summed = "integrated" if found.wanted == "density" else "summed"
+    title = f"{found.wanted}: {found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
+    table = Table(title=title, title_justify="left")
+    table.add_column("estimator")
+    table.add_column(f"mse, {summed}", justify="right")
+    if found.wanted != "density":
+        table.add_column("half-width of each", justify="right")
+    if found.target_half_width is not None:
+        table.add_column(f"users for {found.target_half_width:g}", justify="right")
+    table.add_column("assumes")
+    for one in found.candidates:
+        row = [f"[bold]{one.name}[/bold]" if one.name == found.recommended else one.name, f"{one.mse:.2e}"]
+        if one.half_width is not None:
+            row.append(f"{one.half_width:.3g}")
+        if found.target_half_width is not None:
+            row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+        table.add_row(*row, one.assumes)
+    console = Console(width=120, highlight=False)
+    console.print(table)
+    for line in (found.sentence, found.warning, *(f"{name}: {why}." for name, why in found.refused.items())):
+        console.print(line, markup=False)

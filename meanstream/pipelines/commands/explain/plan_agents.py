@@ -1,0 +1,149 @@
+"""`meanstream plan agents`: what collaboration will bring, before any agent releases anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meanstream.pipelines.commands.explain.unit import unit_facts, unit_lines
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.settings import AgentsSettings
+    from meanstream.operators.forecast.together_records import AgentsForecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanAgentsOptions:
+    """What a user says about the agents that are planned for."""
+
+    config: ConfigOption = None
+    agents: Annotated[int | None, typer.Option(help="How many agents take part.", min=2)] = None
+    epsilon: Annotated[float | None, typer.Option(help="Of one sample's value, over the life of the stream.")] = None
+    delta: Annotated[float, typer.Option(help="Of one sample's value, over the life of the stream.")] = 1e-6
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Samples per agent: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
+            "FILE.csv:column (how often each value of the column occurs)."
+        ),
+    ] = None
+    lower: Annotated[float | None, typer.Option(help="Declared lower bound of a value.")] = None
+    upper: Annotated[float | None, typer.Option(help="Declared upper bound of a value.")] = None
+    spread: Annotated[
+        float | None, typer.Option(help="Standard deviation of the agents' own means, in the value's unit.")
+    ] = None
+    stddev: Annotated[
+        float | None,
+        typer.Option(help="Standard deviation of one sample around its agent's mean; default: a quarter of the width."),
+    ] = None
+    target_half_width: Annotated[
+        float | None,
+        typer.Option(help="Half-width wanted at the median count: which epsilon, how many samples does it need?"),
+    ] = None
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95
+    schedule: Annotated[str, typer.Option(help="preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples.")] = (
+        "preferred:10"
+    )
+    horizon: Annotated[int, typer.Option(help="Releases an agent may ever make: its budget.")] = 40
+    per_person: Annotated[
+        int | None, typer.Option(help="Samples of one person that are protected together: K^2 times the variance.")
+    ] = None
+    spread_share: Annotated[float | None, typer.Option(help="Part of the budget for votes; default 0.1.")] = None
+    json: JsonOption = False
+
+    def settings(self) -> AgentsSettings:
+        """Check what agents would agree on.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.operators.agents.settings import SPREAD_SHARE, AgentsSettings
+
+        given = {name: getattr(self, name) for name in ("agents", "epsilon", "sizes", "lower", "upper", "spread")}
+        for name, value in given.items():
+            if value is None:
+                raise BadOption(f"{name} must be given")
+        return AgentsSettings(
+            lower=given["lower"],
+            upper=given["upper"],
+            epsilon=given["epsilon"],
+            delta=self.delta,
+            schedule=self.schedule,
+            horizon=self.horizon,
+            per_person=self.per_person,
+            spread_share=SPREAD_SHARE if self.spread_share is None else self.spread_share,
+        )
+
+    def forecast(self, settings: AgentsSettings) -> AgentsForecast:
+        """Check the rest and predict.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.operators.forecast.together import Crowd, forecast_together
+        from meanstream.streaming.rounds.sizes_file import read_sizes
+
+        given = {name: getattr(self, name) for name in ("agents", "sizes", "spread")}
+        quarter = (settings.upper - settings.lower) / 4
+        crowd = Crowd(
+            agents=given["agents"],
+            sizes=read_sizes(given["sizes"]),
+            spread=given["spread"],
+            stddev=quarter if self.stddev is None else self.stddev,
+        )
+        return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
+
+
+@takes_options(PlanAgentsOptions)
+def plan_agents(options: PlanAgentsOptions) -> None:
+    """Predict each agent's error alone and together, what privacy costs of it, and when collaboration will not pay.
+
+    Errors are root mean squares in the value's unit; that together is the root of the sum of the squares of its two
+    parts, sampling (what is left with all data public) and privacy. Computed from what is declared; no privacy is
+    spent. Agents that fall into classes of equal means gain more.
+
+    \b
+    Examples:
+      meanstream plan agents --agents 4000 --sizes lognormal:80,1 --lower -30 --upper 120 --spread 6 --epsilon 1
+      meanstream plan agents --agents 4043 --sizes flights.csv:tailnum --lower -30 --upper 120 --spread 6 --stddev 35
+        --epsilon 1 --target-half-width 8 --json
+    """  # noqa: D301 - click reads the escape
+    with refusing_options():
+        settings = options.settings()
+        found, unit = options.forecast(settings), unit_facts(settings)
+    if options.json:
+        print_options_json(found.as_dict() | {"unit": unit})
+    else:
+        _print_tables(found)
+        typer.echo("\n".join(unit_lines(unit, settings.delta)))
+
+
+def _print_tables(found: AgentsForecast) -> None:
+    """Print what agents of some counts can expect, what epsilon buys, and the sentences."""
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{found.agents:,} agents, epsilon {found.epsilon:g}: predicted errors and {found.level:.0%} intervals"
+    table = Table(title=title, title_justify="left")
+    for name in ("agents up to", "samples", "error alone", "together", "of it sampling", "of it privacy"):
+        table.add_column(name, justify="right")
+    table.add_column("interval alone", justify="right")
+    table.add_column("together", justify="right")
+    for row in found.rows:
+        errors = (f"{x:.3g}" for x in (row.alone, row.together, row.sampling, row.privacy))
+        intervals = (f"± {x:.3g}" for x in (row.half_width_alone, row.half_width))
+        table.add_row(f"{row.quantile:.0%}", f"{row.samples:,}", *errors, *intervals)
+    console = Console(width=120, highlight=False)
+    console.print(table)
+    by_epsilon = ", ".join(f"{error:.3g} at {epsilon:g}" for epsilon, error in found.by_epsilon.items())
+    bought = f"What epsilon buys: error together at the median count {by_epsilon}."
+    for line in (*found.sentences(), bought, f"Squared errors are predicted within {found.stated_error:.0%} of alone."):
+        console.print(line, markup=False)

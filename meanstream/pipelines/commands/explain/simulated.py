@@ -1,0 +1,122 @@
+"""What `meanstream explain rounds` finds by simulating: channels in use, and whether intervals are honest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meanstream.operators.rounds.protocol import Estimator
+    from meanstream.operators.simulation.rounds import RoundsConfig
+    from meanstream.streaming.rounds.settings import RoundsSettings
+
+SIZES = "uniform:1,199"
+"""For figures, where a law of sizes is not given."""
+
+LAWS = (None, "normal:0.05", "normal:0.2", "skewed:0.05", "skewed:0.2")
+"""Laws of users' own means, standard deviations in half widths of the bounds."""
+
+MARGIN = 0.15
+"""Simulated coverage so far below 95 % is no accident: less than 1 in 1000 of 40 honest runs, 1 in 80 of 10."""
+
+WORK, RUNS = 400_000, 40
+"""So many simulated users per law, if that is no more than so many runs."""
+
+
+def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
+    """Name the channels of the design, and of one simulated round; of one mean only."""
+    if not settings.one_mean:
+        return []
+    from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
+    from meanstream.operators.simulation.rounds import simulate_round
+
+    answer = simulate_round(_config(settings, users, None), estimator)
+    half = simulated_half_bounds(settings)
+    found = []
+    for name in sorted((_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)):
+        channel = make_channel(name, estimator.epsilon)
+        noise = float(channel.variance([0.0])[0]) ** 0.5
+        found.append(
+            {
+                "channel": name,
+                "epsilon": channel.spend(),
+                "report": f"a whole number from {channel.low} to {channel.high}, worth {channel.step:.6g} half widths",
+                "noise_stddev_in_half_widths": noise,
+                "noise_stddev_on_the_bounds": noise * half,
+            }
+        )
+    return found
+
+
+def _texts(value: Any) -> set[str]:
+    if isinstance(value, str):
+        return {value}
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return {text for part in parts for text in _texts(part)}
+
+
+def simulated_users_who_differ(settings: RoundsSettings, users: int) -> dict[str, Any]:
+    """Simulate users who differ, with the user's own parameters: is the interval still honest, and what is it worth."""
+    # Vectors, densities and mixtures have laws of their own: `meanstream simulate rounds`.
+    rows = [_simulated(settings, users, law) for law in LAWS] if settings.one_mean else []
+    return {
+        "warning": "the papers assume that all users draw from one law; where users' own means differ and the "
+        "estimator clips around their center, the error does not average out and the interval may miss",
+        "assumed": _assumed(settings, users),
+        "simulated": rows,
+        "simulated_with": {"users": users, "sizes": settings.sizes or SIZES, "runs": _runs(users)},
+        "dishonest_where": [row["law"] for row in rows if row["coverage"] < settings.level - MARGIN],
+    }
+
+
+def _assumed(settings: RoundsSettings, users: int) -> str:
+    described = settings.estimator_for(users).describe()
+    if settings.between_users is not None:
+        return f"declared: the standard deviation of users' own means is at most {settings.between_users:g}"
+    if "assumption" in described:
+        return str(described["assumption"])
+    from meanstream.operators.estimators.registry import estimator_class
+
+    traits = estimator_class(settings.estimator)
+    return f"as in its paper: {traits.assumes}" if traits.of_a_paper else str(traits.assumes)
+
+
+def _config(settings: RoundsSettings, users: int, law: str | None, **changes: Any) -> RoundsConfig:
+    from meanstream.operators.simulation.rounds import RoundsConfig
+
+    plain: dict[str, Any] = {
+        "estimator": settings.estimator,
+        "users": users,
+        "epsilon": settings.epsilon,
+        "sizes": settings.sizes or SIZES,
+        "data": "rademacher:0",
+        "between_users_law": law,
+        "runs": _runs(users),
+        "mode": settings.mode,
+    }
+    return RoundsConfig(**{**plain, **changes})
+
+
+def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[str, Any]:
+    from meanstream.operators.estimators.registry import estimator_taken_for
+    from meanstream.operators.simulation.rounds import simulate_rounds
+
+    half = simulated_half_bounds(settings)
+    found = simulate_rounds(_config(settings, users, law), settings.estimator_for(users))
+    plain = simulate_rounds(_config(settings, users, law, estimator=estimator_taken_for("no search")))
+    name, _, sd = (law or "").partition(":")
+    return {
+        "law": f"{name}:{float(sd) * half:g}" if law else "none",
+        "coverage": found.coverage,
+        "root_mean_squared_error": found.mse**0.5 * half,
+        "of_one_shot": (found.mse / plain.mse) ** 0.5,
+    }
+
+
+def _runs(users: int) -> int:
+    return max(min(RUNS, WORK // users), 10)
+
+
+def simulated_half_bounds(settings: RoundsSettings) -> float:
+    """Half the width of the bounds, in the value's unit; 1 where there is not one of them."""
+    lower, upper = settings.ends
+    return float(upper - lower) / 2 if settings.one_mean else 1.0

@@ -1,0 +1,72 @@
+"""Whose data (epsilon, delta) is about, in the words of that person, and what many samples of one person cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.settings import AgentsSettings
+
+NO_AMPLIFICATION = "Nothing is claimed for sampling or shuffling: epsilon is the same for whoever knows who took part."
+ADDS_UP = "What one person gives to several agents, stores or jobs adds up: see `meanstream explain together`."
+
+
+def unit_name_line(name: str | None) -> str:
+    """Say which deployment it is: its name is in the key of the noise."""
+    return f"name            {name or 'the store makes one and keeps it (meanstream store show)'}"
+
+
+def _many_samples(settings: AgentsSettings) -> list[str]:
+    """Say what K samples of one person cost: in privacy or, where they are protected as one, in noise."""
+    k = settings.per_person
+    if k is not None:
+        return [f"the variance of the noise is {k}^2 = {k * k:,} times that of protecting one sample"]
+    strength = "epsilon" if settings.mu is None else "mu"
+    return [
+        f"for K samples of one person {strength} is K times and rho K^2 times as large;",
+        "--per-person K protects them together, at K^2 times the variance of the noise",
+    ]
+
+
+def unit_facts(settings: AgentsSettings) -> dict[str, Any]:
+    """Say what epsilon becomes where one person has several samples, or is in several agents; as plain data."""
+    from meanstream.operators.noise.group import GROUPS
+
+    k = settings.per_person
+    groups: list[dict[str, Any]] = []
+    for number in GROUPS:
+        if k is None:
+            groups.append({"samples": number, "epsilon": settings.epsilon_for(number)})
+        else:
+            groups.append({"agents": number, "epsilon": settings.epsilon_over(number)})
+    return {
+        "protects": settings.protected,
+        "per_person": k,
+        "many_samples": _many_samples(settings),
+        "noise_variance_factor": 1 if k is None else k * k,
+        "mu": settings.mu,
+        "rho": settings.rho,
+        "groups": groups,
+        "adds_up": ADDS_UP,
+        "amplification": NO_AMPLIFICATION,
+    }
+
+
+def unit_lines(unit: dict[str, Any], delta: float) -> list[str]:
+    """Write the same facts for reading."""
+    k, mu = unit["per_person"], unit["mu"]
+    lines = [f"unit            {unit['protects']}", *(f"                {line}" for line in unit["many_samples"])]
+    of = "Gaussian DP" if mu is not None else "pure DP"
+    same = f", at delta {delta:g}" if mu is not None else ""
+    what = "samples of one person" if k is None else "agents that hold samples of one person"
+    lines.append(f"                what epsilon becomes for {what} ({of}{same}):")
+    lines.append(
+        "                "
+        + ", ".join(f"{g.get('samples', g.get('agents'))}: {g['epsilon']:.3g}" for g in unit["groups"])
+    )
+    strength = f"mu {mu:.4g} (Gaussian DP), " if mu is not None else ""
+    lines.append(
+        f"                the same guarantee as one number: {strength}rho {unit['rho']:.4g} (zero-concentrated DP)"
+    )
+    lines += [f"                {unit['adds_up']}", f"                {unit['amplification']}"]
+    return lines

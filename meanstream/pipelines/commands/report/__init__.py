@@ -1,0 +1,1 @@
+"""`meanstream report`: one file that shows a store."""

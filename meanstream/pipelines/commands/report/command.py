@@ -1,0 +1,74 @@
+"""`meanstream report`: one self-contained HTML file of a run or of a result."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meanstream.pipelines.commands.outputs import require_new_or_ours, save_output
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+
+
+def report(
+    *,
+    out: Annotated[Path, typer.Argument(help="The HTML file to write: a new one, or an earlier report.")],
+    store: Annotated[
+        Path | None, typer.Option(help="Store of `run agents` or `run rounds`; an engine may be running on it.")
+    ] = None,
+    result: Annotated[
+        Path | None, typer.Option(help="What `simulate ... --json` printed, or the .jsonl of `run rounds --sink`.")
+    ] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write pictures, what is protected and how, reliability and the commands into one file that refers to no other.
+
+    What it says of a store is computed from releases or reports alone: it may be shown to anybody.
+
+    \b
+    Examples:
+      meanstream report out.html --store state.db
+      meanstream report out.html --result means.jsonl
+    """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.report.parts import ReportPart, report_as_html, report_command_line
+    from meanstream.pipelines.commands.report.result import report_of_result
+    from meanstream.pipelines.commands.report.store import report_of_store
+    from meanstream.pipelines.commands.reproduce.plots import require_matplotlib
+    from meanstream.streaming.store.store import StoreError
+
+    if (store is None) == (result is None):
+        raise BadOption("store must be given, or result: one of the two")
+    require_matplotlib()
+    _check_place(out, store=store, read={"result": result, "config": config})
+    try:
+        found = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    words = f"report {out.name}"
+    typed = report_command_line(words, {"store": store and store.name, "result": result and result.name})
+    found = replace(found, parts=[*found.parts, ReportPart(title="The command that made this report", lines=typed)])
+    save_output("out", out, report_as_html(found).encode())
+    if as_json:
+        print_options_json({"report": str(out), "title": found.title, "parts": [part.title for part in found.parts]})
+    else:
+        sys.stdout.write(f"{out}\n")
+
+
+def _check_place(out: Path, *, store: Path | None, read: dict[str, Path | None]) -> None:
+    """Refuse a place that is something else than a new file or an earlier report, before anything is read."""
+    from meanstream.pipelines.commands.report.parts import REPORT_MARK
+    from meanstream.streaming import own_paths
+
+    with refusing_options():
+        named = own_paths.own_files_named(read, os.environ)
+        own_paths.require_apart({"out": out}, named if store is None else named | own_paths.own_files_of_store(store))
+        own_paths.require_beside_no_store("out", out)
+    if not out.parent.is_dir() or out.is_dir():
+        raise BadOption(f"out must be a file in an existing folder, got {str(out)!r}")
+    require_new_or_ours("out", out, REPORT_MARK.encode(), "an earlier report")

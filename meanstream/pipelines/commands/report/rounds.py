@@ -1,0 +1,148 @@
+"""Reports from the store of the users' side of rounds: computed from the reports that its ledger charged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.report.parts import (
+    ReportPage,
+    ReportPart,
+    report_commands,
+    report_ledger_table,
+    report_number,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.streaming.store.audit import LedgerReport
+
+FLAGS = (
+    "window",
+    "lower",
+    "upper",
+    "epsilon",
+    "user_budget",
+    "name",
+    "estimator",
+    "mode",
+    "sizes",
+    "users",
+    "between_users",
+    "level",
+    "values",
+)
+
+
+def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
+    """Report the rounds of a store whose ledger was verified."""
+    from meanstream.pipelines.commands.explain import rounds as explain_rounds
+    from meanstream.pipelines.commands.report.charts import budget_chart
+    from meanstream.pipelines.commands.report.result import report_window_parts
+    from meanstream.streaming.metrics.records import budget_histogram_record
+    from meanstream.streaming.rounds.budget import rounds_budgets
+
+    settings, whole = _rounds_settings(path), rounds_budgets(path)
+    counts = [user.reports for user in whole.users]
+    spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
+    found = budget_histogram_record(len(counts), spent, settings.horizon)
+    rows = [] if settings.central else report_answers_of_rounds(path, settings)
+    if rows:
+        parts = report_window_parts(rows)
+    elif settings.central:
+        said = "The answers of a trusted curator are not in the store: give the file of --sink as --result."
+        parts = [ReportPart(title="Rounds per window", text=said)]
+    else:
+        parts = [ReportPart(title="Rounds per window", text="No window has been answered yet.")]
+    most = f"Who spent most has spent epsilon {whole.summary.spent_max:g}, in {found['most']} rounds"
+    limit = "there is no limit." if settings.user_budget is None else f"the budget is {settings.user_budget:g}."
+    text = f"{most}; {limit} {settings.protected}"
+    parts.append(ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users")))
+    table = [
+        *report_ledger_table(ledger),
+        ("users who cannot pay for another round", report_number(whole.summary.at_budget)),
+    ]
+    if rows:
+        table.append(("windows whose answer was computed again from the charged reports", report_number(len(rows))))
+    parts.append(ReportPart(title="Reliability", table=table))
+    lines = explain_rounds.as_text(explain_rounds.rounds_facts(settings))
+    parts.append(ReportPart(title="What is protected, and how", lines=lines))
+    own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
+    parts.append(report_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))
+    return ReportPage(
+        title="Meanstream: rounds",
+        about=f"From the store {path.name}; of users' reports only, hence public.",
+        parts=parts,
+    )
+
+
+def _rounds_settings(path: Path) -> RoundsSettings:
+    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.streaming.store.kind import SIDE
+    from meanstream.streaming.store.store import Store
+
+    store = Store.read(path)
+    try:
+        plain = store.state("identity")["settings"]
+    finally:
+        store.close()
+    return RoundsSettings(**{name: value for name, value in plain.items() if name != SIDE})
+
+
+def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[str, Any]]:
+    """Public: compute the answer of every complete round again, from the reports in the ledger."""
+    import msgspec
+
+    from meanstream.pipelines.page.figures import window_row
+
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    rounds: dict[str, dict[int, list[list[int]]]] = defaultdict(lambda: defaultdict(list))
+    for block in report_ledger_of_rounds(path):
+        for report in map(decoder.decode, block.output):
+            rounds[report["round_id"]][report["stage"]].append(report["payload"])
+    events = [event for name, stages in rounds.items() if (event := _answer(settings, name, stages)) is not None]
+    return [window_row(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
+
+
+def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int]]]) -> dict[str, Any] | None:
+    """Compute one round's answer; None if a stage is missing whose users have not been asked yet."""
+    import json
+    from datetime import datetime
+
+    import numpy as np
+
+    from meanstream.operators.rounds.records import Estimate
+    from meanstream.streaming.rounds.reports import WindowRound
+    from meanstream.streaming.rounds.windows import MICROS, Window
+
+    begin, end = (round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3])
+    users = sum(map(len, stages.values()))
+    this = WindowRound(settings, Window(begin, end), settings.design_users(users))
+    public: dict[str, Any] = {}
+    counted = 0
+    for stage in this.stages:
+        payload = stages.get(stage, [])
+        reports = np.array(payload, np.int64).reshape(len(payload), -1 if payload else 0)
+        tally, _ = this.tally(stage, public, reports)
+        found = this.decode(stage, public, tally)
+        counted += tally.n
+        if isinstance(found, Estimate):
+            event: dict[str, Any] = json.loads(this.estimate_line(found, counted).lines[0])
+            return event
+        public = found
+    return None
+
+
+def report_ledger_of_rounds(path: Path) -> Iterator[Any]:
+    """Give the rows of a ledger, each compared with its chain."""
+    from meanstream.streaming.store.store import Store
+
+    store = Store.read(path)
+    try:
+        for block in store.ledger.verified():
+            yield block.rows
+    finally:
+        store.close()

@@ -1,0 +1,197 @@
+"""Reports from the store of a run: everything in them is public, computed from what the ledger charged."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.report.parts import (
+    ReportPage,
+    ReportPart,
+    report_commands,
+    report_ledger_table,
+    report_number,
+)
+from meanstream.pipelines.commands.report.rounds import report_ledger_of_rounds, report_of_rounds
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.streaming.agents.estimates import PublicPopulation
+    from meanstream.streaming.store.audit import LedgerReport
+
+FLAGS = (
+    "lower",
+    "upper",
+    "epsilon",
+    "delta",
+    "mode",
+    "counter",
+    "noise",
+    "calibration",
+    "horizon",
+    "levels",
+    "schedule",
+)
+POINTS = 16
+"""Points of the course of convergence; a population is fitted for each."""
+
+
+def report_of_store(path: Path) -> ReportPage:
+    """Verify a store's ledger and report what was released.
+
+    **Privacy.** It reads the ledger's outputs, all of which are public, and no agent's own state: the report may leave
+    the trust domain.
+
+    Raises
+    ------
+    StoreError
+        If there is no store, nothing has begun on it, or its ledger is not what was written.
+    """
+    from meanstream.streaming.rounds.budget import has_rounds_budget
+    from meanstream.streaming.store.audit import verify_ledger
+
+    ledger = verify_ledger(path)
+    return report_of_rounds(path, ledger) if has_rounds_budget(path) else _of_agents(path, ledger)
+
+
+def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
+    from meanstream.pipelines.commands.explain import command as explain
+    from meanstream.pipelines.commands.report.charts import budget_chart
+    from meanstream.pipelines.options.agents import AgentsOptions
+    from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.agents.own_state import own_settings
+    from meanstream.streaming.metrics.records import budget_histogram_record
+
+    settings = own_settings(path)
+    whole = budgets(path)
+    spent = [0] * (settings.horizon + 1)
+    for row in whole.agents:
+        spent[row.spent] += 1
+    found = budget_histogram_record(len(whole.agents), spent, settings.horizon)
+    parts = _course(path, settings)
+    most = f"Who spent most has made {found['most']} of {settings.horizon} releases. {settings.protected}"
+    parts.append(ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents")))
+    parts.append(
+        ReportPart(
+            title="Reliability",
+            table=[
+                *report_ledger_table(ledger),
+                ("releases refused", report_number(whole.summary.refused)),
+                ("agents at their horizon", report_number(whole.summary.at_horizon)),
+            ],
+        )
+    )
+    options = AgentsOptions(lower=settings.lower, upper=settings.upper, mode=settings.mode)
+    facts = explain.privacy_facts(settings) | {"collaboration": explain.collaboration_facts(options, settings)}
+    parts.append(ReportPart(title="What is protected, and how", lines=explain.as_text(facts)))
+    person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
+    parts.append(report_commands("agents", path, {name: getattr(settings, name) for name in FLAGS} | person))
+    return ReportPage(
+        title="Meanstream: agents", about=f"From the store {path.name}; of releases only, hence public.", parts=parts
+    )
+
+
+def _course(path: Path, settings: AgentsSettings) -> list[ReportPart]:
+    """Draw how the intervals became narrower as releases came, and the population at the end."""
+    from meanstream.pipelines.commands.report.charts import convergence_chart, population_chart
+    from meanstream.pipelines.page.figures import population_figure
+    from meanstream.streaming.metrics.telemetry import telemetry_of_population
+
+    points, last = report_convergence_of_store(path, settings)
+    if last is None:
+        return [ReportPart(title="Convergence", text="No agent has released anything yet.")]
+    fitted = population_figure(telemetry_of_population(last))
+    said = (
+        "Half-width of the intervals that the releases alone give, median and from the 10 % to the 90 % quantile over "
+        "agents: with a population learned from everybody's releases (together), and from each agent's own newest "
+        "release (alone). Agents know more: their own samples have no noise for themselves."
+    )
+    table = [
+        (
+            f"center {report_number(c['center'])}",
+            f"weight {c['weight']:.0%}, {report_number(c['agents'])} agents, "
+            f"standard error {report_number(c['center_stddev'])}",
+        )
+        for c in fitted["components"]
+    ]
+    about = f"{report_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
+    if fitted["spread"] is not None:
+        about += f" Means within a component differ by {report_number(fitted['spread'])} (standard deviation)."
+    drawn = population_chart(fitted) if fitted["density"] else None
+    return [
+        ReportPart(title="Convergence", text=said, picture=convergence_chart(points, "samples that releases sum up")),
+        ReportPart(title="Learned population", text=about, picture=drawn, table=table),
+    ]
+
+
+def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
+    """Public: quantiles of half-widths at some points of the ledger, and the population at its end.
+
+    The population is learned at each of these points anew, from everybody's newest release until then.
+    """
+    import numpy as np
+    from scipy.stats import norm
+
+    from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+    from meanstream.streaming.agents.estimates import PersonalEstimates
+    from meanstream.streaming.engine.options import EngineOptions
+    from meanstream.streaming.metrics.telemetry import QUANTILES
+
+    options = EngineOptions(collaboration="tests" if settings.mode == "paper" else "learned_prior")
+    estimates, pooled = PersonalEstimates(settings, options), ReleaseVariance(settings)
+    releases = _releases(path)
+    points: dict[str, Any] = {"events": [], "together": _bands(), "alone": _bands()}
+    population: PublicPopulation | None = None
+    cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
+    for begin, end in pairwise(cuts.tolist()):
+        pooled.observe(releases.take(np.arange(begin, end)))
+        newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
+        latest = releases.take(end - 1 - newest)
+        population = estimates.public_population(latest, pooled.posterior)
+        alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
+        points["events"].append(int(latest.count.sum()))
+        for name, half_width in (
+            ("together", population.precision()[0]),
+            ("alone", np.minimum(alone, (settings.upper - settings.lower) / 2)),
+        ):
+            for band, value in zip(points[name].values(), np.quantile(half_width, QUANTILES).tolist(), strict=True):
+                band.append(value)
+    return points, population
+
+
+def _bands() -> dict[str, list[float]]:
+    return {"low": [], "median": [], "high": []}
+
+
+def _releases(path: Path) -> Any:
+    """Read all releases of a ledger, in the order in which they were charged."""
+    import msgspec
+    import numpy as np
+
+    from meanstream.operators.records import VOTE_BINS, ReleaseColumns
+
+    votes = msgspec.defstruct("Votes", [("number", int), ("pairs", int), ("counts", list[int])])
+    numbers = [("n", int), ("total", int), ("mean", float), ("noise_variance", float)]
+    said = msgspec.defstruct("Said", [*numbers, ("votes", votes | None, None)])
+    decoder = msgspec.json.Decoder(said)
+    agent: list[int] = []
+    index: list[int] = []
+    outputs: list[Any] = []
+    for block in report_ledger_of_rounds(path):
+        agent += block.agent
+        index += block.release_index
+        outputs += map(decoder.decode, block.output)
+    integers = {name: np.array([getattr(one, name) for one in outputs], np.int64) for name in ("n", "total")}
+    return ReleaseColumns(
+        agent=np.array(agent, np.int64),
+        index=np.array(index, np.int64),
+        count=integers["n"],
+        total=integers["total"],
+        mean=np.array([one.mean for one in outputs], np.float64),
+        noise_variance=np.array([one.noise_variance for one in outputs], np.float64),
+        votes=np.array(
+            [(v.number, v.pairs, *v.counts) if v else (0,) * (2 + VOTE_BINS) for v in (one.votes for one in outputs)],
+            np.int64,
+        ).reshape(-1, 2 + VOTE_BINS),
+    )

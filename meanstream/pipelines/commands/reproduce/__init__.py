@@ -1,0 +1,1 @@
+"""`meanstream reproduce`: the papers' figures."""

@@ -1,0 +1,165 @@
+"""`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
+
+The group `reproduce` also has `dame`, `kent` and `cummings`; see `meanstream.pipelines.commands.reproduce.dame`,
+`meanstream.pipelines.commands.reproduce.kent` and `meanstream.pipelines.commands.reproduce.cummings_figures`.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meanstream.pipelines.commands.reproduce.colme_figures import (
+    FIGURES,
+    REFERENCE_STEPS,
+    STEPS,
+    ColmeCurve,
+    ColmeFigure,
+    ColmePanel,
+)
+from meanstream.pipelines.commands.reproduce.cummings_figures import cummings
+from meanstream.pipelines.commands.reproduce.dame import dame
+from meanstream.pipelines.commands.reproduce.kent import kent
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.operators.simulation.config import SimulationConfig
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def reproduce() -> None:
+    """Reproduce the figures of a paper."""
+
+
+@app.command("colme")
+def colme(  # noqa: PLR0917 - the options of a command
+    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
+    figure: Annotated[int, typer.Option(help="Which figure: 2, 3 or 4.")] = 2,
+    runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: the paper's).")] = None,
+    seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
+    out: Annotated[Path, typer.Option(help="Directory of colme-figure-N.png.")] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Reproduce Fig. 2, 3 or 4 of "Differentially-private collaborative online personalized mean estimation".
+
+    Runs the simulations and writes a PNG drawn like the paper's; prints our numbers beside reference values.
+
+    \b
+    Example:
+      meanstream reproduce colme --figure 2 --out figures
+    """  # noqa: D301 - click reads the escape
+    if figure not in FIGURES:
+        raise BadOption(f"figure must be one of {', '.join(map(str, FIGURES))}, got {figure!r}")
+    chosen = FIGURES[figure]
+    runs = chosen.runs if runs is None else runs
+    with refusing_options():
+        _configuration(chosen.panels[0], chosen.panels[0].curves[0], runs, seed)
+    from meanstream.pipelines.commands.reproduce.plots import draw_plot, reproduced_picture_place, require_matplotlib
+
+    require_matplotlib()
+    picture = reproduced_picture_place(out, f"colme-figure-{figure}.png")
+    result = _measure(figure, chosen, runs, seed, progress=not json)
+    draw_plot(result, picture)
+    result["png"] = str(picture)
+    if json:
+        print_options_json(result)
+    else:
+        sys.stdout.write(as_text(result))
+
+
+app.command("cummings")(cummings)
+app.command("dame")(dame)
+app.command("kent")(kent)
+
+
+def _measure(number: int, figure: ColmeFigure, runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
+    """Run every panel; panels that share a curve share its simulation."""
+    panels = []
+    for panel in figure.panels:
+        curves = []
+        for curve in panel.curves:
+            if progress:
+                sys.stderr.write(f"figure {number}: {panel.title}: {curve.label}\n")
+            config = _configuration(panel, curve, runs, seed)
+            curves.append(_described(curve) | (_expected(config) if panel.theory else _simulated(config)))
+        panels.append({"title": panel.title, "agents": panel.agents, "steps": panel.steps, "curves": curves})
+    return {"figure": number, "runs": runs, "seed": seed, "note": figure.note, "panels": panels}
+
+
+def _configuration(panel: ColmePanel, curve: ColmeCurve, runs: int, seed: int) -> SimulationConfig:
+    """Return the configuration of one curve."""
+    from meanstream.operators.simulation.config import SimulationConfig
+
+    return SimulationConfig.from_options(
+        mode="paper",
+        agents=panel.agents,
+        steps=STEPS,
+        runs=runs,
+        seed=seed,
+        checkpoints=_times(),
+        **curve.options,
+    )
+
+
+def _times() -> tuple[int, ...]:
+    """Log-spaced steps, with those that have reference values."""
+    import numpy as np
+
+    spaced = np.unique(np.geomspace(1, STEPS, 120).round().astype(int)).tolist()
+    return tuple(sorted({*spaced, *REFERENCE_STEPS}))
+
+
+@lru_cache(maxsize=8)
+def _simulated(config: SimulationConfig) -> dict[str, Any]:
+    from meanstream.operators.simulation.pairwise import simulate_pairwise
+
+    result = simulate_pairwise(config)
+    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage")
+    return {name: getattr(result, name) for name in shown}
+
+
+def _expected(config: SimulationConfig) -> dict[str, Any]:
+    from meanstream.pipelines.commands.simulate.theory import theory_facts
+
+    table = theory_facts(config)
+    return {
+        "checkpoints": table["checkpoints"],
+        "mse": table["oracle"],
+        "local": table["local"],
+        "ideal": table["ideal"],
+    }
+
+
+def _described(curve: ColmeCurve) -> dict[str, Any]:
+    reference = [{"step": step, "mse": value} for step, value in curve.reference.items()]
+    return {
+        "label": curve.label,
+        "options": curve.options,
+        "color": curve.color,
+        "line": curve.line,
+        "reference": reference,
+    }
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Lay out our errors beside the reference."""
+    lines = [f"figure {result['figure']}, {result['runs']} runs"]
+    for panel in result["panels"]:
+        lines.append(f"\n{panel['title']}")
+        for curve in panel["curves"]:
+            ours = dict(zip(curve["checkpoints"], curve["mse"], strict=True))
+            reference = {entry["step"]: entry["mse"] for entry in curve["reference"]}
+            cells = [f"{step}: {ours[step]:.3g}" + _beside(reference.get(step)) for step in REFERENCE_STEPS]
+            lines.append(f"  {curve['label']:<28}" + "   ".join(cells))
+    return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
+
+
+def _beside(reference: float | None) -> str:
+    return "" if reference is None else f" (reference {reference:.3g})"

@@ -1,0 +1,1 @@
+"""`meanstream run`: agents and rounds, on the engine or on Beam."""

@@ -1,0 +1,80 @@
+"""`--dry-run`: everything a run needs is looked at, nothing is read or written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
+from meanstream.pipelines.commands.run.opening import check_source
+from meanstream.pipelines.options.agents import AgentSideOptions
+from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+
+
+def dry_run_agents(options: AgentSideOptions) -> None:
+    """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budget."""
+    settings = check_agents(options)
+    facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
+    facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
+    facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.horizon} | (
+        {} if settings.per_person is None else {"per_person": settings.per_person}
+    )
+    dry_run_facts(facts, _told, as_json=options.json)
+
+
+def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json: bool) -> None:
+    """Print what was found, a line each."""
+    if as_json:
+        print_options_json(facts)
+        return
+    width = max(map(len, facts))
+    for name, fact in facts.items():
+        sys.stdout.write(f"{name:<{width}}  {told(fact)}\n")
+    sys.stdout.write("Everything is there; nothing was read or written.\n")
+
+
+def dry_run_name(fact: dict[str, Any], *, begun: int) -> str:
+    """Say which deployment it is: the name that is given or kept, or that a store will make, or has none."""
+    if fact["name"] is not None:
+        return f"deployment {fact['name']!r}"
+    return "deployment without a name, as those of an older version" if begun else "deployment of a new name of its own"
+
+
+def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any]:
+    """Tell what a store would go on with."""
+    from dataclasses import asdict
+
+    from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.store.deployment import check_deployment
+
+    place = {"place": str(options.store), "name": settings.name}
+    with refusing_to_open():
+        if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):
+            return {**place, "agents": 0}
+        place["name"] = check_source(options)
+        return {**place, **asdict(budgets(options.store).summary)}
+
+
+def _told(fact: Any) -> str:
+    if not isinstance(fact, dict):
+        return str(fact)
+    if "epsilon" in fact:
+        whom = (
+            f"all samples of a person, at most {fact['per_person']},"
+            if "per_person" in fact
+            else "each sample's value,"
+        )
+        return (
+            f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over at most {fact['horizon']} releases of its agent"
+        )
+    if not fact["agents"]:
+        return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
+    return (
+        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, "
+        f"which goes on with {fact['agents']:,} agents: at most {fact['spent_max']} of "
+        f"{fact['horizon']} releases spent, {fact['at_horizon']:,} at their horizon"
+    )

@@ -1,0 +1,166 @@
+"""`run agents --runner` and `run rounds --runner`: checked before anything runs, run in silence, and told.
+
+Nothing of Beam is loaded before the options are found to be good.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.validation import require
+from meanstream.pipelines.beam.runners import (
+    offsets_held_now,
+    quiet_runner,
+    read_offset_ranges,
+    require_beam,
+    runner_arguments,
+    secret_place,
+)
+from meanstream.pipelines.beam.secret import require_named_secret
+from meanstream.pipelines.beam.source import SourcePlace
+from meanstream.pipelines.commands.run.checks import check_apart
+from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
+from meanstream.pipelines.options.errors import refusing_options
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.agents import AgentsOptions
+    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.streaming.sources.mapping import ColumnMapping
+
+Places = Mapping[str, Path | str]
+"""A file or a topic for each role."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What one of the two does in its own way.
+
+    Attributes
+    ----------
+    name : str
+        "agents" or "rounds".
+    elsewhere : mapping of str to object
+        Options of the engine alone, and what they are when they are left out.
+    settings : callable
+        From options: what is agreed on.
+    run : callable
+        `run(settings, source, places, **more)` runs the pipeline and gives its counters.
+    """
+
+    name: str
+    elsewhere: Mapping[str, object]
+    settings: Callable[[Any], Any]
+    run: Callable[..., dict[str, int]]
+
+
+def run_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
+    """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done.
+
+    Raises
+    ------
+    BadOption
+        Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
+    """
+    if runner == "DataflowRunner":
+        from meanstream.pipelines.template.command import run_on_dataflow
+
+        run_on_dataflow(command.name, options, options.runner_arg or [])
+        return
+    with refusing_options():
+        arguments = runner_arguments(runner, options.runner_arg or [])
+        _refuse_elsewhere(options, command.elsewhere)
+        _check_source_ends(options)
+        check_apart(options, options.store)
+        sinks, settings = _sink_places(options.sinks), command.settings(options)
+        require_beam()
+        require_named_secret(settings)
+        secret = secret_place(options.store, option_environment(options.secret_file))
+        source, more = _source_place(options, options.column_mapping()), options.engine_options()
+
+    def run(places: Places) -> dict[str, int]:
+        return command.run(
+            settings, source, places, secret=secret, engine_options=more, runner=runner, arguments=arguments
+        )
+
+    _tell_counters(options, runner, _run_to_places(sinks, run))
+
+
+def _refuse_elsewhere(options: Any, left_out: Mapping[str, object]) -> None:
+    """Refuse options that a pipeline does not have, unless they are what they are when they are left out."""
+    for name, value in left_out.items():
+        given = getattr(options, name)
+        require(given == value, name, "be left out with --runner", None if given is None else str(given))
+
+
+def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:
+    """Refuse a topic whose end is not said: a pipeline of the command line ends."""
+    source, offsets = str(options.source), options.offsets
+    if not is_kafka(source):
+        require(offsets is None, "offsets", "be left out where the source is no topic", offsets)
+        return
+    place = KafkaLocation.parse(source)
+    require(place.gap == "refuse", "gap", "be 'refuse' with --runner", place.gap)
+    if offsets is None:
+        rule = "be given with --runner and a topic, or else offsets"
+        require(options.until_end, "until_end", rule, options.until_end)
+        return
+    require(not options.until_end, "until_end", "be left out with offsets", options.until_end)
+    require(place.partitions is None, "partitions", "be left out with offsets", place.partitions)
+    read_offset_ranges(offsets)
+
+
+def _source_place(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping) -> SourcePlace:
+    """Say what workers read: a file by its whole path, for they may stand elsewhere; of a topic, ranges decided now.
+
+    Raises
+    ------
+    ValueError
+        If the topic cannot be read, or does not hold every offset that is asked for.
+    """
+    source = str(options.source)
+    if is_kafka(source):
+        ranges = None if options.offsets is None else read_offset_ranges(options.offsets)
+        return SourcePlace(location=source, mapping=mapping, ranges=offsets_held_now(source, ranges))
+    location = str(Path(source).resolve()) if Path(source).is_file() else source
+    return SourcePlace(location=location, mapping=mapping, sort=options.sort)
+
+
+def _sink_places(sinks: Mapping[str, str]) -> dict[str, Path | str | None]:
+    """Give the file or the topic of each role, None for the terminal; files that hold something are refused."""
+    places: dict[str, Path | str | None] = {}
+    for role, place in sinks.items():
+        if is_kafka(place) or place == "-":
+            places[role] = None if place == "-" else place
+            continue
+        name, path = OPTION_OF.get(role, role), Path(place)
+        rule = "be a .jsonl file in an existing folder, a topic, or '-', with --runner"
+        require(path.suffix == ".jsonl" and path.parent.is_dir(), name, rule, place)
+        require(not path.exists() or not path.stat().st_size, name, "be a new file with --runner", place)
+        places[role] = path.resolve()
+    return places
+
+
+def _run_to_places(sinks: Mapping[str, Path | str | None], run: Callable[[Places], dict[str, int]]) -> dict[str, int]:
+    """Run a pipeline in silence, then show what goes to the terminal; return the pipeline's counters."""
+    with tempfile.TemporaryDirectory() as folder, quiet_runner():
+        files = {role: Path(folder, f"{role}.jsonl") for role in sinks}
+        counters = run({role: files[role] if place is None else place for role, place in sinks.items()})
+        for role, place in sinks.items():
+            if place is None and files[role].exists():
+                sys.stdout.buffer.write(files[role].read_bytes())
+                sys.stdout.flush()
+    return counters
+
+
+def _tell_counters(options: AgentsOptions | RoundsOptions, runner: str, counters: Mapping[str, int]) -> None:
+    """Say what was done."""
+    if options.json:
+        print_options_json({"runner": runner, **counters})
+    elif not options.quiet:
+        sys.stderr.write(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counters.items()) + "\n")

@@ -1,0 +1,46 @@
+"""`meanstream run agents --runner`: the engine's answers, from a runner of Beam that is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
+from meanstream.pipelines.commands.run.beam import Command, Places, run_command
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.pipelines.beam.source import SourcePlace
+    from meanstream.pipelines.options.agents import AgentsOptions
+
+ELSEWHERE = {
+    "max_future": f"{MAX_FUTURE:g}s",
+    "quorum": QUORUM,
+    "max_dead_letters": MAX_DEAD_LETTERS,
+    "refresh": None,
+    "dead_letters": None,
+    "metrics": None,
+    "private_figures": None,
+    "page": None,
+    "page_remote": False,
+    "dry_run": False,
+}
+"""Options of the engine alone, and what they are when they are left out; a pipeline of one's own has `refresh`."""
+
+
+def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
+    """Run agents as a pipeline: see `run_command`.
+
+    The same source, settings and secret give the same releases as the engine, and the same estimates up to rounding.
+    The store's file is not made: the ledger is the state of the pipeline. What goes to a topic is there at least once,
+    the same each time: see `meanstream.pipelines.beam.kafka.sink.WriteKafka`.
+    """
+    from meanstream.pipelines.commands.run.checks import check_agents
+
+    agents = Command(name="agents", elsewhere=ELSEWHERE, settings=check_agents, run=_run)
+    run_command(agents, options, runner)
+
+
+def _run(settings: AgentsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:
+    from meanstream.pipelines.beam.agents.file import run_agents_file
+
+    return run_agents_file(settings, source, places, **more)

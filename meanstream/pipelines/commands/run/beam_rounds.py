@@ -1,0 +1,44 @@
+"""`meanstream run rounds --runner`: the same answers as the engine's, from a runner of Beam that is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
+from meanstream.pipelines.commands.run.beam import Command, Places, run_command
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.beam.source import SourcePlace
+    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.streaming.rounds.settings import RoundsSettings
+
+ELSEWHERE: dict[str, object] = {
+    **dict.fromkeys(("reports", "stages", "dead_letters", "notices", "reports_only", "from_reports")),
+    **dict.fromkeys(("metrics", "private_metrics", "private_figures")),
+    "max_future": f"{MAX_FUTURE:g}s",
+    "quorum": QUORUM,
+    "max_dead_letters": MAX_DEAD_LETTERS,
+}
+"""Options of the engine alone; a pipeline of one's own takes `ReportRounds` and `AnswerReports`."""
+
+
+def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
+    """Run rounds as a pipeline: see `run_command`.
+
+    The same source, settings and secret give the same bytes as the engine. Nothing is kept in the store: the budget
+    of a user is enforced over the windows of this source. What goes to a topic is there at least once, the same each
+    time: see `meanstream.pipelines.beam.kafka.sink.WriteKafka`.
+    """
+    rounds = Command(
+        name="rounds",
+        elsewhere=ELSEWHERE,
+        settings=lambda options: options.settings(),
+        run=_run,
+    )
+    run_command(rounds, options, runner)
+
+
+def _run(settings: RoundsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:
+    from meanstream.pipelines.beam.rounds.file import run_rounds_file
+
+    return run_rounds_file(settings, source, places["means"], **more)

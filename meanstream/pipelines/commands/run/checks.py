@@ -1,0 +1,203 @@
+"""What a run refuses before anything is opened or made, and the one line in which it ends where it cannot go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.run.page import check_page_options
+from meanstream.pipelines.commands.run.private import check_private_figures
+from meanstream.pipelines.options.base import OPTION_OF, option_location
+from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.pipelines.options.agents import AgentSideOptions
+    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.streaming.rounds.settings import RoundsSettings
+
+
+def check_agents(options: AgentSideOptions) -> AgentsSettings:
+    """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    from meanstream.operators.collaboration.registry import make_collaboration
+    from meanstream.streaming.metrics.server import parse_server_address
+    from meanstream.streaming.open_source import open_source
+
+    with refusing_options():
+        settings = options.settings()
+        engine_options = options.engine_options()
+        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
+        _check_that_something_comes_out(options)
+        check_store_place(options.store)
+        check_apart(options, options.store)
+        check_sinks(options.sinks, json=options.json)
+        if options.metrics is not None:
+            parse_server_address(options.metrics)
+        check_page_options(options.page, remote=options.page_remote)
+        check_private_figures(getattr(options, "private_figures", None))
+        open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
+    return settings
+
+
+def check_rounds(options: RoundsOptions) -> RoundsSettings:
+    """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    from meanstream.streaming.metrics.server import parse_server_address
+    from meanstream.streaming.open_source import open_source
+
+    with refusing_options():
+        settings = options.settings()
+        settings.require_user_privacy()
+        options.engine_options()
+        location = option_location(options.source)
+        _check_places(options)
+        check_store_place(options.store)
+        check_apart(options, options.store)
+        check_sinks(options.sinks, json=options.json)
+        for name in ("metrics", "private_metrics"):
+            if (address := getattr(options, name)) is not None:
+                parse_server_address(address, name)
+        check_private_figures(options.private_figures)
+        check_page_options(options.page, remote=options.page_remote)
+        open_source(location, options.column_mapping(), sort=options.sort).close()
+    return settings
+
+
+def _check_that_something_comes_out(options: AgentSideOptions) -> None:
+    """Refuse a stream without end that would run for ever and never let anything out."""
+    from meanstream.operators.validation import require
+    from meanstream.streaming.kafka.location import is_kafka
+
+    ends = options.until_end or getattr(options, "offsets", None) is not None
+    endless = is_kafka(option_location(options.source)) and not ends
+    if hasattr(options, "refresh"):
+        rule = "be given with a topic that has no end, or releases: else nothing ever comes out"
+        require(not endless or (options.refresh or options.releases) is not None, "refresh", rule, None)
+    else:
+        rule = "be given with a topic that has no end: else nothing ever comes out"
+        require(not endless or options.releases is not None, "releases", rule, None)
+
+
+def _check_places(options: RoundsOptions) -> None:
+    """Refuse places that cannot hold what would come."""
+    from meanstream.operators.validation import require
+
+    option = "reports" if options.reports_only is None else "reports_only"
+    reports = options.sinks.get("reports", "")
+    # Reports are followed by notes that a stage is complete: two types of event.
+    require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
+    if options.reports_only is not None:
+        stages = str(options.stages)
+        require(stages.endswith(".jsonl"), "stages", "be a .jsonl file with --reports-only", stages)
+
+
+def check_store_place(store: Path) -> None:
+    """Refuse a store that could not be made.
+
+    Raises
+    ------
+    ValueError
+        Naming the rule and the value.
+    """
+    from meanstream.operators.validation import require
+
+    require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
+
+
+def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False) -> None:
+    """Refuse sinks that could not be opened, before any of them is made.
+
+    Parameters
+    ----------
+    places : mapping
+        Role of each sink, and its place.
+    others : mapping
+        Places that are taken, and the option that names each.
+    json : bool
+        Whether standard output is taken by the result.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    from meanstream.operators.validation import require
+    from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
+
+    taken = dict(others or {})
+    for role, location in places.items():
+        option = OPTION_OF.get(role, role)
+        place = sink_place_of(location)
+        require(place not in taken, option, f"be another place than {taken.get(place)}", location)
+        taken[place] = option
+        check_sink_place(option, location)
+    require(not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
+
+
+def check_apart(options: Any, store: Path | None) -> None:
+    """Refuse an output that is an input, a file of a store or another output, by whatever name.
+
+    Parameters
+    ----------
+    options : dataclass
+        Options of a run, with its `sinks`: every other option that names a file is an input.
+    store : Path or None
+        Its store, which owns files beside it.
+
+    Raises
+    ------
+    ValueError
+        Naming both options, and the path.
+    """
+    from meanstream.streaming.kafka.location import is_kafka
+    from meanstream.streaming.open_sink import STDOUT
+    from meanstream.streaming.own_paths import (
+        own_files_named,
+        own_files_of_store,
+        require_apart,
+        require_beside_no_store,
+    )
+
+    places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka(place)}
+    written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
+    if (figures := getattr(options, "private_figures", None)) is not None:
+        written["private_figures"] = figures
+    no_input = {"store", "from_", *written, *(f"{role}_only" for role in places)}
+    inputs = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in no_input}
+    read = own_files_named(inputs, os.environ)
+    own = {} if store is None else own_files_of_store(store)
+    secret = own.pop("the secret of the store", None)
+    require_apart(own, read)
+    beside = {} if secret is None else {"the secret of the store": secret}
+    require_apart(written, own | beside | read)
+    for option, path in {**written, "store": store}.items():
+        if path is not None:
+            require_beside_no_store(option, path)
+
+
+@contextmanager
+def refusing_to_open() -> Iterator[None]:
+    """Refuse an option whose store, source or sink cannot be opened."""
+    from meanstream.streaming.store.store import StoreError
+
+    try:
+        with refusing_options():
+            yield
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+
+
+@contextmanager
+def ending_run() -> Iterator[None]:
+    """Turn the end of a store, a source or a sink into one line and exit code 1."""
+    from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError
+    from meanstream.streaming.sources.source import SourceLostError
+    from meanstream.streaming.store.store import StoreError
+
+    try:
+        yield
+    except (StoreError, SourceLostError, SinkLostError, DeliveryFailedError) as error:
+        raise RunFailed(str(error)) from None

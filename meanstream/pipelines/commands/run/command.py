@@ -1,0 +1,93 @@
+"""`meanstream run`: streams of samples to private means, on the embedded engine."""
+
+from __future__ import annotations
+
+import typer
+
+from meanstream.pipelines.commands.run.agents import host_agents
+from meanstream.pipelines.commands.run.collaborate import host_collaboration as run_collaborate
+from meanstream.pipelines.commands.run.rounds import host_rounds
+from meanstream.pipelines.options.agents import AgentSideOptions, AgentsOptions
+from meanstream.pipelines.options.base import takes_options
+from meanstream.pipelines.options.collaborate import CollaborateOptions
+from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.rounds import RoundsOptions
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def run() -> None:
+    """Estimate from a stream of events."""
+
+
+@app.command("agents")
+@takes_options(AgentsOptions)
+def agents(options: AgentsOptions) -> None:
+    """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
+
+    \b
+    Example:
+      meanstream run agents --source flights.csv --agent tailnum --value dep_delay --time time_hour \\
+        --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
+        --store state.db --sink estimates.jsonl --releases releases.jsonl
+    """  # noqa: D301 - click reads the escape
+    if options.runner_arg and options.runner is None:
+        raise BadOption("runner_arg must come with --runner")
+    if options.offsets is not None and options.runner is None:
+        raise BadOption("offsets must come with --runner: the engine goes on where its store stands")
+    if options.runner is None:
+        host_agents(options)
+        return
+    from meanstream.pipelines.commands.run.beam_agents import run_agents_on_beam
+
+    run_agents_on_beam(options, options.runner)
+
+
+@app.command("agent-side")
+@takes_options(AgentSideOptions)
+def agent_side(options: AgentSideOptions) -> None:
+    """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
+
+    Its agents' estimates are made by `run collaborate`, from everybody's releases and this store.
+
+    \b
+    Example:
+      meanstream run agent-side --source kafka://127.0.0.1:9092/samples \\
+        --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
+        --store state.db --releases 'kafka://shared:9092/releases?config=shared.yaml'
+    """  # noqa: D301 - click reads the escape
+    if options.releases is None:
+        raise BadOption("releases must be given")
+    host_agents(options)
+
+
+@app.command("collaborate")
+@takes_options(CollaborateOptions)
+def collaborate(options: CollaborateOptions) -> None:
+    """Answer the agents of a store from everybody's releases and their own samples (federated deployment).
+
+    Nothing is spent, and nothing leaves: the estimates stay here. The store belongs to a `run agent-side`, which may be
+    running.
+
+    \b
+    Example:
+      meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
+    """  # noqa: D301 - click reads the escape
+    run_collaborate(options)
+
+
+@app.command("rounds")
+@takes_options(RoundsOptions)
+def rounds(options: RoundsOptions) -> None:
+    """Give the population's private mean per time window, with an interval; killed and started again, it goes on.
+
+    \b
+    Examples:
+      meanstream run rounds --source flights.csv --user tailnum --value dep_delay --time time_hour \\
+        --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
+      meanstream run rounds --reports-only reports.jsonl --stages stages.jsonl --source flights.csv ...
+      meanstream run rounds --from-reports reports.jsonl --stages stages.jsonl --store statistician.db \\
+        --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
+    """  # noqa: D301 - click reads the escape
+    host_rounds(options)

@@ -1,0 +1,167 @@
+"""The source and the sinks of a run, opened as its options say; another source than a store's is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from meanstream.pipelines.commands.run.checks import ending_run
+from meanstream.pipelines.commands.run.signals import stopping_on_signals
+from meanstream.pipelines.options.base import OPTION_OF, option_location
+from meanstream.pipelines.options.errors import BadOption
+
+if TYPE_CHECKING:
+    from meanstream.streaming.crash import CrashHook
+    from meanstream.streaming.engine.options import EngineOptions
+    from meanstream.streaming.kafka.sink import KafkaSinks
+    from meanstream.streaming.sinks.group import Sinks
+    from meanstream.streaming.sources.mapping import ColumnMapping
+    from meanstream.streaming.sources.source import Source
+    from meanstream.streaming.store.store import Store
+
+
+class SampleOptions(Protocol):
+    """The options that say which samples are read, by either kind of engine."""
+
+    WHO: ClassVar[str]
+    LATENESS: ClassVar[str]
+
+    @property
+    def source(self) -> str | None:
+        """A file or a topic."""
+
+    @property
+    def sort(self) -> bool:
+        """Whether a file is replayed in event-time order."""
+
+    @property
+    def until_end(self) -> bool:
+        """Whether a topic ends at what it holds now."""
+
+    @property
+    def store(self) -> Path:
+        """The store."""
+
+    @property
+    def sinks(self) -> Mapping[str, str]:
+        """The place of each role."""
+
+    def column_mapping(self) -> ColumnMapping:
+        """Say which column means what."""
+
+    def engine_options(self) -> EngineOptions:
+        """Check what is not privacy."""
+
+
+@contextmanager
+def opening_stack() -> Iterator[tuple[ExitStack, Callable[[], bool]]]:
+    """Close what was opened, stop on a signal, and end in one line where a run cannot go on."""
+    with ExitStack() as opened, ending_run(), stopping_on_signals() as stop:
+        yield opened, stop
+
+
+@contextmanager
+def closing_store(store: Store) -> Iterator[None]:
+    """Close a store in the end; take away one that was made for a run that is refused."""
+    try:
+        yield
+    except BadOption:
+        store.undo()
+        raise
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+
+
+def open_samples(
+    options: SampleOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
+) -> Source:
+    """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
+    from meanstream.streaming.open_source import open_source
+    from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
+
+    mapping = options.column_mapping()
+    source = open_source(
+        option_location(options.source),
+        mapping,
+        sort=options.sort,
+        cut=cut,
+        id_key=id_key,
+        owner=store.public_id(),
+        name=name,
+        until_end=options.until_end,
+    )
+    try:
+        found = _identity(options, source, mapping)
+        require_source_identity(store, found)
+        keep_source_identity(store, found)
+    except BaseException:
+        source.close()
+        raise
+    return source
+
+
+def check_source(options: SampleOptions) -> str | None:
+    """Refuse another source than a store is filled from, without noting or reading anything; give the store's name."""
+    from meanstream.streaming.open_source import open_source
+    from meanstream.streaming.store.source_identity import require_source_identity
+    from meanstream.streaming.store.store import Store
+
+    mapping = options.column_mapping()
+    with (
+        closing(Store.read(options.store)) as store,
+        closing(open_source(option_location(options.source), mapping, sort=False)) as source,
+    ):
+        require_source_identity(store, _identity(options, source, mapping))
+        return (store.settings() or {}).get("name")
+
+
+def _identity(options: SampleOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
+    from meanstream.streaming.sources.identity import source_identity
+
+    seconds = options.engine_options().allowed_lateness
+    return source_identity(source, mapping, lateness=options.LATENESS, seconds=seconds, agent=options.WHO)
+
+
+def open_sinks(
+    places: Mapping[str, str], kafka: KafkaSinks | None = None, *, private: Collection[str] = ("estimates",)
+) -> Sinks:
+    """Open one sink per role; those of some roles stay in the trust domain, everything else is public."""
+    from meanstream.streaming.open_sink import open_sink
+    from meanstream.streaming.sinks.group import Sinks
+    from meanstream.streaming.sinks.sink import Trust
+
+    return Sinks(
+        **{
+            role: open_sink(
+                place,
+                trust=Trust.PRIVATE if role in private else Trust.PUBLIC,
+                role=OPTION_OF.get(role, role),
+                kafka=kafka,
+            )
+            for role, place in places.items()
+        }
+    )
+
+
+def kafka_sinks(
+    places: Mapping[str, str],
+    store: Store,
+    stop: Callable[[], bool],
+    *,
+    crash: CrashHook | None = None,
+    name: str | None = None,
+    private_apart: bool = False,
+) -> KafkaSinks | None:
+    """Make what opens topics, if there are any."""
+    from meanstream.streaming.kafka.location import is_kafka
+
+    if not any(map(is_kafka, places.values())):
+        return None
+    from meanstream.streaming.crash import no_crash
+    from meanstream.streaming.kafka.sink import KafkaSinks
+
+    return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)

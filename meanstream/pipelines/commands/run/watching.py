@@ -1,0 +1,144 @@
+"""What watches a running engine: progress for people, metrics and probes for programs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from meanstream.pipelines.commands.run.page import showing_page, telemetry_of_agents
+from meanstream.pipelines.commands.run.progress import make_progress
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
+    from meanstream.streaming.engine.health import EngineHealth
+    from meanstream.streaming.engine.stats import EngineStats
+    from meanstream.streaming.metrics.metrics import HasBounds, Metrics
+    from meanstream.streaming.metrics.telemetry import Telemetry
+
+_log = logging.getLogger("meanstream.run")
+
+
+class Watchable(Protocol):
+    """The options that say who watches."""
+
+    @property
+    def metrics(self) -> str | None:
+        """Address of the metrics, or None."""
+
+    @property
+    def page(self) -> str | None:
+        """Address of the page, or None."""
+
+    @property
+    def page_remote(self) -> bool:
+        """Whether other machines may see the page."""
+
+    @property
+    def log_format(self) -> str:
+        """Format of the logs."""
+
+    @property
+    def quiet(self) -> bool:
+        """No progress."""
+
+    @property
+    def store(self) -> Path:
+        """The store, for the size of its ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What to give to an engine: `Engine(..., health=watch.health, on_turn=watch.on_turn)`."""
+
+    health: EngineHealth
+    on_turn: Callable[[EngineStats], None]
+
+
+def _metrics_of_agents(**options: Any) -> Metrics:
+    """Make the metrics of an engine of agents."""
+    from meanstream.streaming.metrics.metrics import Metrics
+
+    return Metrics(**options)
+
+
+def metrics_of_rounds(**options: Any) -> Metrics:
+    """Make the public metrics of an engine of rounds."""
+    from meanstream.streaming.metrics.rounds import RoundsMetrics
+
+    return RoundsMetrics(**options)
+
+
+def _private_metrics_of_rounds(**options: Any) -> Metrics:
+    """Make the metrics for who runs an engine of rounds."""
+    from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics
+
+    return PrivateRoundsMetrics(**options)
+
+
+@contextmanager
+def watching(
+    options: Watchable,
+    settings: HasBounds,
+    *,
+    make_metrics: Callable[..., Metrics] = _metrics_of_agents,
+    make_private_metrics: Callable[..., Metrics] = _private_metrics_of_rounds,
+    make_telemetry: Callable[..., Telemetry] = telemetry_of_agents,
+    also: Callable[[EngineStats], None] | None = None,
+    progress: Progress | LoggedProgress | None = None,
+) -> Iterator[Watch]:
+    """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open.
+
+    Parameters
+    ----------
+    options : Watchable
+        Who watches.
+    settings : AgentsSettings or RoundsSettings
+        Those of the engine.
+    make_metrics : callable
+        Makes the metrics of this kind of engine; called only where they are asked for.
+    make_private_metrics : callable
+        The same for metrics at an address of the operator's, of the kinds of engine that have the option.
+    make_telemetry : callable
+        The same for the page.
+    also : callable, optional
+        Called with the statistics, too: a page that outlives the engine.
+    progress : context manager, optional
+        What shows progress, if it is not that of agents.
+
+    Raises
+    ------
+    ValueError
+        If the address of the metrics or of the page cannot be listened on.
+    """
+    from meanstream.streaming.engine.health import EngineHealth
+
+    health = EngineHealth()
+    with ExitStack() as things:
+        watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
+        private: str | None = getattr(options, "private_metrics", None)
+        for address, make in ((options.metrics, make_metrics), (private, make_private_metrics)):
+            if address is not None:
+                from meanstream.streaming.metrics.server import MetricsServer
+
+                metrics = make(settings=settings, health=health, store=options.store)
+                server = things.enter_context(MetricsServer(address, metrics, health))
+                told = "metrics are served" if make is make_metrics else "private metrics are served"
+                _log.info(told, extra={"url": f"{server.url}/metrics"})
+                watchers.append(metrics.observe)
+        if options.page is not None:
+            telemetry = make_telemetry(settings=settings)
+            things.enter_context(showing_page(options.page, telemetry, settings, remote=options.page_remote))
+            watchers.append(telemetry.observe)
+        progress = progress or make_progress(options.log_format, quiet=options.quiet)
+        things.enter_context(progress)
+        watchers.append(progress)
+
+        def on_turn(stats: EngineStats) -> None:
+            for watcher in watchers:
+                watcher(stats)
+
+        yield Watch(health, on_turn)

@@ -1,0 +1,1 @@
+"""`meanstream simulate` and `theory`."""

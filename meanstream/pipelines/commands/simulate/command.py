@@ -1,0 +1,112 @@
+"""`meanstream simulate agents`: what a configuration of agents achieves, or a replay of Algorithm 1 on given arrays.
+
+The group `simulate` also has `rounds`; see `meanstream.pipelines.commands.simulate.rounds`.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from meanstream.pipelines.commands.simulate.options import SimulationOptions
+from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, rounds
+from meanstream.pipelines.options.base import print_options_json, takes_options
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from meanstream.operators.records import Floats
+    from meanstream.operators.simulation.result import SimulationResult
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def simulate() -> None:
+    """Estimate by simulation what a configuration achieves."""
+
+
+@app.command("agents")
+@takes_options(SimulationOptions)
+def agents(options: SimulationOptions) -> None:
+    """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
+
+    `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
+    same runs. An agent-step is receive, query, decide, estimate. Seeded noise: for simulation only.
+
+    \b
+    Examples:
+      meanstream simulate agents --agents 200 --steps 30000 --means classes:0.2,0.4,0.8 --mode paper --runs 20
+      meanstream simulate agents --means normal:0.5,0.1 --steps 2000 --checkpoints 500,2000 --json
+      meanstream simulate agents --trace arrays.npz --counter pm2 --weights windowed --noise-variance 84.2 --json
+    """  # noqa: D301 - click reads the escape
+    if options.trace is not None:
+        print_options_json(_replay(options, options.trace))
+        return
+    with refusing_options():
+        config = options.configuration()
+        if options.noise_variance is not None:
+            raise BadOption(f"noise_variance must be left out without --trace, got {options.noise_variance!r}")
+    from meanstream.operators.simulation.run import simulate as run
+
+    started = perf_counter()
+    result = run(config)
+    rate = config.agents * config.steps * config.runs / (perf_counter() - started)
+    if options.json:
+        measured = result.as_dict()
+        said = measured.pop("config")
+        print_options_json(measured | {"agent_steps_per_second": rate, "config": said})
+    else:
+        sys.stdout.write(_as_table(result) + f"{rate:.3g} agent-steps per second\n")
+
+
+app.command("rounds")(takes_options(SimulatedRoundsOptions)(rounds))
+
+
+def _as_table(result: SimulationResult) -> str:
+    """Lay out one line per checkpoint, and what was simulated."""
+    names = ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2")
+    lines = [f"{'step':>8}" + "".join(f"{name:>11}" for name in names)]
+    for i, checkpoint in enumerate(result.checkpoints):
+        values = [getattr(result, name) for name in names]
+        cells = [f"{'-':>11}" if series is None else f"{series[i]:>11.3g}" for series in values]
+        lines.append(f"{checkpoint:>8}" + "".join(cells))
+    config = result.config
+    said = ", ".join(str(config[name]) for name in ("counter", "weights", "schedule", "collaboration", "calibration"))
+    lines.append(f"mode {config['mode']} ({said}); epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample")
+    return "\n".join(lines) + "\n"
+
+
+def _replay(options: SimulationOptions, arrays_file: Path) -> dict[str, Any]:
+    arrays = _load(arrays_file)
+    with refusing_options():
+        from meanstream.operators.simulation.trace import TraceInputs, trace
+
+        steps, n_agents = arrays["data"].shape
+        config = options.configuration(agents=n_agents, steps=steps)
+        given = TraceInputs(noise_variance=options.noise_variance, **arrays)
+        given.check(config)
+        replayed = trace(config, given)
+    return {"estimates": replayed.estimates, "classes": replayed.classes, "config": config.as_dict()}
+
+
+def _load(path: Path) -> dict[str, Floats]:
+    """Read the arrays of a trace; no pickled objects."""
+    import numpy as np
+
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in ("data", "noise", "variance_noise") if name in archive}
+    except Exception:  # whatever NumPy, zipfile, zlib and tokenize say of damage
+        raise BadOption(f"trace must be a readable .npz file of numbers, got {str(path)!r}") from None
+    for name in ("data", "noise"):
+        if name not in arrays:
+            raise BadOption(f"trace must hold the array {name!r}, got {sorted(arrays)} in {str(path)!r}")
+    for name, array in arrays.items():
+        if array.ndim != 2 or array.dtype.kind not in "fiub":
+            raise BadOption(f"trace must hold {name!r} as numbers of shape (steps, agents), got shape {array.shape}")
+    return {name: array.astype(np.float64) for name, array in arrays.items()}

@@ -1,0 +1,141 @@
+"""The options of `simulate agents` and `theory agents`, declared once; an option that was not given is None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.errors import BadOption
+
+if TYPE_CHECKING:
+    from meanstream.operators.simulation.config import SimulationConfig
+
+T = TypeVar("T")
+
+
+def _option(help_text: str) -> Any:
+    return typer.Option(help=help_text)
+
+
+Agents = Annotated[int | None, _option("Number of agents (default 200).")]
+Steps = Annotated[int | None, _option("Samples of each agent, one per step (default 30000).")]
+Means = Annotated[str, _option("classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.")]
+Stddev = Annotated[float | None, _option("Standard deviation of uniform and normal data (default 0.5).")]
+HalfWidth = Annotated[
+    float | None, _option("Half-length of the declared interval, which calibrates the noise (default: the data's own).")
+]
+Epsilon = Annotated[float, _option("Privacy of one sample over all releases.")]
+Delta = Annotated[float, _option("Privacy of one sample over all releases.")]
+Counter = Annotated[str | None, _option("pm1 | pm2 | toeplitz | optimal.")]
+Weights = Annotated[str | None, _option("last | mean_of_means | windowed | gls.")]
+Schedule = Annotated[
+    str | None,
+    _option("round_robin | restricted_round_robin | broadcast[:preferred:FIRST | :geometric:FIRST,FACTOR]."),
+]
+Noise = Annotated[str | None, _option("gaussian | laplace.")]
+Calibration = Annotated[str | None, _option("classical (epsilon <= 1) | analytic.")]
+Levels = Annotated[int | None, _option("PM-II: divisor of the budget (default in mode paper: floor(log2 steps) + 1).")]
+Checkpoints = Annotated[str | None, _option("Steps at which to measure, e.g. 1000,5000,30000 (default: the last).")]
+Mode = Annotated[str | None, _option("tuned (default) | paper: sets the defaults of the other choices.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions:
+    """What a user says about a simulation, before anything is checked."""
+
+    config: ConfigOption = None
+    agents: Agents = None
+    steps: Steps = None
+    means: Means = "classes:0.2,0.4,0.8"
+    spread: Annotated[float, _option("Standard deviation of the means within a class.")] = 0.0
+    class_sizes: Annotated[
+        str | None, _option("Sizes of the classes, e.g. 70,70,60 (default: placed uniformly at random).")
+    ] = None
+    data: Annotated[str, _option("uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.")] = "uniform"
+    stddev: Stddev = None
+    half_width: HalfWidth = None
+    epsilon: Epsilon = 1.0
+    delta: Delta = 1e-6
+    counter: Counter = None
+    weights: Weights = None
+    schedule: Schedule = None
+    collaboration: Annotated[str | None, _option("tests | learned_prior | pooled_prior | james_stein | none.")] = None
+    test: Annotated[str | None, _option("lazy | eager | oracle.")] = None
+    variance: Annotated[str | None, _option("known | released | from_releases | bayesian.")] = None
+    noise: Noise = None
+    calibration: Calibration = None
+    levels: Levels = None
+    spread_share: Annotated[
+        float | None,
+        _option("Part of the budget for votes on the spread (with --variance from_releases; default 0.1)."),
+    ] = None
+    runs: Annotated[int, _option("Independent repetitions.")] = 20
+    seed: Annotated[int, _option("Run r depends on the seed and on r only.")] = 1
+    checkpoints: Checkpoints = None
+    mode: Mode = None
+    trace: Annotated[
+        Path | None,
+        _option(
+            "Replay Algorithm 1 once on the arrays data and noise (steps x agents; noise of unit variance), and "
+            "variance_noise with --variance released, of this .npz file; mode defaults to paper."
+        ),
+    ] = None
+    noise_variance: Annotated[
+        float | None, _option("With --trace: variance of the noise of one p-sum (default: as calibrated).")
+    ] = None
+    json: JsonOption = False
+
+    def configuration(self, *, agents: int | None = None, steps: int | None = None) -> SimulationConfig:
+        """Check everything; `agents` and `steps` are those of a trace and must agree with given options.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.operators.simulation.config import SimulationConfig
+        from meanstream.operators.validation import require
+
+        for name, here in (("agents", agents), ("steps", steps)):
+            given = getattr(self, name)
+            require(given in (None, here) or here is None, name, f"be {here} as in the trace", given)
+        choices = ("counter", "weights", "schedule", "collaboration", "test", "variance", "noise", "calibration")
+        return SimulationConfig.from_options(
+            mode=self.mode or ("tuned" if self.trace is None else "paper"),
+            agents=agents or (200 if self.agents is None else self.agents),
+            steps=steps or (30_000 if self.steps is None else self.steps),
+            means=self.means,
+            spread=self.spread,
+            class_sizes=integers_option("class_sizes", self.class_sizes),
+            data=self.data,
+            stddev=self.stddev,
+            half_width=self.half_width,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            levels=self.levels,
+            runs=self.runs,
+            seed=self.seed,
+            checkpoints=integers_option("checkpoints", self.checkpoints),
+            spread_share=self.spread_share,
+            **{name: getattr(self, name) for name in choices},
+        )
+
+
+def integers_option(name: str, text: str | None) -> tuple[int, ...] | None:
+    """Read a list of integers written with commas.
+
+    Examples
+    --------
+    >>> integers_option("checkpoints", "1000,5000")
+    (1000, 5000)
+    """
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadOption(f"{name} must be integers separated by commas, got {text!r}") from None

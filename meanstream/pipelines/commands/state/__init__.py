@@ -1,0 +1,1 @@
+"""Commands that read or mend a store: `budget`, `dlq`, `ledger`."""

@@ -1,0 +1,111 @@
+"""`meanstream budget`: what every agent has spent, and what remains."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.errors import BadOption
+
+if TYPE_CHECKING:
+    from meanstream.streaming.agents.budget import AgentBudget, BudgetSummary
+    from meanstream.streaming.rounds.budget import RoundsBudgets
+
+
+def budget(
+    *,
+    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run rounds`; an engine may be running on it.")],
+    agent: Annotated[str | None, typer.Option(help="Show this agent (or user) only, without the summary.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="Count releases up to this event time only (ISO 8601, UTC unless it says else).")
+    ] = None,
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Show every agent's releases made and left: the horizon is the budget, and all of it costs (epsilon, delta) once.
+
+    Of rounds: every user's reports, each of which costs epsilon, and what is left of the user's budget.
+    Every row of the ledger is compared with its hash chain on the way.
+
+    \b
+    Examples:
+      meanstream budget --store state.db
+      meanstream budget --store state.db --agent N14228 --as-of 2013-06-30T12:00:00Z
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.rounds.budget import has_rounds_budget, rounds_budgets
+    from meanstream.streaming.store.store import StoreError
+
+    until = None if as_of is None else _seconds(as_of)
+    try:
+        if has_rounds_budget(store):
+            _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
+            return
+        found = budgets(store, as_of=until)
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    rows = [row for row in found.agents if agent in (None, row.agent)]
+    if agent is not None and not rows:
+        raise BadOption(f"agent must be one of the store's, got {agent!r}")
+    if as_json:
+        summary = {} if agent is not None else {"summary": asdict(found.summary)}
+        print_options_json({"agents": [asdict(row) for row in rows], **summary})
+        return
+    sys.stdout.writelines(_table(rows))
+    if agent is None:
+        sys.stdout.write(_sentence(found.summary))
+
+
+def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> None:
+    rows = [row for row in found.users if user in (None, row.user)]
+    if user is not None and not rows:
+        raise BadOption(f"agent must be one of the store's users, got {user!r}")
+    if as_json:
+        summary = {} if user is not None else {"summary": asdict(found.summary)}
+        print_options_json({"users": [asdict(row) for row in rows], **summary})
+        return
+    whole = found.summary
+    paid = "reports" if whole.trust == "local" else "charges"
+    sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
+    for row in rows:
+        left = "-" if row.remaining is None else f"{row.remaining:g}"
+        sys.stdout.write(f"{row.user:<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
+    if user is None:
+        limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
+        sys.stdout.write(
+            f"{whole.users:,} users: {whole.reports:,} {paid}, at most epsilon {whole.spent_max:g} spent "
+            f"(budget: {limit}), {whole.at_budget:,} users cannot pay for another {paid[:-1]}\n"
+        )
+
+
+def _table(rows: list[AgentBudget]) -> list[str]:
+    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7}  protected at\n"]
+    lines += [
+        f"{row.agent:<24} {row.spent:>7} {row.remaining:>9} {row.horizon:>7}  ({row.epsilon:g}, {row.delta:g})\n"
+        for row in rows
+    ]
+    return lines
+
+
+def _sentence(summary: BudgetSummary) -> str:
+    refused = "" if summary.refused is None else f", {summary.refused:,} releases refused"
+    return (
+        f"{summary.agents:,} agents: at most {summary.spent_max:,} of {summary.horizon:,} releases spent, "
+        f"{summary.at_horizon:,} at their horizon{refused}\n"
+    )
+
+
+def _seconds(text: str) -> float:
+    """Read a time of the command line."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadOption(f"as_of must be a time in ISO 8601, got {text!r}") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

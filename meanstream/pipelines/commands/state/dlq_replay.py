@@ -1,0 +1,116 @@
+"""`meanstream dlq replay`: records that were not used, given once more to the engine of the same store."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meanstream.pipelines.commands.run.agents import Input, agents_summary, run_agents_engine, summary_line
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
+from meanstream.pipelines.commands.run.logs import logging_to_stderr
+from meanstream.pipelines.commands.run.progress import log_progress_summary
+from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.base import option_location, print_options_json
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.shared import INPUT
+
+if TYPE_CHECKING:
+    from meanstream.streaming.replay.dead_letters import DeadLetters
+    from meanstream.streaming.replay.replay import Replay
+    from meanstream.streaming.store.deployment import Deployment
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(AgentsOptions):
+    """The options of the run whose records were not used, and which of them to replay."""
+
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Their dead letters; else those of --dead-letters.", rich_help_panel=INPUT),
+    ] = None
+    reason: Annotated[
+        list[str] | None, typer.Option(help="With this reason only; may be repeated.", rich_help_panel=INPUT)
+    ] = None
+
+
+_TOLD = {
+    "dead_letters": "records with dead letters",
+    "replayed": "replayed",
+    "settled": "settled before or of another store",
+    "missing": "not in the source any more",
+    "repeated": "with the id of another one, for the next replay",
+    "uncertain": "late, and copies of them may be gone from the source",
+}
+
+
+def replay_dead_letters(options: ReplayOptions) -> None:
+    """Run the engine on the records, and say what became of them."""
+    letters = _letters(options)
+    if options.dry_run:
+        dry_run_agents(options)
+        return
+    prepared: list[Replay] = []
+
+    def open_input(options: ReplayOptions, deployment: Deployment) -> Input:
+        prepared.append(_prepare(options, deployment, letters))
+        engine_options = replace(options.engine_options(), late="accept")
+        return Input(prepared[0].source, engine_options, prepared[0].records, prepared[0].done)
+
+    with logging_to_stderr(options.log_format, quiet=options.quiet):
+        stats = run_agents_engine(options, open_input)
+        if options.log_format == "json":
+            log_progress_summary(stats)
+    facts = _facts(prepared[0])
+    if options.json:
+        print_options_json({**facts, **agents_summary(stats)})
+    elif options.log_format == "text" and not options.quiet:
+        told = ", ".join(f"{facts[name]:,} {what}" for name, what in _TOLD.items() if facts[name] or name == "replayed")
+        sys.stderr.write(f"{told}; {summary_line(stats)}\n")
+
+
+def _letters(options: ReplayOptions) -> DeadLetters:
+    """Read the dead letters that are asked for."""
+    from meanstream.operators.validation import closest_valid
+    from meanstream.streaming.engine.unused_records import COUNTED, FINAL
+    from meanstream.streaming.replay.dead_letters import REASONS, read_dead_letters
+
+    for reason in options.reason or ():
+        if reason == COUNTED:
+            raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")
+        if reason in FINAL:
+            raise BadOption(f"reason must be one that can pass, got {reason!r}: it was decided for good")
+        if reason not in REASONS:
+            raise BadOption(f"reason must be one of a dead letter's, got {reason!r}{closest_valid(reason, REASONS)}")
+    place = options.from_ or options.dead_letters
+    if place is None:
+        raise BadOption("from must be given, or dead_letters")
+    with refusing_options():
+        letters = read_dead_letters(place)
+    if letters.unreadable:
+        sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
+    return letters.of(reasons=options.reason or [reason for reason in REASONS if reason not in FINAL])
+
+
+def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
+    from meanstream.streaming.replay.reopen import reopened_source_name, reopening
+    from meanstream.streaming.replay.replay import prepare_replay
+
+    location = option_location(options.source)
+    reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)
+    return prepare_replay(deployment.store, reopened_source_name(location), reopen, letters, sort=options.sort)
+
+
+def _facts(replayed: Replay) -> dict[str, Any]:
+    """Count the records of dead letters by what was done with them."""
+    source = replayed.source
+    return {
+        "dead_letters": replayed.letters,
+        "replayed": replayed.chosen - source.missing - source.repeated - source.uncertain,
+        "settled": replayed.letters - replayed.chosen,
+        "missing": source.missing,
+        "repeated": source.repeated,
+        "uncertain": source.uncertain,
+    }

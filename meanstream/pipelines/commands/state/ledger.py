@@ -1,0 +1,114 @@
+"""`meanstream ledger`: is everything that was charged still what was written, and copies of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.streaming.store.audit import LedgerReport, NotedLedger
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def ledger() -> None:
+    """Audit the ledger of releases, and keep copies of it."""
+
+
+@app.command("verify")
+def verify(
+    *,
+    store: Annotated[Path, typer.Option(help="Store of `run agents`; an engine may be running on it.")],
+    head: Annotated[
+        str | None, typer.Option(help="A head that was printed before: the ledger must have had it.", metavar="DIGEST")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="Rows that were printed before; with --head, it must be the one there.")
+    ] = None,
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Compute the hash chain of all releases anew and compare it with every row; print rows, agents and the head.
+
+    The head stands for the whole ledger. Note it with the number of rows somewhere else: compared with that note, no
+    change of these rows can hide. A fault is one line that names the first bad row, and exit code 1.
+
+    \b
+    Examples:
+      meanstream ledger verify --store state.db
+      meanstream ledger verify --store state.db --rows 18234 --head 0f3a...9c
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.store.audit import OtherLedgerError, verify_ledger
+    from meanstream.streaming.store.store import DamagedStoreError, StoreError
+
+    noted = _noted(rows, head)
+    try:
+        report = verify_ledger(store, noted)
+    except (DamagedStoreError, OtherLedgerError) as error:
+        raise RunFailed(str(error)) from None
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    _show(report, as_json=as_json)
+
+
+@app.command("backup")
+def backup(
+    *,
+    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running on it.")],
+    to: Annotated[Path, typer.Option(help="The copy, a new file; private, as the store is.")],
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a store with its ledger as one commit left it, verify the copy, and print its rows, agents and head.
+
+    The secret is not in it: keep that elsewhere. What restoring means is in docs/deployment.md.
+
+    \b
+    Example:
+      meanstream ledger backup --store state.db --to backups/2026-01-31.db
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.own_paths import own_files_of_store, require_apart, require_beside_no_store
+    from meanstream.streaming.store.backup import back_up
+    from meanstream.streaming.store.database import CopyFailedError
+    from meanstream.streaming.store.store import DamagedStoreError, StoreError
+
+    with refusing_options():
+        require_apart({"to": to}, own_files_of_store(store))
+        require_beside_no_store("to", to)
+    try:
+        report = back_up(store, to)
+    except (DamagedStoreError, CopyFailedError) as error:
+        raise RunFailed(str(error)) from None
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    _show(report, as_json=as_json)
+
+
+def _show(report: LedgerReport, *, as_json: bool) -> None:
+    found = {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
+    if as_json:
+        print_options_json(found)
+    else:
+        sys.stdout.writelines(f"{name:<7} {value}\n" for name, value in found.items())
+
+
+def _noted(rows: int | None, head: str | None) -> NotedLedger:
+    from meanstream.operators.validation import require
+    from meanstream.streaming.store.audit import NotedLedger
+
+    with refusing_options():
+        require(rows is None or rows >= 0, "rows", "be at least 0", rows)
+    try:
+        digest = None if head is None else bytes.fromhex(head)
+    except ValueError:
+        digest = b""
+    if digest is not None and len(digest) != 32:
+        raise BadOption(f"head must be 64 hexadecimal digits, got {head!r}")
+    return NotedLedger(rows=rows, head=digest)

@@ -1,0 +1,46 @@
+"""`meanstream secret`: keys of the noise."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.errors import refusing_options
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@app.callback()
+def secret() -> None:
+    """Make keys of the noise."""
+
+
+@app.command("new")
+def new(
+    file: Annotated[Path, typer.Argument(help="A file that does not exist yet.")],
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Write a new key of 256 random bits into a new file that its owner can read, and nobody else.
+
+    Keep it as long as the store, and a copy elsewhere: without it a stream cannot be continued. Whoever has it and the
+    releases knows the noise.
+
+    \b
+    Example:
+      meanstream secret new noise.key
+      meanstream run agents --secret-file noise.key ...
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.own_paths import require_beside_no_store
+    from meanstream.streaming.store.secret import make_secret
+
+    with refusing_options():
+        require_beside_no_store("file", file)
+        make_secret(file)
+    if as_json:
+        print_options_json({"secret_file": str(file)})
+    sys.stderr.write(f"{str(file)!r} holds a new key: keep it secret, as long as what is made with it\n")

@@ -1,0 +1,59 @@
+"""The options of `run collaborate`: everybody's releases to the estimates of one organization's agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.shared import (
+    COLLABORATION,
+    INPUT,
+    CollaborationOption,
+    LevelOption,
+    LogFormatOption,
+    PopulationOption,
+    QuietOption,
+    SinkOption,
+    StddevOption,
+    cli_option,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollaborateOptions:
+    """What a user says about answering the agents of a store from everybody's releases."""
+
+    config: ConfigOption = None
+    releases: Annotated[
+        str | None, cli_option("Everybody's releases: kafka://HOST:PORT/TOPIC, or FILE.jsonl.", INPUT)
+    ] = None
+    store: Annotated[Path | None, cli_option("Store of the own agents' `run agent-side`; it is only read.", INPUT)] = (
+        None
+    )
+    until_end: Annotated[bool, cli_option("Answer once, from the releases that are there, and stop.", INPUT)] = False
+    max_samples: Annotated[
+        int | None,
+        cli_option(
+            "So many samples an agent has at most; releases of more are left out. By default as many as the last "
+            "release of the budget needs.",
+            INPUT,
+        ),
+    ] = None
+    collaboration: CollaborationOption = "learned_prior"
+    stddev: StddevOption = None
+    level: LevelOption = 0.95
+    refresh: Annotated[
+        str, cli_option("Answer at most once each DURATION, when releases or own samples have come.", COLLABORATION)
+    ] = "10s"
+    sink: SinkOption = "-"
+    population: PopulationOption = None
+    json: JsonOption = False
+    log_format: LogFormatOption = "text"
+    quiet: QuietOption = False
+
+    @property
+    def sinks(self) -> dict[str, str]:
+        """Role of each sink that was asked for, and its place; the private one is `estimates`."""
+        return {"estimates": self.sink, **({} if self.population is None else {"population": self.population})}

@@ -1,0 +1,166 @@
+"""What a page or a report draws, as plain data; computed from snapshots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from meanstream.streaming.agents.estimates import count_probability
+from meanstream.streaming.metrics.records import FittedPicture, PageView, Precision, TurnRecord, budget_histogram_record
+
+COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "event_time")
+ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
+BANDS = ("low", "median", "high")
+MOST_COORDINATES = 256
+
+
+def page_figures(
+    view: PageView, *, kind: str, horizon: int | None, bounds: tuple[float, float] | None
+) -> dict[str, Any]:
+    """Everything that a page shows of a view.
+
+    Parameters
+    ----------
+    view : View
+        Snapshots.
+    kind : str
+        "agents" or "rounds".
+    horizon : int or None
+        Releases, or rounds, that a budget pays for.
+    bounds : pair of float or None
+        Declared bounds of a value; None of vectors whose coordinates have others.
+
+    Notes
+    -----
+    **Privacy.** As the view: for `kind` "agents" it holds private figures, for "rounds" public ones only.
+    """
+    last = view.turns[-1] if view.turns else None
+    names = ROUNDS_COUNTS if kind == "rounds" else COUNTS
+    common = {
+        "version": view.version,
+        "kind": kind,
+        "running": view.running,
+        "counts": {} if last is None else {name: getattr(last, name) for name in names},
+        "budget": None if last is None else budget_histogram_record(last.agents, last.spent, horizon),
+    }
+    if kind == "rounds":
+        return common | {"bounds": bounds, "windows": [window_row(event, bounds) for event in view.windows]}
+    population = None if view.population is None else population_figure(view.population)
+    records = {
+        "flow": _flow(view.turns),
+        "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
+    }
+    return common | records | {"convergence": _convergence(view.precision), "population": population}
+
+
+def _convergence(points: Sequence[Precision]) -> dict[str, Any]:
+    """Half-widths of the intervals against events, together and alone; the errors where the truth is known."""
+    return {
+        "events": [p.events for p in points],
+        "together": {band: [p.together[i] for p in points] for i, band in enumerate(BANDS)},
+        "alone": {band: [p.alone[i] for p in points] for i, band in enumerate(BANDS)},
+        "error": [p.error for p in points] if any(p.error is not None for p in points) else None,
+        "error_alone": [p.error_alone for p in points] if any(p.error is not None for p in points) else None,
+        "answered": points[-1].answered if points else 0,
+    }
+
+
+def population_figure(picture: FittedPicture) -> dict[str, Any]:
+    """Components with the agents at each, the spread within them, and the density of the learned prior."""
+    said = picture.description
+    components = said.get("components", [])
+    return {
+        "method": said["method"],
+        "agents": picture.agents,
+        "components": [
+            {**component, "agents": n} for component, n in zip(components, picture.at[: len(components)], strict=False)
+        ],
+        "spread": said.get("spread"),
+        "density": said.get("density"),
+        "goes_with_count": _goes_with_count(said),
+    }
+
+
+def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How likely means, or their spread, go with counts; and the trend's center and spread at some counts."""
+    probability = count_probability(said)
+    if probability is None:
+        return None
+    trend = said["count_trend"]["counts"]
+    columns = {name: [row[name] for row in trend] for name in ("n", "center", "spread")}
+    return {"probability": probability, **columns}
+
+
+def _flow(turns: Sequence[TurnRecord]) -> dict[str, Any]:
+    """Events per second, and how far the engine is behind, against seconds since the begin."""
+    pairs = [(a, b) for a, b in pairwise(turns) if b.seconds > a.seconds]
+    return {
+        "seconds": [b.seconds for _, b in pairs],
+        "rate": [(b.events - a.events) / (b.seconds - a.seconds) for a, b in pairs],
+        "lag": [b.input_lag for _, b in pairs],
+        "behind": [_behind(b) for _, b in pairs],
+        "overall": turns[-1].events / turns[-1].seconds if turns and turns[-1].seconds > 0 else None,
+    }
+
+
+def window_row(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
+    """Public: one window's answer with its interval, and what each stage of its round found, in the value's unit.
+
+    Examples
+    --------
+    >>> event = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z", "value": 4.0, "interval": [3.0, 5.0],
+    ...          "users": 9, "method": "dame", "epsilon": 1.0,
+    ...          "stages": [{"stage": "vote", "users": 4, "bin": 1, "votes": 3, "lower": 0.0, "upper": 0.5}]}
+    >>> window_row(event, (0.0, 10.0))["stages"]
+    [{'name': 'vote', 'users': 4, 'votes': 3, 'lower': 5.0, 'upper': 7.5, 'center': 6.25}]
+    """
+    value, interval = event["value"], event["interval"]
+    vector = isinstance(value, list)
+    return {
+        "start": event["start"],
+        "end": event["end"],
+        "value": value[:MOST_COORDINATES] if vector else value,
+        "lower": [low for low, _ in interval[:MOST_COORDINATES]] if vector else interval[0],
+        "upper": [high for _, high in interval[:MOST_COORDINATES]] if vector else interval[1],
+        "users": event["users"],
+        "method": event["method"],
+        "epsilon": event["epsilon"],
+        "true": event.get("true"),
+        "stages": [] if bounds is None else [_stage(stage, bounds) for stage in event["stages"]],
+    }
+
+
+def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, Any]:
+    """Where a stage left the users' mean to be, within the declared bounds; None where it says nothing of that."""
+    middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
+    center = stage.get("center")
+    reach = stage.get("half_width", stage.get("window"))
+    ends: tuple[float, float] | None = None
+    if _number(stage.get("lower")) and _number(stage.get("upper")):
+        ends = (stage["lower"], stage["upper"])
+    elif _number(center) and _number(reach):
+        ends = (max(center - reach, -1.0), min(center + reach, 1.0))
+    if not _number(center):
+        center = None if ends is None else (ends[0] + ends[1]) / 2
+    users = stage.get("users", stage.get("reports", stage.get("n")))
+    return {
+        "name": str(stage.get("stage", "")),
+        "users": users if _number(users) else None,
+        "votes": stage.get("votes"),
+        "lower": None if ends is None else middle + half * ends[0],
+        "upper": None if ends is None else middle + half * ends[1],
+        "center": None if center is None else middle + half * center,
+    }
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _behind(turn: TurnRecord) -> float | None:
+    """Event time that was read but waits for the watermark."""
+    if turn.event_time is None or turn.watermark is None:
+        return None
+    return max(turn.event_time - turn.watermark, 0.0)

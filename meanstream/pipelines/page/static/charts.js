@@ -1,0 +1,289 @@
+"use strict";
+// Draws figures as plain data; the server has made them (meanstream/pipelines/page/figures.py).
+
+const CONFIG = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+function faint(name) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(color(name).slice(i, i + 2), 16));
+  return `rgba(${r},${g},${b},0.18)`;
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+function number(value, digits = 3) {
+  if (value === null || value === undefined) return "-";
+  if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(digits)));
+}
+
+function layout(x, y, more = {}) {
+  const axis = {
+    gridcolor: color("line"), zerolinecolor: color("line"), linecolor: color("line"), automargin: true,
+    title: { standoff: 8 }, separatethousands: true,
+  };
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: color("ink"), size: 12, family: getComputedStyle(document.body).fontFamily },
+    margin: { l: 52, r: 14, t: 8, b: 40 }, hovermode: "closest",
+    hoverlabel: { bgcolor: color("card"), bordercolor: color("line"), font: { color: color("ink") } },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
+    showlegend: false, bargap: 0.25, ...more,
+    xaxis: { ...axis, ...x, title: { ...axis.title, text: x.title } },
+    yaxis: { ...axis, ...y, title: { ...axis.title, text: y.title } },
+    ...(more.yaxis2 ? { yaxis2: { ...axis, ...more.yaxis2 } } : {}),
+  };
+}
+
+function draw(id, traces, plan) {
+  const place = byId(id);
+  if (place.classList.contains("empty")) {
+    place.classList.remove("empty");
+    place.textContent = "";
+  }
+  Plotly.react(place, traces, plan, CONFIG);
+}
+
+function empty(id, why) {
+  const place = byId(id);
+  if (place.classList.contains("empty")) {
+    if (place.textContent !== why) place.textContent = why;
+    return;
+  }
+  Plotly.purge(place);
+  place.classList.add("empty");
+  place.textContent = why;
+}
+
+function band(x, low, high, name) {
+  const line = { width: 0, color: color(name) };
+  return [
+    { x, y: low, mode: "lines", line, hoverinfo: "skip", showlegend: false },
+    { x, y: high, mode: "lines", line, fill: "tonexty", fillcolor: faint(name), hoverinfo: "skip", showlegend: false },
+  ];
+}
+
+function curve(x, y, name, shade, more = {}) {
+  return {
+    x, y, name, type: "scatter", mode: x.length > 60 ? "lines" : "lines+markers",
+    line: { color: color(shade), width: 2, ...more }, marker: { size: 5, color: color(shade) },
+  };
+}
+
+function drawConvergence(found) {
+  if (!found.events.length) {
+    empty("convergence", "No estimates yet. They come with --refresh, or at the end of a file.");
+    return;
+  }
+  const { events, together, alone } = found;
+  const traces = [
+    ...band(events, alone.low, alone.high, "gray"), ...band(events, together.low, together.high, "blue"),
+    curve(events, alone.median, "alone", "gray"), curve(events, together.median, "together", "blue"),
+  ];
+  if (found.error) {
+    traces.push(curve(events, found.error_alone, "true error alone", "gray", { dash: "dot" }));
+    traces.push(curve(events, found.error, "true error together", "orange", { dash: "dot" }));
+  }
+  const ticks = [];
+  for (let power = -9; power < 10; power += 1) ticks.push(...[1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
+  const scale = { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => number(tick)) };
+  draw("convergence", traces, layout(
+    { title: "events", rangemode: "tozero" }, { title: "half-width, value's unit", ...scale },
+    { showlegend: true, margin: { l: 60, r: 14, t: 8, b: 40 } },
+  ));
+}
+
+function drawCounts(found) {
+  const place = byId("counts");
+  const probable = found && found.probability >= 0.5;
+  place.hidden = !(probable && found.n.length);
+  byId("counts-text").textContent = !found ? ""
+    : `Means go with the number of an agent's samples: ${Math.round(100 * found.probability)} % probable.` +
+      (probable ? " An agent is compared with those of its own number." : "");
+  if (place.hidden) return;
+  const low = found.center.map((center, i) => center - found.spread[i]);
+  const high = found.center.map((center, i) => center + found.spread[i]);
+  draw("counts", [...band(found.n, low, high, "blue"), curve(found.n, found.center, "center, and spread of means", "blue")],
+    layout({ title: "samples of an agent", type: "log", dtick: 1 }, { title: "mean, value's unit" }, { showlegend: true }));
+}
+
+function drawPopulation(found) {
+  drawCounts(found && found.goes_with_count);
+  const table = byId("components");
+  table.hidden = !(found && found.components.length);
+  if (!found) {
+    byId("population-text").textContent = "";
+    empty("population", "Nothing learned yet: it comes with the first estimates.");
+    return;
+  }
+  const groups = found.components.length === 1 ? "one group" : `${found.components.length} groups`;
+  byId("population-text").textContent = found.components.length
+    ? `Releases of ${number(found.agents)} agents look like ${groups}; means within a group differ by ` +
+      `${number(found.spread)} (standard deviation).`
+    : `${number(found.agents)} agents; the method '${found.method}' learns no prior.`;
+  const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
+  const rows = found.components.map((c) => {
+    const row = document.createElement("tr");
+    row.append(...[number(c.center), number(c.center_stddev, 2), `${Math.round(100 * c.weight)} %`, number(c.agents)].map(cell));
+    return row;
+  });
+  table.tBodies[0].replaceChildren(...rows);
+  if (!found.density) {
+    empty("population", "No density to show.");
+    return;
+  }
+  const top = Math.max(...found.density.density);
+  const centers = found.components.map((c) => c.center);
+  draw("population", [
+    { x: found.density.value, y: found.density.density, name: "prior", mode: "lines", fill: "tozeroy",
+      line: { color: color("blue"), width: 2 }, fillcolor: faint("blue") },
+    { x: centers, y: centers.map(() => top * 1.07), name: "centers", mode: "markers",
+      error_x: { type: "data", array: found.components.map((c) => c.center_stddev), color: color("orange"), thickness: 1.5 },
+      marker: { symbol: "triangle-down", size: 11, color: color("orange") } },
+  ], layout({ title: "mean of an agent, value's unit" }, { title: "prior density", rangemode: "tozero" },
+    { showlegend: true }));
+}
+
+function drawAgent(found) {
+  if (!found) {
+    byId("agent-text").textContent = "";
+    empty("agent", "Type an agent's name to see its own estimates.");
+    return;
+  }
+  if (!found.history.length) {
+    byId("agent-text").textContent = "";
+    const like = found.like.length ? ` Names like it: ${found.like.join(", ")}.` : "";
+    empty("agent", `No estimates of '${found.name}'.${like}`);
+    return;
+  }
+  const of = (key) => found.history.map((row) => row[key]);
+  const last = found.history[found.history.length - 1];
+  byId("agent-text").textContent = `${found.name}: ${number(last.value)} in [${number(last.lower)}, ${number(last.upper)}] ` +
+    `after ${number(last.n)} samples; alone ${number(last.local)} in [${number(last.local_lower)}, ${number(last.local_upper)}].`;
+  draw("agent", [
+    ...band(of("n"), of("local_lower"), of("local_upper"), "gray"), ...band(of("n"), of("lower"), of("upper"), "blue"),
+    curve(of("n"), of("local"), "alone", "gray"), curve(of("n"), of("value"), "together", "blue"),
+  ], layout({ title: "own samples" }, { title: "mean, value's unit" }, { showlegend: true }));
+}
+
+// An answer that was cut to the bounds, or to a ball, can lie outside of its interval.
+function reach(length) {
+  return Math.max(length, 0);
+}
+
+function drawWindows(rows, chosen, choose) {
+  if (!rows.length) {
+    empty("windows", "No window has ended yet.");
+    return;
+  }
+  if (Array.isArray(rows[rows.length - 1].value)) {
+    drawCoordinates(rows[chosen]);
+  } else {
+    const x = rows.map((row) => row.start);
+    const value = rows.map((row) => row.value);
+    const traces = [{
+      x, y: value, name: "private mean", type: "scatter", mode: "markers",
+      marker: { color: rows.map((_, i) => color(i === chosen ? "orange" : "blue")), size: rows.map((_, i) => (i === chosen ? 10 : 6)),
+        opacity: 1, line: { width: 0 } },
+      error_y: { type: "data", symmetric: false, color: color("blue"), thickness: 1.3, width: 0,
+        array: rows.map((row) => reach(row.upper - row.value)), arrayminus: rows.map((row) => reach(row.value - row.lower)) },
+    }];
+    if (rows.some((row) => row.true !== null)) {
+      traces.push(curve(x, rows.map((row) => row.true), "true mean (demo only)", "gray"));
+    }
+    draw("windows", traces, layout({ title: "start of the window", type: "date" }, { title: "mean, value's unit" },
+      { showlegend: traces.length > 1 }));
+  }
+  const place = byId("windows");
+  place.removeAllListeners("plotly_click");
+  const scalar = !Array.isArray(rows[rows.length - 1].value);
+  if (scalar) place.on("plotly_click", (event) => choose(event.points[0].pointNumber));
+}
+
+function drawCoordinates(row) {
+  const x = row.value.map((_, i) => i + 1);
+  draw("windows", [{
+    x, y: row.value, name: "private mean", type: "scatter", mode: "markers", marker: { color: color("blue"), size: 6 },
+    error_y: { type: "data", symmetric: false, color: color("blue"), thickness: 1.3, width: 0,
+      array: row.upper.map((u, i) => reach(u - row.value[i])), arrayminus: row.lower.map((l, i) => reach(row.value[i] - l)) },
+  }], layout({ title: "coordinate" }, { title: `mean, window from ${row.start.slice(0, 10)}` }));
+}
+
+function drawStages(row, bounds) {
+  if (!row) {
+    byId("stages-text").textContent = "";
+    empty("stages", "No round yet.");
+    return;
+  }
+  const shown = row.stages.filter((stage) => stage.center !== null);
+  byId("stages-text").textContent = `Window from ${row.start.slice(0, 16).replace("T", " ")}, ${row.method}: ` +
+    `${number(row.users)} users. The interval of each stage, as the votes or reports before it chose it.`;
+  if (!shown.length) {
+    empty("stages", "The stages of this round say nothing of an interval.");
+    return;
+  }
+  const labels = shown.map((stage, i) => `${i + 1} ${stage.name}` +
+    (stage.votes === null ? "" : `<br>${number(stage.votes)} votes`));
+  const half = (stage) => (stage.lower === null ? 0 : (stage.upper - stage.lower) / 2);
+  const middle = (stage) => (stage.lower === null ? stage.center : (stage.lower + stage.upper) / 2);
+  const text = shown.map((stage) => `${number(stage.users)} users` +
+    (stage.votes === null ? "" : `, ${number(stage.votes)} votes for it`));
+  draw("stages", [
+    { y: labels, x: shown.map((s) => 2 * half(s)), base: shown.map((s) => middle(s) - half(s)), type: "bar", orientation: "h",
+      width: 0.45, name: "interval", marker: { color: faint("blue"), line: { color: color("blue"), width: 1 } },
+      text, textposition: "none", hovertemplate: "%{text}<br>from %{base}<extra></extra>" },
+    { y: labels, x: shown.map((s) => s.center), type: "scatter", mode: "markers", name: "center", text,
+      marker: { color: color("orange"), size: 9 }, hovertemplate: "%{x}<br>%{text}<extra></extra>" },
+  ], layout({ title: "value's unit", ...(bounds ? { range: bounds } : {}) }, { title: "", autorange: "reversed" },
+    { showlegend: true }));
+}
+
+function drawBudget(found, kind) {
+  const who = kind === "rounds" ? "users" : "agents";
+  const what = kind === "rounds" ? "rounds" : "releases";
+  if (!found || !found.agents.some((n) => n > 0)) {
+    byId("budget-text").textContent = "";
+    empty("budget", `No ${who} yet.`);
+    return;
+  }
+  const limit = found.horizon === null ? "; there is no limit" : ` of ${number(found.horizon)} ${what}`;
+  const unit = found.horizon === null ? ` ${what}` : "";
+  byId("budget-text").textContent = `Who spent most has spent ${number(found.most)}${unit}${limit}.`;
+  draw("budget", [{ x: found.labels, y: found.agents, type: "bar", marker: { color: color("blue") } }],
+    layout({ title: found.horizon === null ? `${what} paid for` : "spent share of the budget", type: "category" }, { title: who }));
+}
+
+function drawFlow(found, running) {
+  byId("flow-text").textContent = found.overall === null ? "" : `${number(found.overall)} events per second so far.`;
+  if (!found.seconds.length) {
+    empty("flow", running ? "Waiting for events." : "The run was over before there was anything to draw.");
+    return;
+  }
+  const traces = [curve(found.seconds, found.rate, "events/s", "blue")];
+  const known = found.lag.some((lag) => lag !== null);
+  const lag = known ? found.lag : found.behind;
+  const label = known ? "events not read yet" : "seconds behind the newest event";
+  const more = { showlegend: true };
+  if (lag.some((value) => value !== null)) {
+    traces.push({ ...curve(found.seconds, lag, label, "orange", { dash: "dot" }), yaxis: "y2" });
+    more.yaxis2 = { overlaying: "y", side: "right", showgrid: false, tickmode: "auto", nticks: 5, range: [0, Math.max(1, 1.1 * Math.max(...lag))] };
+    more.margin = { l: 52, r: 48, t: 8, b: 40 };
+  }
+  draw("flow", traces, layout({ title: "seconds since the begin" }, { title: "events/s", rangemode: "tozero" }, more));
+}
+
+function drawRejects(found) {
+  const reasons = Object.keys(found).filter((reason) => found[reason] > 0);
+  if (!reasons.length) {
+    empty("rejects", "None: every record was used.");
+    return;
+  }
+  draw("rejects", [{ x: reasons.map((r) => found[r]), y: reasons, type: "bar", orientation: "h", marker: { color: color("orange") },
+    text: reasons.map((r) => number(found[r])), textposition: "auto", insidetextfont: { color: color("card") } }],
+    layout({ title: "records", rangemode: "tozero" }, { title: "", autorange: "reversed", type: "category" }));
+}

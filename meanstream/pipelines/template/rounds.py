@@ -1,0 +1,51 @@
+"""The template of rounds: from its parameters to what builds the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from meanstream.pipelines.template.parameters import Given
+from meanstream.pipelines.template.places import (
+    check_template_dead_letters,
+    check_template_sinks,
+    check_template_source,
+    is_file_place,
+    template_secret,
+)
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+
+def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
+    """Check everything that was given; return what adds the transforms to a pipeline.
+
+    A file is read by one worker as the engine reads it; of a topic each partition is read by one
+    worker, and of a subscription any message by any.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the rule and the value.
+    """
+    options, own = given.options, given.own
+    settings = options.settings()
+    settings.require_user_privacy()
+    check_template_source(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
+    check_template_dead_letters(options.dead_letters, options.source)
+    check_template_sinks(options.sinks, options.source, until_end=options.until_end)
+    mapping, secret, shards = options.column_mapping(), template_secret(own["secret"]), own["shards"]
+
+    from meanstream.pipelines.beam.rounds.file import AnswerRoundsSource, write_rounds_file
+    from meanstream.pipelines.beam.source import SourcePlace
+    from meanstream.pipelines.rounds import RunRounds
+    from meanstream.pipelines.template.topic import ReadTopic
+
+    if not is_file_place(options.source):
+        read = ReadTopic(options, mapping, secret, own["idle_seconds"], "user")
+        run = RunRounds(settings, secret=secret, shards=shards, max_users=options.max_users)
+        return lambda pipeline: write_rounds_file((pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink)
+    place = SourcePlace(location=options.source, mapping=mapping)
+    answer = AnswerRoundsSource(settings, place, options.engine_options(), secret, shards=shards)
+    return lambda pipeline: write_rounds_file(pipeline | "Rounds" >> answer, options.sink)

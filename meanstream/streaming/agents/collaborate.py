@@ -1,0 +1,185 @@
+"""The public half of a federated deployment: everybody's releases, and the own agents' answers."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.records import OwnSamples
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.own_state import OwnState, read_own_state
+from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.engine.loop import never_stop_loop
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sources.received_releases import Releases
+
+POLL_SECONDS = 0.1
+
+_log = logging.getLogger("meanstream.collaborate")
+
+
+class ReleasesFeed(Protocol):
+    """Everybody's releases, as they come."""
+
+    @property
+    def rejected(self) -> Counter[str]:
+        """Records that were left out, by reason."""
+        ...
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that is there was read."""
+        ...
+
+    def poll(self) -> Releases:
+        """Give the releases that come next, each once."""
+        ...
+
+    def latest(self) -> Releases:
+        """Give everybody's newest release."""
+        ...
+
+
+@dataclass(slots=True)
+class CollaborationStats:
+    """Counts since the process started: releases received, agents that released, estimates written, refreshes made.
+
+    `rejected` counts records that were no releases, no new ones, or none that can have been made, by reason.
+    """
+
+    releases: int = 0
+    agents: int = 0
+    own_agents: int = 0
+    estimates: int = 0
+    refreshes: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+class Collaborator:
+    """Answers the agents of one store from everybody's releases and their own samples.
+
+    It keeps no state: everything is read again from the releases and from the store, and may be computed again at any
+    time. The store is read while its engine runs on it.
+
+    Parameters
+    ----------
+    releases : ReleasesFeed
+        Everybody's releases, those of the own agents among them.
+    store : Path
+        The store of the own agents (`run agent-side`).
+    settings : AgentsSettings
+        Of that store. The federation agrees on the bounds, and on everything else that says how releases are made:
+        the variance of one sample is pooled over the releases that were made at the same epsilon, delta and mode.
+    options : EngineOptions
+        How to collaborate, and the level of the intervals.
+    sinks : Sinks
+        For estimates (private) and the population (public).
+    every : float
+        Seconds of the clock: estimates are refreshed at most so often, when releases or own samples have come.
+
+    Notes
+    -----
+    **Privacy.** It spends nothing. What it learns of other organizations' agents are their releases; an estimate mixes
+    in its agent's own raw mean and goes to the estimates' sink only.
+    """
+
+    def __init__(
+        self,
+        *,
+        releases: ReleasesFeed,
+        store: Path,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        sinks: Sinks,
+        every: float,
+        clock: Clock | None = None,
+    ) -> None:
+        self.stats = CollaborationStats()
+        self._releases = releases
+        self._store = store
+        self._settings = settings
+        self._sinks = sinks
+        self._every = every
+        self._clock = clock or SystemClock()
+        self._estimates = PersonalEstimates(settings, options)
+        self._variance = ReleaseVariance(settings)
+        self._own: OwnState | None = None
+
+    def run(self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False) -> CollaborationStats:
+        """Refresh until `stop()` is true, or once when everything that is there was read.
+
+        Raises
+        ------
+        StoreError, KafkaLostError
+            If the store or the releases cannot be read any more.
+        """
+        refreshed_at, new = -np.inf, True
+        while not stop():
+            came = self._receive()
+            new |= came
+            if not self._releases.caught_up:
+                continue
+            if self._clock.now() >= refreshed_at + self._every and (new or self._own_samples_came()):
+                self._refresh()
+                refreshed_at, new = self._clock.now(), False
+            if until_end:
+                break
+            if not came:
+                self._clock.sleep(POLL_SECONDS)
+        return self.stats
+
+    def _receive(self) -> bool:
+        """Take what has come; say whether there was anything."""
+        releases = self._releases.poll()
+        settings = self._settings
+        alike = (releases.epsilon == settings.epsilon) & (releases.delta == settings.delta)
+        alike &= releases.tuned == (settings.mode == "tuned")
+        columns = releases.columns
+        if settings.vote is not None:
+            columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
+        self._variance.observe(columns.take(alike))
+        self.stats.releases += len(releases)
+        self.stats.rejected = self._releases.rejected
+        return len(releases) > 0
+
+    def _own_samples_came(self) -> bool:
+        before = self._own
+        self._own = read_own_state(self._store, self._settings, before)
+        return self._own is not before
+
+    def _refresh(self) -> None:
+        """Write new estimates for all own agents."""
+        self._own_samples_came()
+        if self._own is None:
+            return
+        latest = self._releases.latest()
+        names, own = _joined(latest.names, self._own)
+        estimates, population = self._estimates.refresh(
+            names, latest.columns, own, self._variance.posterior, self._own.event_time
+        )
+        self._sinks.write("estimates", estimates)
+        self._sinks.write("population", population)
+        self._sinks.flush()
+        self.stats.agents, self.stats.own_agents = len(latest), len(self._own.names)
+        self.stats.estimates += len(estimates)
+        self.stats.refreshes += 1
+        _log.info("refreshed", extra={"releasing_agents": len(latest), "own_agents": len(self._own.names)})
+
+
+def _joined(known: list[str], state: OwnState) -> tuple[list[str], OwnSamples]:
+    """Give the own agents the numbers that the releases give them; who has released nothing comes after all others."""
+    number = {name: i for i, name in enumerate(known)}
+    fresh = [name for name in state.names if name not in number]
+    names = [*known, *fresh]
+    number.update(zip(fresh, range(len(known), len(names)), strict=True))
+    agent = np.array([number[state.names[i]] for i in state.own.agent.tolist()], np.int64)
+    return names, replace(state.own, agent=agent)

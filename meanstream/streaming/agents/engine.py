@@ -1,0 +1,264 @@
+"""The embedded engine: one process, one loop, a batch of samples at a time, exactly once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
+from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.records import Ints
+from meanstream.streaming.agents.delivery import Delivery
+from meanstream.streaming.agents.releases import (
+    release_budget_lines,
+    release_dead_letter_lines,
+    release_refusal_lines,
+    release_rows,
+)
+from meanstream.streaming.clock import Clock
+from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.intake import Intake
+from meanstream.streaming.engine.letter_room import LetterRoom
+from meanstream.streaming.engine.loop import EngineLoop
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.engine.unused_records import UnusedRecords
+from meanstream.streaming.events.columns import Batch, Position, Rejects
+from meanstream.streaming.events.times import iso_time
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sources.source import Source, let_source_rest
+from meanstream.streaming.store.ledger import LedgerRows
+from meanstream.streaming.store.store import Store
+
+_log = logging.getLogger("meanstream.engine")
+
+
+class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
+    """Reads samples from a source, updates the agents, and lets releases and estimates out.
+
+    One turn: read a batch, admit it, update the agents with what the watermark has passed, commit everything in one
+    transaction, deliver what was committed. A release is charged in the ledger by that transaction before it is written
+    anywhere. After a crash the engine continues from the last commit: sinks are cut back to what that commit knew to be
+    delivered, and the rest is delivered again.
+
+    Parameters
+    ----------
+    source : Source
+        Where samples come from.
+    settings : AgentsSettings
+        Bounds, privacy parameters, counter and schedule; those that the store was opened with, and its name.
+    noise : KeyedNoise
+        The keyed noise of this deployment (`meanstream.streaming.store.deployment.open_deployment`).
+    store : Store
+        Opened for writing. The engine does not close it.
+    sinks : Sinks
+        Where events go. The engine does not close them.
+    options : EngineOptions
+        Everything else.
+    unused : UnusedRecords, optional
+        Notes which records were not used; for a replay, one that removes those which now are.
+    clock : Clock
+        For waiting, and to refuse event times of the future.
+    crash : callable
+        Called on both sides of every `CrashPoint`; a test raises there.
+    on_turn : callable
+        Called with the statistics at the start and after each turn: a live line, metrics.
+    health : EngineHealth
+        Told what the engine does, for probes.
+
+    Notes
+    -----
+    **Privacy.** Releases and all that is written to public sinks is (epsilon, delta)-differentially private with
+    respect to the value of any one sample, or, with `per_person`, to all samples of one person within an agent; times,
+    ids, agents and the validity of a sample are public, and which were beyond a person's limit.
+    """
+
+    state_name = "engine"
+    log = _log
+    delivery: Delivery
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        settings: AgentsSettings,
+        noise: KeyedNoise,
+        store: Store,
+        sinks: Sinks,
+        options: EngineOptions | None = None,
+        unused: UnusedRecords | None = None,
+        clock: Clock | None = None,
+        crash: CrashHook = no_crash,
+        on_turn: Callable[[EngineStats], None] | None = None,
+        health: EngineHealth | None = None,
+    ) -> None:
+        super().__init__(
+            source=source,
+            store=store,
+            options=options or EngineOptions(),
+            stats=EngineStats(),
+            clock=clock,
+            crash=crash,
+            on_turn=on_turn,
+            health=health,
+        )
+        self.agents = Agents(settings, noise)
+        self._settings = settings
+        self._intake = Intake(settings, self._options, source.name, self.stats)
+        self.delivery = Delivery(
+            store=store,
+            sinks=sinks,
+            settings=settings,
+            options=self._options,
+            stats=self.stats,
+            clock=self._clock,
+            health=self.health,
+            crash=crash,
+            meanwhile=partial(let_source_rest, source),
+        )
+        self._unused = unused or UnusedRecords(store, source.name)
+        most, asked = self._options.max_dead_letters, sinks.dead_letters is not None
+        self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
+        self._variance = ReleaseVariance(settings)
+        self._event_time = -math.inf
+        self._saved_agents = 0
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._intake.restore(self._store, state["intake"])
+        self.agents.add_agents(self._intake.names)
+        for chunk, columns in self._store.chunks("agents"):
+            self.agents.restore_chunk(chunk, columns)
+        if self.agents.persons is not None:
+            for number, columns in self._store.chunks("persons"):
+                self.agents.persons.restore(number, columns)
+        self.agents.mark_clean()
+        self._variance.restore(state["variance"], self.agents.latest())
+        self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
+
+    def _begun(self) -> dict[str, Any]:
+        self.stats.agents = self._saved_agents = self.agents.n_agents
+        self.stats.spent = self._spent()
+        self.stats.event_time = _finite(self._event_time)
+        self.stats.watermark = _finite(self._intake.watermark)
+        return {"agents": self.stats.agents, "event_time": iso_time(self._event_time)}
+
+    def _has_waiting(self) -> bool:
+        return bool(self._intake.waiting)
+
+    def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
+        self._intake.admit(batch.samples, batch.rejects, self._clock.now())
+        return self._update(batch.active, batch.rejects, ended=ended)
+
+    def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
+        self.delivery.deliver(self.agents, self._variance, self._event_time, stop, ended=ended)
+
+    def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[ReleaseBatch]:
+        """Give the agents what the watermark has passed; note what was beyond a person's limit."""
+        due = self._intake.due(active, ended=ended and self._options.drain)
+        self.agents.add_agents(self._intake.names[self.agents.n_agents :])
+        released = []
+        if len(due.time):
+            released.append(self.agents.update(due.agent, due.value, due.time, due.person))
+            self._note(released[0].fates, due.position, rejects)
+            self._event_time = float(due.time[-1])
+        if math.isfinite(self._intake.watermark):
+            released.append(self.agents.advance(self._intake.watermark))
+        if ended and self._options.final_release and math.isfinite(self._event_time):
+            released.append(self.agents.release_now(self._event_time))
+        for batch in released:
+            self._variance.observe(batch.releases)
+        self.stats.event_time = _finite(self._event_time)
+        self.stats.watermark = _finite(self._intake.watermark)
+        return released
+
+    def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
+        """Note which samples do not count, where persons are told apart; then the others were not counted yet."""
+        if fates is None:
+            return
+        for fate, reason in UNCOUNTED.items():
+            rejects.add_many(reason, position[fates == fate])
+        self.stats.accepted += int(np.count_nonzero(fates == COUNTS))
+
+    def _commit(self, position: Position, taken: list[ReleaseBatch], rejects: Rejects, *, ended: bool) -> None:
+        began = time.perf_counter()
+        store = self._store
+        rows = release_rows(taken, self._intake.names, self._settings)
+        with store.transaction():
+            with crash_step(CrashPoint.SAVE_POSITION, self._crash):
+                self._save_state(position, ended=ended)
+            with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
+                for chunk in self.agents.dirty_chunks():
+                    store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk))
+                self._save_persons()
+            with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
+                refused = store.ledger.charge(rows)
+            with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
+                exhausted = self._post(taken, rows, refused, rejects)
+                self._unused.save(rejects)
+        self.agents.mark_clean()
+        self._saved_agents = len(self._intake.names)
+        self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
+        self.stats.commit_seconds = time.perf_counter() - began
+
+    def _save_state(self, position: Position, *, ended: bool) -> None:
+        """Save where the source goes on, what waits, and what is delivered."""
+        self._positions[self._source.name] = position
+        state: dict[str, Any] = {
+            "positions": self._positions,
+            "intake": self._intake.save(self._store, self._saved_agents),
+            "ended": ended,
+            "variance": self._variance.snapshot(),
+            "event_time": _finite(self._event_time),
+        }
+        self._store.put_state("engine", state)
+        self.delivery.save()
+
+    def _save_persons(self) -> None:
+        """Save how many samples of each person count."""
+        if self.agents.persons is None:
+            return
+        new, dropped = self.agents.persons.changes()
+        for number, columns in new.items():
+            self._store.put_chunk("persons", number, columns)
+        self._store.drop_chunks("persons", dropped)
+
+    def _post(self, released: list[ReleaseBatch], rows: LedgerRows, refused: list[int], rejects: Rejects) -> int:
+        """Put dead letters and notices into the outbox; return how many agents reached their horizon."""
+        store, names, settings = self._store, self._intake.names, self._settings
+        exhausted = release_budget_lines(released, names, settings)
+        for events in (
+            release_dead_letter_lines(self._letters.admit(rejects), self._source.name),
+            exhausted,
+            release_refusal_lines(rows, refused, names, settings.horizon),
+        ):
+            store.post(events.kind.topic, events.lines)
+        return len(exhausted)
+
+    def _count(self, released: int, refused: int, exhausted: int, rejects: Rejects) -> None:
+        stats = self.stats
+        stats.releases += released
+        stats.refusals += refused
+        stats.exhausted += exhausted
+        if refused:
+            _log.warning("releases were refused", extra={"refused": refused})
+        if released:
+            stats.spent = self._spent()
+        stats.rejected.update(rejects.reason)
+        stats.commits += 1
+
+    def _spent(self) -> tuple[int, ...]:
+        """Count the agents by the releases they have made."""
+        return tuple(np.bincount(self.agents.spent(), minlength=self._settings.horizon + 1).tolist())
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

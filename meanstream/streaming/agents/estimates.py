@@ -1,0 +1,252 @@
+"""Everybody's personal estimate, computed from everybody's newest release and one's own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.registry import (
+    FittedPopulation,
+    ReleaseSummary,
+    answers_from_releases,
+    make_collaboration,
+)
+from meanstream.operators.collaboration.variance_pooled import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.streaming.agents.refreshed import AnsweredAgents
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.times import iso_times, time_as_datetime
+from meanstream.streaming.events.wire import PersonalEstimate, Population
+
+MOST_SHOWN = 1024
+"""Agents that a summary of the population looks at; of more, so many evenly spaced ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicPopulation:
+    """Public: what everybody's newest releases said at one refresh.
+
+    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
+    from it is post-processing.
+
+    Attributes
+    ----------
+    fitted : FittedPopulation
+        Fitted to the releases.
+    releases : ReleaseColumns
+        The newest release of every agent that has made one.
+    variance : float array
+        Total variance of each released mean.
+    lower, upper, level : float
+        Bounds of a sample, and coverage of the intervals.
+    n_components : int
+        Components of the learned prior; 0 where no prior was learned.
+    spread : float or None
+        Standard deviation of the means within a component, in the value's unit; None where no prior was learned.
+    goes_with_count : float or None
+        Probability that means or their spread go with the agents' numbers of samples; None where it is not asked.
+    description : dict
+        What the event `Population` says of it.
+    """
+
+    fitted: FittedPopulation
+    releases: ReleaseColumns
+    variance: Floats
+    lower: float
+    upper: float
+    level: float
+    n_components: int
+    spread: float | None
+    goes_with_count: float | None
+    description: dict[str, Any]
+
+    def precision(self) -> tuple[Floats, Floats]:
+        """Half-width of the interval and effective class size that the releases alone give to each agent.
+
+        The interval is around what anybody can estimate from the releases (`answers_from_releases`), within the bounds.
+        Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
+        """
+        answer = self.answers()
+        ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
+        return (ends[1] - ends[0]) / 2, answer.effective_class_size
+
+    def answers(self) -> AgentEstimates:
+        """Give what the releases alone say of these agents."""
+        n = len(self.releases)
+        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
+        return answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
+
+
+class PersonalEstimates:
+    """Answers agents; outside the exactly-once core, because it can be computed again from the committed state.
+
+    **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's raw mean: it is
+    addressed to that agent.
+    """
+
+    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
+        self.median_half_width: float | None = None
+        self.population: PublicPopulation | None = None  # at the last refresh
+        self.answered: AnsweredAgents | None = None
+
+    def refresh(
+        self, names: list[str], latest: ReleaseColumns, own: OwnSamples, pool: VariancePosterior, time: float
+    ) -> tuple[EventLines, EventLines]:
+        """Fit the population once; estimate for the agents who ever had a sample.
+
+        Parameters
+        ----------
+        names : list of str
+            Names of all agents, by number.
+        latest : ReleaseColumns
+            Public: everybody's newest release.
+        own : OwnSamples
+            Private: the samples of the agents to answer, summed up.
+        pool : VariancePosterior
+            Public: what is known of the variance of one sample, used where it is not known.
+        time : float
+            Event time up to which samples are included.
+
+        Returns
+        -------
+        EventLines, EventLines
+            Private estimates, and one public event about the population.
+        """
+        fitted, total = self.fit(latest, pool)
+        estimates = self.answer(names, own, pool, fitted, time)
+        description = fitted.describe()
+        self.population = self._public(fitted, latest, total, description)
+        return estimates, self.describe(description, len(latest), time)
+
+    def fit(self, latest: ReleaseColumns, pool: VariancePosterior) -> tuple[FittedPopulation, Floats]:
+        """Public: fit the population to everybody's newest release; give it, and the variance of each released mean."""
+        total = pooled_variance(latest, pool.median if self._known is None else self._known)
+        return self.fit_summary(self.summarize(latest), pool), total
+
+    def summarize(self, latest: ReleaseColumns) -> ReleaseSummary:
+        """Public: what the fit reads of the newest release of some agents; summaries of all agents merge."""
+        return self._collaboration.summarize(latest)
+
+    def fit_summary(self, summary: ReleaseSummary, pool: VariancePosterior) -> FittedPopulation:
+        """Public: fit the population to the summary of everybody's newest release."""
+        return self._collaboration.fit_summary(summary, pool if self._known is None else self._known)
+
+    def answer(
+        self,
+        names: Sequence[str] | Mapping[int, str],
+        own: OwnSamples,
+        pool: VariancePosterior,
+        fitted: FittedPopulation,
+        time: float,
+    ) -> EventLines:
+        """Private: estimates of the agents that have samples, under a population that was fitted before."""
+        return self._lines(names, pooled_own_means(own, pool, known=self._known), fitted, time)
+
+    def public_population(self, latest: ReleaseColumns, pool: VariancePosterior) -> PublicPopulation:
+        """Public: what everybody's newest release says, without any agent's own samples."""
+        fitted, total = self.fit(latest, pool)
+        return self._public(fitted, latest, total, fitted.describe())
+
+    @property
+    def _known(self) -> float | None:
+        return None if self._options.stddev is None else self._options.stddev**2
+
+    def _public(
+        self, fitted: FittedPopulation, latest: ReleaseColumns, total: Floats, description: dict[str, Any]
+    ) -> PublicPopulation:
+        return PublicPopulation(
+            fitted=fitted,
+            releases=latest,
+            variance=total,
+            lower=self._settings.lower,
+            upper=self._settings.upper,
+            level=self._options.level,
+            n_components=description["n_components"],
+            spread=description.get("spread"),
+            goes_with_count=count_probability(description),
+            description=description,
+        )
+
+    def _lines(
+        self, names: Sequence[str] | Mapping[int, str], own: OwnMeans, fitted: FittedPopulation, time: float
+    ) -> EventLines:
+        options = self._options
+        answer = fitted.estimate(own, level=options.level)
+        alone = FittedAlone().estimate(own, level=options.level)
+        interval, local_interval = self._interval(answer), self._interval(alone)
+        if len(own):
+            self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
+        told = [names[a] for a in own.agent.tolist()]
+        self.answered = AnsweredAgents(
+            time=time,
+            names=tuple(told),
+            agent=own.agent,
+            count=own.count,
+            value=answer.value,
+            interval=interval,
+            local=own.mean,
+            local_interval=local_interval,
+        )
+        columns: dict[str, Any] = {
+            "agent": told,
+            "n": own.count.tolist(),
+            "value": answer.value.tolist(),
+            "interval": interval.tolist(),
+            "local": own.mean.tolist(),
+            "local_interval": local_interval.tolist(),
+            "effective_class_size": answer.effective_class_size.tolist(),
+            "class_size": answer.class_size.tolist(),
+            "component": answer.component.tolist(),
+            "membership": answer.membership.tolist(),
+        }
+        if answer.noise_half_width is not None:
+            most = (interval[:, 1] - interval[:, 0]) / 2
+            columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
+        return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time))
+
+    def _constants(self, time: float) -> dict[str, Any]:
+        """Say what all estimates of a refresh have in common."""
+        settings = self._settings
+        return {
+            "time": iso_times(np.array([time]))[0],
+            "level": self._options.level,
+            "method": self._options.collaboration,
+            "epsilon": float(settings.epsilon),
+            "delta": float(settings.delta),
+            "mode": settings.mode,
+        }
+
+    def _interval(self, answer: AgentEstimates) -> Floats:
+        """Pairs of ends; a mean of clipped samples cannot lie outside the bounds, so neither does its interval."""
+        ends = np.stack([answer.lower, answer.upper], axis=1)
+        return np.clip(ends, self._settings.lower, self._settings.upper)
+
+    def describe(self, description: dict[str, Any], n_agents: int, time: float) -> EventLines:
+        """Public: a fitted population, described, as an event."""
+        settings = self._settings
+        event = Population(
+            time=time_as_datetime(time),
+            agents=n_agents,
+            method=self._options.collaboration,
+            fitted=description,
+            epsilon=float(settings.epsilon),
+            delta=float(settings.delta),
+            mode=settings.mode,  # type: ignore[arg-type]
+        )
+        return encode_lines(Population, [event])
+
+
+def count_probability(description: Mapping[str, Any]) -> float | None:
+    """Public: how likely means, or their spread, go with counts in a population; None where nobody has asked."""
+    probability = description.get("count_probability")
+    return None if probability is None else 1.0 - float(probability["same"])

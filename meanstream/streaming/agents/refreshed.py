@@ -1,0 +1,61 @@
+"""What agents were told at one refresh, as a record that outlives the turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.records import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredAgents:
+    """Private: the estimates of one refresh; they mix in raw means and stay in the trust domain.
+
+    Attributes
+    ----------
+    time : float
+        Event time up to which samples are included, in seconds.
+    names : tuple of str
+        The agents that were answered.
+    agent, count : int array, shape (n,)
+        Their numbers, and how many samples each had.
+    value, local : float array, shape (n,)
+        Each agent's estimate, and its raw mean.
+    interval, local_interval : float array, shape (n, 2)
+        Their intervals.
+    """
+
+    time: float
+    names: tuple[str, ...]
+    agent: Ints
+    count: Ints
+    value: Floats
+    interval: Floats
+    local: Floats
+    local_interval: Floats
+
+    def number(self, name: str) -> int | None:
+        """Give the number of an agent by its name; None if it was not answered."""
+        try:
+            return int(self.agent[self.names.index(name)])
+        except ValueError:
+            return None
+
+    def row(self, number: int) -> dict[str, float] | None:
+        """Give what one agent was told; None if it was not answered."""
+        found = np.flatnonzero(self.agent == number)
+        if not len(found):
+            return None
+        at = int(found[0])
+        return {
+            "time": self.time,
+            "n": int(self.count[at]),
+            "value": float(self.value[at]),
+            "lower": float(self.interval[at, 0]),
+            "upper": float(self.interval[at, 1]),
+            "local": float(self.local[at]),
+            "local_lower": float(self.local_interval[at, 0]),
+            "local_upper": float(self.local_interval[at, 1]),
+        }

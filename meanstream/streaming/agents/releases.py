@@ -1,0 +1,104 @@
+"""Releases as ledger rows and as events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.spread_vote import SpreadVote
+from meanstream.operators.records import Floats, Ints, records_without_votes
+from meanstream.streaming.events.columns import Rejects, column_partitions, column_places
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
+from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.times import iso_times
+from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
+from meanstream.streaming.store.ledger import LedgerRows
+
+
+def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
+    """Write releases as they will leave the process."""
+    parts = [(batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)]
+    columns = {
+        name: np.concatenate([getattr(r, name) for r, _, _ in parts]) if parts else np.zeros(0, np.int64)
+        for name in ("agent", "index", "count", "total", "mean", "noise_variance")
+    }
+    columns["votes"] = np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
+    time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
+    version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
+    agent, index = columns["agent"].tolist(), columns["index"].tolist()
+    ids = release_ids(names, agent, index, deployment=settings.name)
+    fields: dict[str, Any] = {
+        "release_id": ids,
+        "agent": [names[a] for a in agent],
+        "index": index,
+        "time": iso_times(time),
+        "n": columns["count"].tolist(),
+        "total": columns["total"].tolist(),
+        "mean": columns["mean"].tolist(),
+        "noise_variance": columns["noise_variance"].tolist(),
+    }
+    if settings.vote is not None:
+        fields["votes"] = _votes(columns["votes"], settings.vote)
+    lines = encode_columns_as_lines(Release, fields, _privacy(settings))
+    return LedgerRows(
+        release_id=ids,
+        agent=agent,
+        release_index=index,
+        input_version=version.view(np.int64).tolist(),
+        time=time.tolist(),
+        output=list(lines.lines),
+    )
+
+
+def _votes(votes: Ints, vote: SpreadVote) -> list[dict[str, Any]]:
+    variance = float(vote.noise.variance)
+    return [
+        {"number": number, "pairs": pairs, "counts": counts, "noise_variance": variance}
+        for number, pairs, *counts in votes.tolist()
+    ]
+
+
+def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:
+    """Tell which agents made the last release of their horizon, and when."""
+    last = [batch.releases.index == settings.horizon for batch in batches]
+    agents = [a for batch, at in zip(batches, last, strict=True) for a in batch.releases.agent[at].tolist()]
+    times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
+    privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
+    columns: dict[str, Any] = {"agent": [names[a] for a in agents], "time": iso_times(np.array(times, np.float64))}
+    return encode_columns_as_lines(
+        BudgetEvent, columns, {"spent": settings.horizon, "horizon": settings.horizon, **privacy}
+    )
+
+
+def release_refusal_lines(rows: LedgerRows, refused: Sequence[int], names: Sequence[str], horizon: int) -> EventLines:
+    """Tell that releases were refused, what was spent and what remains."""
+    spent = [rows.release_index[i] for i in refused]
+    columns: dict[str, Any] = {
+        "release_id": [rows.release_id[i] for i in refused],
+        "agent": [names[rows.agent[i]] for i in refused],
+        "time": iso_times(np.array([rows.time[i] for i in refused])),
+        "spent": spent,
+        "remaining": [horizon - s for s in spent],
+    }
+    return encode_columns_as_lines(Refusal, columns, {"asked": 1})
+
+
+def release_dead_letter_lines(
+    rejects: Rejects, source: str, kind: type[DeadLetter] | type[PrivateDeadLetter] = DeadLetter
+) -> EventLines:
+    """Tell which records were not used and why."""
+    position = np.array(rejects.position, np.int64)
+    columns: dict[str, Any] = {
+        "reason": rejects.reason,
+        "partition": column_partitions(position).tolist(),
+        "position": column_places(position).tolist(),
+        "size": rejects.size,
+    }
+    return encode_columns_as_lines(kind, columns, {"source": source})
+
+
+def _privacy(settings: AgentsSettings) -> dict[str, Any]:
+    return {"epsilon": float(settings.epsilon), "delta": float(settings.delta), "mode": settings.mode}

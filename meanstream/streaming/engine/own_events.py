@@ -1,0 +1,123 @@
+"""What a sink holds that a store has not written: then the store is new, or an older copy, and does not go on.
+
+**Privacy.** Going on would release the same data a second time, uncharged; an answer made of a second set of releases
+or reports is such a release too, whether or not these go anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.on_disk import SinkOnDisk
+from meanstream.streaming.sinks.sink import Remembers
+from meanstream.streaming.store.source_identity import OLDER_COPY
+from meanstream.streaming.store.store import Store
+
+Key = tuple[Any, ...]
+"""What an event is known by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnEvents:
+    """How a store tells its own events in the sink of a role.
+
+    Attributes
+    ----------
+    role : str
+        Of the sink.
+    option : str
+        What names the sink, for messages.
+    key : callable
+        What a line is known by; None if it is no event of the role: somebody else's text is left alone.
+    knows : callable
+        `knows(store, since, keys)` says whether the store has written all of them; those that it has not noted as
+        delivered come of rows of its ledger after `since`, or of its outbox.
+    named : bool
+        Whether the events name their deployment: in a topic, which others write to, those of others are not told apart
+        otherwise, and only files and folders are looked at.
+    """
+
+    role: str
+    option: str
+    key: Callable[[bytes], Key | None]
+    knows: Callable[[Store, int, set[Key]], bool]
+    named: bool = True
+
+    def require(self, store: Store, sinks: Sinks) -> None:
+        """Refuse the sink if it holds other events of its role than those of the store.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the place, and what to do.
+        """
+        sink = getattr(sinks, self.role)
+        if not isinstance(sink, Remembers) or not (self.named or isinstance(sink, SinkOnDisk)):
+            return
+        note = store.state("delivered")
+        position = None if note is None else note["sinks"].get(self.role)
+        keys = own_event_keys(sink.later(position), self.key)
+        since = 0 if note is None or position is None else note["ledger"]
+        if keys and not self.knows(store, since, keys):
+            raise ValueError(
+                f"{self.option} must hold nothing that this store has not charged, got other events in "
+                f"{sink.place!r}: the store is new or an older copy; put its newest copy back, begin "
+                "where nothing was released, or, for an older copy, see `meanstream store adopt --older-copy`"
+            )
+
+
+def require_own_events(store: Store, sinks: Sinks, own: Collection[OwnEvents]) -> None:
+    """Refuse sinks beside which a store must not begin or go on; call before anything is begun.
+
+    Somebody may have said on record that the store is an older copy, and its input the same: then nothing is refused.
+    """
+    if not store.state(OLDER_COPY):
+        for one in own:
+            one.require(store, sinks)
+
+
+def own_event_keys(lines: Iterable[bytes], key: Callable[[bytes], Key | None]) -> set[Key]:
+    """Give the keys of those lines that have one."""
+    return {found for line in lines if (found := key(line)) is not None}
+
+
+def own_charged_events(role: str) -> OwnEvents:
+    """Tell events that are outputs of the ledger."""
+    return OwnEvents(role=role, option=role, key=_charged_key, knows=_has_charged)
+
+
+def _has_charged(store: Store, since: int, keys: set[Key]) -> bool:
+    return any(
+        keys <= own_event_keys((line for _, line in store.ledger.after(seq)), _charged_key) for seq in (since, 0)
+    )
+
+
+class _Charged(msgspec.Struct):
+    release_id: str = ""
+    round_id: str = ""
+    user: str = ""
+    stage: int = 0
+
+
+_CHARGED = msgspec.json.Decoder(_Charged)
+
+
+def _charged_key(line: bytes) -> Key | None:
+    """Tell what a line was charged under; None if it is no event that is charged.
+
+    Examples
+    --------
+    >>> _charged_key(b'{"release_id":"lab/ann:2","n":20}'), _charged_key(b'{"round_id":"r","stage":0,"reports":9}')
+    (('lab/ann:2', '', '', 0), None)
+    """
+    try:
+        found = _CHARGED.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    key = (found.release_id, found.round_id, found.user, found.stage)
+    return key if found.release_id or found.user else None

@@ -1,0 +1,69 @@
+"""What the engine counts; plain numbers for whoever shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meanstream.streaming.agents.estimates import PublicPopulation
+    from meanstream.streaming.agents.refreshed import AnsweredAgents
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counts since the process started.
+
+    Attributes
+    ----------
+    events : int
+        Records read, good and bad.
+    accepted : int
+        Samples that were taken.
+    rejected : Counter of str
+        Dead letters by reason.
+    letters_unwritten : int
+        Of them, those that no dead letter tells of, because there are as many as there may be.
+    clipped : int
+        Samples outside the bounds that were clipped. **Privacy.** Depends on values: for the trust domain only.
+    agents, releases, refusals, exhausted : int
+        Agents known; releases, refused releases, and agents at their horizon.
+    commits, estimates : int
+        Transactions, and personal estimates written.
+    median_half_width : float or None
+        Of the intervals of the last refresh. **Privacy.** Depends on values: for the trust domain only.
+    event_time, watermark : float or None
+        Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
+    input_lag : int or None
+        Records that the source holds and the engine has not read; None where the source cannot tell.
+    spent : tuple of int
+        Number of agents by the releases they have made of their horizon: entry k has made k.
+    population : PublicPopulation or None
+        What the releases said at the last refresh.
+    answers : Answered or None
+        What agents were told at the last refresh. **Privacy.** Depends on values: for the trust domain only.
+    commit_seconds, batch_seconds : float
+        Duration of the last transaction, and of the last turn from reading to delivery.
+    """
+
+    events: int = 0
+    accepted: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    letters_unwritten: int = 0
+    clipped: int = 0
+    agents: int = 0
+    releases: int = 0
+    refusals: int = 0
+    exhausted: int = 0
+    commits: int = 0
+    estimates: int = 0
+    median_half_width: float | None = None
+    event_time: float | None = None
+    watermark: float | None = None
+    input_lag: int | None = None
+    spent: tuple[int, ...] = ()
+    population: PublicPopulation | None = None
+    answers: AnsweredAgents | None = None
+    commit_seconds: float = 0.0
+    batch_seconds: float = 0.0

@@ -1,0 +1,1 @@
+"""What is on the wire: events, their bytes, ids and times."""

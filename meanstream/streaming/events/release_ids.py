@@ -1,0 +1,39 @@
+"""The text that identifies a release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import quote
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what percent-encoding leaves alone
+
+
+def release_ids(
+    names: Sequence[str], agent: Sequence[int], index: Sequence[int], *, deployment: str | None = None
+) -> list[str]:
+    """Give the ids of releases: deployment, slash, agent, colon, and which release of the agent it is, from 1.
+
+    Deployment and agent are percent-encoded. Ids of a store that was begun before deployments had names have none.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of all agents, by number.
+    agent, index : sequence of int
+        Number of the agent and index of the release, of each release.
+    deployment : str, optional
+        Name of the deployment.
+
+    Examples
+    --------
+    >>> release_ids(["N14228", "tail 7"], [0, 1], [3, 1], deployment="flights")
+    ['flights/N14228:3', 'flights/tail%207:1']
+    """
+    prefix = "" if deployment is None else f"{_encoded(deployment)}/"
+    encoded = {a: prefix + _encoded(names[a]) for a in set(agent)}
+    return [f"{encoded[a]}:{i}" for a, i in zip(agent, index, strict=True)]
+
+
+def _encoded(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")

@@ -1,0 +1,130 @@
+"""The events of rounds: what users report and pay, what a stage found, and the estimate of a window."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, Field, FiniteFloat
+
+from meanstream.streaming.events.base import Count, Epsilon, Interval, Name, NotNegative, PublicEvent, is_none_in_event
+
+
+class Report(PublicEvent):
+    """Public: what one user says in a round, randomized; all that a statistician ever learns from its samples.
+
+    **Privacy.** A user makes one report per round. It is epsilon-differentially private with respect to everything
+    that the user sent within the window, the number of samples included; that the user took part is public.
+    """
+
+    topic: ClassVar[str] = "report"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    user: Name = Field(description="Whose report it is.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round asked this user, from 0.")
+    payload: list[int] = Field(description="The report: whole numbers, as the estimator's stage makes and reads them.")
+    epsilon: Epsilon
+    schema_version: Literal[1] = 1
+
+
+class Charge(PublicEvent):
+    """Public: a user's data entered a round with a trusted curator, and the user's budget was charged for it.
+
+    **Privacy.** It says that the user took part, which is public; what was released of everybody together is made of
+    noised sums.
+    """
+
+    topic: ClassVar[str] = "charge"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    user: Name = Field(description="Who was charged.")
+    epsilon: Epsilon
+    delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
+    released: str = Field(description="SHA-256 of the line of the window estimate that was paid for.")
+    schema_version: Literal[1] = 1
+
+
+class StageReports(PublicEvent):
+    """Public: all reports that a users' side makes in one stage of a round are out; the stage can be tallied."""
+
+    topic: ClassVar[str] = "stage_reports"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    start: AwareDatetime = Field(description="Start of the window, included.")
+    end: AwareDatetime = Field(description="End of the window, not included.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round, from 0.")
+    users: Count = Field(description="Number of users that the round is designed for; both sides need the same.")
+    reports: Annotated[int, Field(ge=0)] = Field(description="Number of reports in this stage from this side.")
+    schema_version: Literal[1] = 1
+
+
+class StageResult(PublicEvent):
+    """Public: what a stage of a round found; the users that are asked next make their reports from it."""
+
+    topic: ClassVar[str] = "stage_result"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    start: AwareDatetime = Field(description="Start of the window, included.")
+    end: AwareDatetime = Field(description="End of the window, not included.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round, from 0.")
+    users: Annotated[int, Field(ge=0)] = Field(description="Number of reports that were counted in this stage.")
+    public: dict[str, Any] = Field(description="What everybody knows after this stage, in the estimator's terms.")
+    schema_version: Literal[1] = 1
+
+
+class WindowEstimate(PublicEvent):
+    """Public: the population's private mean in one window, every user counted once, with its interval.
+
+    Of vectors, `value`, `interval`, `stderr` and `unclipped` are lists, one entry per coordinate; of a mixture, one per
+    component; of a density, one per coefficient. The fields `values`, `components` and `function` are left out where
+    they mean nothing.
+
+    **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
+    and `delta` protect everything that a user sent within this window (its number of samples, too, unless the method
+    takes them as public: `meanstream explain rounds` says so).
+    """
+
+    topic: ClassVar[str] = "window_estimate"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    start: AwareDatetime = Field(description="Start of the window, included.")
+    end: AwareDatetime = Field(description="End of the window, not included.")
+    value: FiniteFloat | list[FiniteFloat] = Field(
+        description="The mean over users of each user's mean, in the value's unit."
+    )
+    interval: Interval | list[Interval] = Field(description="Where that mean lies, with probability `level`.")
+    level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
+    stderr: NotNegative | list[NotNegative] = Field(description="Standard error of `value`, in the value's unit.")
+    unclipped: FiniteFloat | list[FiniteFloat] = Field(
+        description="The same answer before it was cut to the declared bounds: for averaging over windows."
+    )
+    users: Annotated[int, Field(ge=0)] = Field(description="Number of users whose reports, or samples, were counted.")
+    epsilon: Epsilon
+    delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
+    trust: Literal["local", "central"] = Field(description="Who adds the noise: each user, or a trusted curator.")
+    privacy_unit: Literal["user"] = Field(
+        default="user", description="Protected is all that a user sent within the window."
+    )
+    method: str = Field(description="The estimator.")
+    mode: Literal["tuned", "paper"]
+    stages: list[dict[str, Any]] = Field(description="What each stage found, in the estimator's terms, on [-1, 1].")
+    values: list[str] | None = Field(
+        default=None, exclude_if=is_none_in_event, description="Names of the coordinates of a vector, in order."
+    )
+    components: list[dict[str, FiniteFloat]] | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Of a mixture: `weight` and `weight_stderr` of each component.",
+    )
+    function: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="A density as `of` reads it: coefficients on a basis.",
+    )
+    schema_version: Literal[1] = 1
+
+
+class RoundRefusal(PublicEvent):
+    """Public: a user's data did not enter a round, because the user's budget does not pay for it any more."""
+
+    topic: ClassVar[str] = "round_refusal"
+    round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
+    user: Name = Field(description="Whose data did not enter.")
+    spent: NotNegative = Field(description="Total epsilon of the user's reports so far.")
+    asked: Epsilon = Field(description="Epsilon of the report that was refused.")
+    remaining: NotNegative = Field(description="What is left of the user's budget; less than was asked.")
+    schema_version: Literal[1] = 1

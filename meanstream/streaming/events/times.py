@@ -1,0 +1,144 @@
+"""Event times in many notations, to seconds since the epoch, and back to ISO 8601."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.records import Floats, Ints
+from meanstream.streaming.events.numbers import NUMBER
+
+TimeUnit = Literal["auto", "s", "ms", "us"]
+
+EARLIEST, LATEST = -2208988800.0, 4102444800.0
+"""Plausible event times: the years 1900 to 2099."""
+
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
+
+
+class ColumnTypeError(ValueError):
+    """A column of a type that holds no times; the message names the type and no datum."""
+
+
+class TimeParser:
+    """Reads a column of times; tries the notation that served last before the others.
+
+    Notations: ISO 8601 with a zone or without (taken as UTC), and epoch seconds, milliseconds or microseconds.
+    """
+
+    def __init__(self, unit: TimeUnit = "auto") -> None:
+        self._unit = unit
+        self._notations = [_with_zone, _without_zone, self._numbers]
+
+    def parse(self, column: pa.Array) -> Floats:
+        """Seconds since the epoch; NaN where the time is missing, unreadable or implausible."""
+        seconds = self._parse(column)
+        if len(seconds) and seconds.min() >= EARLIEST and seconds.max() < LATEST:  # false if one is NaN
+            return seconds
+        with np.errstate(invalid="ignore"):
+            plausible = (seconds >= EARLIEST) & (seconds < LATEST)
+        return np.asarray(np.where(plausible, seconds, np.nan), np.float64)
+
+    def _parse(self, column: pa.Array) -> Floats:
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            if kind.unit in ("s", "ms"):  # as microseconds an absurd one would be another time
+                return _floats(column.cast(pa.int64())) / (1 if kind.unit == "s" else 1e3)
+            return _seconds(column.cast(pa.timestamp("us", kind.tz), safe=False))
+        if pa.types.is_date(kind):
+            return _seconds(column.cast(pa.timestamp("us")))
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return self._scale(_floats(column))
+        if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()):
+            raise ColumnTypeError(f"time column must hold times, got {kind}")
+        for notation in self._notations:
+            try:
+                seconds = notation(column)
+            except pa.ArrowInvalid:
+                continue
+            self._notations.sort(key=lambda n, best=notation: n is not best)  # type: ignore[misc]
+            return seconds
+        return self._each(column)
+
+    def _numbers(self, column: pa.Array) -> Floats:
+        return self._scale(_floats(column.cast(pa.string()).cast(pa.float64())))
+
+    def _scale(self, number: Floats) -> Floats:
+        if self._unit != "auto":
+            return number / _PER_SECOND[self._unit]
+        size = np.abs(number)
+        return np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
+
+    def _each(self, column: pa.Array) -> Floats:
+        """Read the distinct times one by one: some are in another notation than the rest, or in none."""
+        encoded = column.dictionary_encode()
+        distinct = np.array([self._one(text) for text in encoded.dictionary.to_pylist()] + [math.nan])
+        at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+        return distinct[at]
+
+    def _one(self, raw: bytes | str) -> float:
+        try:
+            text = (raw.decode() if isinstance(raw, bytes) else raw).strip()
+            if NUMBER.fullmatch(text):
+                return float(self._scale(np.array([float(text)]))[0])
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            return math.nan
+
+
+def _with_zone(column: pa.Array) -> Floats:
+    return _seconds(column.cast(pa.string()).cast(pa.timestamp("us", "UTC")))
+
+
+def _without_zone(column: pa.Array) -> Floats:
+    return _seconds(column.cast(pa.string()).cast(pa.timestamp("us")))
+
+
+def _seconds(column: pa.Array) -> Floats:
+    micros = column.cast(pa.int64())
+    filled = micros.fill_null(0) if column.null_count else micros
+    seconds: Floats = filled.to_numpy(zero_copy_only=False) / 1e6
+    if column.null_count:
+        seconds[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return seconds
+
+
+def _floats(column: pa.Array) -> Floats:
+    numbers: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def iso_times(seconds: Floats) -> list[str]:
+    """Write times as ISO 8601 in UTC, to the microsecond, without a fraction where it is zero.
+
+    Examples
+    --------
+    >>> iso_times(np.array([1357034400.0, 0.25]))
+    ['2013-01-01T10:00:00Z', '1970-01-01T00:00:00.250000Z']
+    """
+    micros = np.rint(np.asarray(seconds) * 1e6).astype(np.int64)
+    if not np.any(micros % 1_000_000):
+        return [text + "Z" for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()]
+    texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="us").tolist()
+    return [text.removesuffix(".000000") + "Z" for text in texts]
+
+
+def iso_time(seconds: float | None) -> str | None:
+    """Write one time as `iso` does; None where there is none, or none that has a date.
+
+    Examples
+    --------
+    >>> iso_time(1357034400.0), iso_time(None), iso_time(-math.inf)
+    ('2013-01-01T10:00:00Z', None, None)
+    """
+    return None if seconds is None or not abs(seconds) < 1e11 else iso_times(np.array([seconds]))[0]
+
+
+def time_as_datetime(seconds: float) -> datetime:
+    """Give a time as an aware datetime, to the microsecond."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=round(seconds * 1e6))

@@ -1,0 +1,260 @@
+"""The events of agents on the wire, the notices of records that were not used, and the list of all events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+
+from meanstream.operators.records import VOTE_BINS
+from meanstream.streaming.events.base import (
+    Count,
+    Delta,
+    Epsilon,
+    Event,
+    Interval,
+    Name,
+    NotNegative,
+    PrivateEvent,
+    PublicEvent,
+    is_none_in_event,
+)
+from meanstream.streaming.events.rounds import (
+    Charge,
+    Report,
+    RoundRefusal,
+    StageReports,
+    StageResult,
+    WindowEstimate,
+)
+
+
+class Sample(PrivateEvent):
+    """Private: one measured value of one agent.
+
+    The value is what is protected. Public are: who produced it, when, its id, and whether it was valid (missing, not a
+    number); an id must therefore not depend on the value.
+    """
+
+    topic: ClassVar[str] = "sample"
+    agent: Name = Field(description="Whose stream the value belongs to.")
+    value: FiniteFloat = Field(description="The measured value, in the unit of the declared bounds.")
+    time: AwareDatetime = Field(description="Event time.")
+    id: Name | None = Field(default=None, description="Identifies the sample within its source, to drop duplicates.")
+    schema_version: Literal[1] = 1
+
+
+class SpreadVotes(BaseModel):
+    """Public: how far pairs of an agent's samples lie apart, in bins with calibrated noise; its votes so far, added up.
+
+    **Privacy.** Part of its release: (epsilon, delta) covers both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    number: Annotated[int, Field(ge=0)] = Field(description="Votes so far.")
+    pairs: Annotated[int, Field(ge=0)] = Field(description="Pairs of samples in them; each is in one bin of one vote.")
+    counts: Annotated[tuple[int, ...], Field(min_length=VOTE_BINS, max_length=VOTE_BINS)] = Field(
+        description="Noised pairs by bin: equal, 9 bins by halvings of the bounds' width, at opposite bounds."
+    )
+    noise_variance: NotNegative = Field(description="Variance of the privacy noise of one bin of one vote.")
+
+
+class Release(PublicEvent):
+    """Public: an agent's running sum with calibrated noise; the only thing that others learn from its samples.
+
+    **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for the replacement of
+    one sample's value.
+    """
+
+    topic: ClassVar[str] = "release"
+    release_id: str = Field(description="Stable identity: the same id always carries the same release.")
+    agent: Name
+    index: Count = Field(description="Which release of this agent it is, from 1.")
+    time: AwareDatetime = Field(description="Event time at which it became due.")
+    n: Count = Field(description="Number of samples in the sum.")
+    total: int = Field(description="The noised sum in grid units; the integer that is published.")
+    mean: FiniteFloat = Field(description="The noised mean, in the value's unit; may lie outside the bounds.")
+    noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    votes: SpreadVotes | None = Field(
+        default=None, exclude_if=is_none_in_event, description="Where a part of the budget is for votes on the spread."
+    )
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
+class PersonalEstimate(PrivateEvent):
+    """Private, addressed to `agent`: its best estimate of its own mean, which mixes in its raw mean."""
+
+    topic: ClassVar[str] = "estimate"
+    agent: Name
+    time: AwareDatetime = Field(description="Event time up to which samples are included.")
+    n: Count = Field(description="Number of the agent's own samples.")
+    value: FiniteFloat = Field(description="The estimate, in the value's unit.")
+    interval: Interval = Field(description="Where the agent's mean lies, with probability `level`.")
+    level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
+    noise_half_width: NotNegative | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Part of the interval's half-width that is privacy noise of the releases; the rest is sampling.",
+    )
+    local: FiniteFloat = Field(description="What the agent knows alone: its raw mean.")
+    local_interval: Interval = Field(description="Interval of `local` at the same level.")
+    effective_class_size: NotNegative = Field(
+        description="Variance of learning alone over variance of the estimate: 1 means that nothing was gained."
+    )
+    class_size: NotNegative = Field(description="How many agents the estimate treats as the own class, this one too.")
+    component: Annotated[int, Field(ge=-1)] = Field(
+        description="Most likely component of the fitted population; -1 if there are none."
+    )
+    membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="Probability of that component.")
+    method: str = Field(description="Collaboration that combined the releases.")
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
+class Population(PublicEvent):
+    """Public: the population as fitted to everyone's newest release; post-processing, it spends nothing."""
+
+    topic: ClassVar[str] = "population"
+    time: AwareDatetime
+    agents: Annotated[int, Field(ge=0)] = Field(description="Number of agents with at least one release.")
+    method: str
+    fitted: dict[str, Any] = Field(description="What the method learned: for the prior its components and density.")
+    epsilon: Epsilon
+    delta: Delta
+    mode: Literal["tuned", "paper"]
+    schema_version: Literal[1] = 1
+
+
+Reason = Literal[
+    "bad_agent",
+    "bad_id",
+    "bad_person",
+    "bad_time",
+    "bad_value",
+    "duplicate",
+    "duplicate_columns",
+    "in_future",
+    "late",
+    "malformed",
+    "missing_agent",
+    "missing_person",
+    "missing_time",
+    "missing_value",
+    "not_finite",
+    "out_of_bounds",
+    "over_person",
+    "oversized",
+    "too_many_agents",
+    "too_many_persons",
+    "unknown_schema_version",
+]
+"""Why a record was not used."""
+
+
+class _Unused(Event):
+    """Why and where a record was not used, never what it said.
+
+    The size is given only for records that could not be read at all, and rounded up to a power of two: digits of a
+    value must not show.
+    """
+
+    reason: Reason
+    source: str = Field(description="Name of the source.")
+    partition: Annotated[int, Field(ge=0)] = Field(default=0, description="Partition of the source; 0 for a file.")
+    position: Annotated[int, Field(ge=0)] = Field(description="Line or row in a file, from 1; offset in a partition.")
+    size: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Bytes of an unreadable record, rounded up to a power of two."
+    )
+    schema_version: Literal[1] = 1
+
+
+class DeadLetter(_Unused, PublicEvent):
+    """Public-safe notice of a record of an agent that was not used.
+
+    **Privacy.** Whether a value was valid is public by definition of the neighboring relation.
+    """
+
+    topic: ClassVar[str] = "dead_letter"
+
+
+class PrivateDeadLetter(_Unused, PrivateEvent):
+    """Private, for who runs the users' side: notice of a record that was not used in rounds.
+
+    **Privacy.** Rounds protect how many samples a user sends and when, which the place and the reason tell of.
+    """
+
+    topic: ClassVar[str] = "private_dead_letter"
+
+
+class BudgetEvent(PublicEvent):
+    """Public: an agent made the last release of its horizon; its releases stop here."""
+
+    topic: ClassVar[str] = "budget"
+    agent: Name
+    time: AwareDatetime
+    spent: Count = Field(description="Releases made.")
+    horizon: Count = Field(description="Releases allowed over the life of the stream.")
+    epsilon: Epsilon
+    delta: Delta
+    schema_version: Literal[1] = 1
+
+
+class Refusal(PublicEvent):
+    """Public: a release was refused, because its id was released before from another input."""
+
+    topic: ClassVar[str] = "refusal"
+    release_id: str
+    agent: Name
+    time: AwareDatetime
+    spent: Annotated[int, Field(ge=0)]
+    asked: Count
+    remaining: Annotated[int, Field(ge=0)]
+    schema_version: Literal[1] = 1
+
+
+EVENTS: dict[str, type[Event]] = {
+    event.topic: event
+    for event in (
+        Sample,
+        Release,
+        PersonalEstimate,
+        Population,
+        DeadLetter,
+        PrivateDeadLetter,
+        BudgetEvent,
+        Refusal,
+        Report,
+        Charge,
+        StageReports,
+        StageResult,
+        WindowEstimate,
+        RoundRefusal,
+    )
+}
+"""Every event type by the name that `meanstream schema NAME` takes."""
+
+
+def event_schema(name: str) -> dict[str, Any]:
+    """JSON Schema of an event type, as it is written to a sink.
+
+    Raises
+    ------
+    ValueError
+        If no event type has this name.
+
+    Examples
+    --------
+    >>> sorted(event_schema("dead_letter")["properties"])
+    ['partition', 'position', 'reason', 'schema_version', 'size', 'source']
+    """
+    if name not in EVENTS:
+        raise ValueError(f"name must be one of {', '.join(sorted(EVENTS))}, got {name!r}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **EVENTS[name].model_json_schema(mode="serialization"),
+    }

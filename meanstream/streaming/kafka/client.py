@@ -1,0 +1,266 @@
+"""The only file that imports confluent_kafka: clients that are connected, and what their errors mean."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from meanstream.streaming.kafka.configuration import secrets_of_configuration
+from meanstream.streaming.kafka.health import Health
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.sources.source import SourceLostError
+
+try:
+    from confluent_kafka import (
+        OFFSET_BEGINNING,
+        OFFSET_END,
+        OFFSET_INVALID,
+        Consumer,
+        KafkaError,
+        KafkaException,
+        Message,
+        Producer,
+        TopicCollection,
+        TopicPartition,
+    )
+    from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget NewTopic
+        AdminClient,
+        ConfigResource,
+        NewTopic,
+    )
+except ImportError:
+    raise ValueError("kafka must be installed: pip install 'meanstream[kafka]'") from None
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "AdminClient",
+    "ConfigResource",
+    "Consumer",
+    "KafkaError",
+    "KafkaException",
+    "KafkaLostError",
+    "Message",
+    "NewTopic",
+    "Producer",
+    "TopicCollection",
+    "TopicPartition",
+    "describe_client_error",
+    "event_error",
+    "is_fatal_to_client",
+    "is_retriable_by_client",
+    "make_admin",
+    "make_consumer",
+    "make_producer",
+    "message_place",
+]
+
+CONNECT_SECONDS = 15.0
+"""So long is waited for the first answer of a broker."""
+
+_DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
+_CONSUMER_DEFAULTS = {
+    "fetch.queue.backoff.ms": "10",  # a second, as it is, stops reading for a second whenever the queue is full
+    "queued.min.messages": "100000",
+    "queued.max.messages.kbytes": "16384",
+}
+_STATISTICS_MS = 1000
+"""Of consumers, which are read all the time. Other clients have none: nobody looks at them for hours, and what is not
+looked at stays in memory."""
+_CALLBACKS = ("on_commit", "on_delivery")
+_FIXED_CONSUMER = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "allow.auto.create.topics": False,
+}
+
+_RETRIABLE = frozenset(
+    getattr(KafkaError, name)
+    for name in (
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_MSG_TIMED_OUT",
+        "_WAIT_COORD",
+        "_WAIT_CACHE",
+        "_RETRY",
+        "_DESTROY_BROKER",
+        "BROKER_NOT_AVAILABLE",
+        "CONCURRENT_TRANSACTIONS",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "FENCED_LEADER_EPOCH",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "LISTENER_NOT_FOUND",
+        "NETWORK_EXCEPTION",
+        "NOT_CONTROLLER",
+        "NOT_COORDINATOR",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        "NOT_LEADER_FOR_PARTITION",
+        "OFFSET_NOT_AVAILABLE",
+        "PREFERRED_LEADER_NOT_AVAILABLE",
+        "REPLICA_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "THROTTLING_QUOTA_EXCEEDED",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNSTABLE_OFFSET_COMMIT",
+    )
+)
+
+
+def message_place(message: Message) -> tuple[int, int]:
+    """Give the partition and the offset of a message: what was consumed has both."""
+    return cast("int", message.partition()), cast("int", message.offset())
+
+
+Client = TypeVar("Client", Consumer, Producer, AdminClient)
+
+
+class KafkaLostError(SourceLostError):
+    """The client can never be used again by this process; the message is one line for the user."""
+
+
+def make_consumer(
+    location: KafkaLocation,
+    *,
+    wait: bool = True,
+    on_statistics: Callable[[dict[str, Any]], None] | None = None,
+    **settings: Any,
+) -> Consumer:
+    """Connect a consumer that commits nothing by itself and reads committed records only.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Brokers, group and properties.
+    wait : bool
+        Whether to wait for the first answer of a broker; the first client of a process should.
+    on_statistics : callable, optional
+        Takes librdkafka's statistics each second, while the consumer is read.
+    **settings : object
+        More librdkafka properties, with `_` for `.`, and callbacks by their name; they win.
+
+    Raises
+    ------
+    ValueError
+        If a property is unknown, no broker can be reached, or the broker refuses the credentials.
+    """
+    fixed = {**_FIXED_CONSUMER, "group.id": location.group}
+    return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, on_statistics=on_statistics)
+
+
+def make_producer(location: KafkaLocation, *, wait: bool = True, **settings: Any) -> Producer:
+    """Connect a producer, idempotent and acknowledged by all replicas; see `make_consumer`.
+
+    Whoever uses it calls `poll` now and then: callbacks and log lines come from there.
+    """
+    fixed = {"enable.idempotence": True, "acks": "all"}
+    return _connect(Producer, location, {**fixed, **_dotted(settings)}, wait=wait)
+
+
+def make_admin(location: KafkaLocation) -> AdminClient:
+    """Connect a client for topics and groups; see `make_consumer`. Keep it until its futures are done."""
+    return _connect(AdminClient, location, {})
+
+
+def event_error(error: KafkaError | KafkaException) -> KafkaError:
+    """Unwrap what confluent_kafka raises."""
+    if isinstance(error, KafkaException):
+        inner = error.args[0] if error.args else None
+        return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+    return error
+
+
+def is_fatal_to_client(error: KafkaError | KafkaException) -> bool:
+    """Whether the client can never be used again: fenced by another, or in an impossible state."""
+    error = event_error(error)
+    return error.fatal() or error.code() in (KafkaError._FENCED, KafkaError._FATAL, KafkaError.PRODUCER_FENCED)
+
+
+def _is_abortable(error: KafkaError | KafkaException) -> bool:
+    """Whether the transaction must be aborted, after which the producer can go on."""
+    return event_error(error).txn_requires_abort()
+
+
+def is_retriable_by_client(error: KafkaError | KafkaException) -> bool:
+    """Whether the same call may succeed later, with nothing else to be done."""
+    error = event_error(error)
+    return (
+        not is_fatal_to_client(error) and not _is_abortable(error) and (error.retriable() or error.code() in _RETRIABLE)
+    )
+
+
+def describe_client_error(error: KafkaError | KafkaException) -> str:
+    """Say in one line what happened: the code and librdkafka's or the broker's text."""
+    error = event_error(error)
+    return f"{error.name()}: {' '.join(error.str().split())}"
+
+
+def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
+
+
+def _connect(
+    kind: Callable[[dict[str, Any]], Client],
+    location: KafkaLocation,
+    settings: dict[str, Any],
+    *,
+    wait: bool = True,
+    on_statistics: Callable[[dict[str, Any]], None] | None = None,
+) -> Client:
+    """Make a client and, if asked to, wait for the first answer."""
+    health = Health(location.brokers, secrets_of_configuration(location.settings), on_statistics)
+    defaults = {**_DEFAULTS, **_CONSUMER_DEFAULTS} if kind is Consumer else _DEFAULTS
+    configuration: dict[str, Any] = {**defaults, **dict(location.settings)}
+    configuration["statistics.interval.ms"] = _STATISTICS_MS if kind is Consumer else 0
+    configuration.update(settings)
+    configuration["bootstrap.servers"] = location.brokers
+    callbacks = {"error_cb": health.on_error, "stats_cb": health.on_statistics, "logger": health}
+    try:
+        client = kind({**configuration, **callbacks})
+    except KafkaException as error:
+        text = health.redact(event_error(error).str())
+        where = "" if location.config is None else f" (see {str(location.config)!r})"
+        raise ValueError(f"{location.role} must have valid properties of librdkafka, got: {text}{where}") from None
+    try:
+        if wait:
+            _wait(client, location, health)
+    except BaseException:
+        close = getattr(client, "close", None)
+        if close is not None:
+            close()
+        raise
+    # From now on it is said when brokers are away. Of a client without statistics its calls say so.
+    health.connected = configuration["statistics.interval.ms"] > 0
+    return client
+
+
+def _wait(client: Consumer | Producer | AdminClient, location: KafkaLocation, health: Health) -> None:
+    """Wait until a broker answers, or says that we are not welcome."""
+    end = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            if isinstance(client, Consumer):
+                client.list_topics(location.topic, timeout=min(1.0, CONNECT_SECONDS))
+            else:
+                client.cluster_id(timeout=min(1.0, CONNECT_SECONDS))  # to ask for a topic could make it
+            return
+        except KafkaException as error:
+            if not is_retriable_by_client(error):
+                raise ValueError(
+                    f"{location.role} must be on brokers that answer, got {describe_client_error(error)}"
+                ) from None
+        client.poll(0.05)
+        if health.denied is not None:
+            raise ValueError(f"{location.role} must be allowed in by {location.brokers}, got: {health.denied}")
+        if time.monotonic() > end:
+            raise ValueError(
+                f"{location.role} must be on brokers that can be reached, got {location.brokers} ({health.last})"
+            )

@@ -1,0 +1,178 @@
+"""What a user types to name a topic: `kafka://host:9092,host2:9092/topic?group=...`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import unquote
+
+from meanstream.operators.validation import closest_valid, require
+from meanstream.streaming.kafka.configuration import Settings, read_configuration
+
+SCHEME = "kafka://"
+DEFAULT_GROUP = "meanstream"
+MAX_PARTITIONS = 100_000
+
+SOURCE_OPTIONS = ("group", "partitions", "start", "gap", "config")
+SINK_OPTIONS = ("create", "config")
+
+_BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_GROUP = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+
+
+def is_kafka(location: str) -> bool:
+    """Say whether a location names a Kafka topic."""
+    return location.lower().startswith(SCHEME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaLocation:
+    """A topic, and how its brokers are reached.
+
+    Attributes
+    ----------
+    role : str
+        Option that named it ("source", "releases", ...), for messages.
+    brokers : str
+        Addresses, separated by commas.
+    topic : str
+        Name of the topic.
+    group : str
+        Source: the consumer group under which the owner of each partition and the offsets read are noted.
+    partitions : tuple of int or None
+        Source: the partitions that this store owns; None for all.
+    start : {"earliest", "latest"}
+        Source: where to begin in partitions that the store has not seen.
+    gap : {"refuse", "skip"}
+        Source: what to do when retention deleted records that were not read yet.
+    create : int or None
+        Sink: make the topic with so many partitions if it is missing.
+    config : Path or None
+        File of librdkafka properties.
+    settings : tuple of pairs
+        Its content, with secrets filled in; it is in no message and not in the representation.
+
+    Examples
+    --------
+    >>> location = KafkaLocation.parse("kafka://127.0.0.1:9092/samples?partitions=0,2-3")
+    >>> location.topic, location.partitions, location.group
+    ('samples', (0, 2, 3), 'meanstream')
+    >>> KafkaLocation.parse("kafka://127.0.0.1:9092/samples?gruop=a")
+    Traceback (most recent call last):
+    ValueError: source must have options that are known, got 'gruop'; did you mean 'group'?
+    """
+
+    role: str
+    brokers: str
+    topic: str
+    group: str = DEFAULT_GROUP
+    partitions: tuple[int, ...] | None = None
+    start: Literal["earliest", "latest"] = "earliest"
+    gap: Literal["refuse", "skip"] = "refuse"
+    create: int | None = None
+    config: Path | None = None
+    settings: Settings = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None) -> Self:
+        """Read an address, and the file of properties that it names.
+
+        Parameters
+        ----------
+        text : str
+            `kafka://BROKER[,BROKER...]/TOPIC[?OPTION=VALUE&...]`.
+        role : str
+            Option that named it. A "source" is read, everything else is written to.
+        environment : mapping, optional
+            Where `env:NAME` is looked up; `os.environ` by default.
+
+        Raises
+        ------
+        ValueError
+            Naming the role or the option, the rule and the value; never a secret.
+        """
+        brokers, topic, query = _split(text, role)
+        given = _options(query, role)
+        config = Path(given["config"]) if "config" in given else None
+        start, gap = given.get("start", "earliest"), given.get("gap", "refuse")
+        require(start in ("earliest", "latest"), "start", "be 'earliest' or 'latest'", start)
+        require(gap in ("refuse", "skip"), "gap", "be 'refuse' or 'skip'", gap)
+        group = given.get("group", DEFAULT_GROUP)
+        require(_GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group)
+        return cls(
+            role=role,
+            brokers=brokers,
+            topic=topic,
+            group=group,
+            partitions=_partitions(given["partitions"]) if "partitions" in given else None,
+            start=start,  # type: ignore[arg-type]  # checked above
+            gap=gap,  # type: ignore[arg-type]
+            create=_count(given["create"]) if "create" in given else None,
+            config=config,
+            settings=() if config is None else read_configuration(config, environment),
+        )
+
+    def same_cluster(self, other: KafkaLocation) -> bool:
+        """Say whether one client can serve both."""
+        return self.brokers == other.brokers and self.settings == other.settings
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.brokers}/{self.topic}"
+
+
+def _split(text: str, role: str) -> tuple[str, str, str]:
+    form = "be kafka://HOST:PORT/TOPIC?OPTION=VALUE"
+    if "@" in text.partition("?")[0]:
+        raise ValueError(f"{role} must name brokers only, got a user or password before them: use config=FILE")
+    address, _, query = text.partition("?")
+    require(is_kafka(address), role, form, address)
+    brokers, _, topic = address[len(SCHEME) :].partition("/")
+    for broker in brokers.split(","):
+        require(_BROKER.fullmatch(broker) is not None, role, f"{form} with brokers HOST:PORT", broker)
+    good = _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
+    require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", topic)
+    return brokers, topic, query
+
+
+def _options(query: str, role: str) -> dict[str, str]:
+    own, others = (SOURCE_OPTIONS, SINK_OPTIONS) if role == "source" else (SINK_OPTIONS, SOURCE_OPTIONS)
+    given: dict[str, str] = {}
+    for option in query.split("&") if query else ():
+        name, _, value = option.partition("=")
+        value = unquote(value)
+        if name not in own and name in others:
+            side = "read from" if role == "source" else "written to"
+            raise ValueError(f"{role} must have options of a topic that is {side}, got {name!r}; {', '.join(own)}")
+        if name not in own:
+            raise ValueError(f"{role} must have options that are known, got {name!r}{closest_valid(name, own)}")
+        if name in given:
+            raise ValueError(f"{role} must have each option once, got {name!r} again")
+        if not value:
+            raise ValueError(f"{name} must have a value, got none")
+        given[name] = value
+    return given
+
+
+def _partitions(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
+        if match is None:
+            raise ValueError(f"partitions must be numbers and ranges such as 0,2-3, got {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        require(
+            first <= last < MAX_PARTITIONS, "partitions", f"be ranges from low to high below {MAX_PARTITIONS}", part
+        )
+        found += range(first, last + 1)
+    require(len(set(found)) == len(found), "partitions", "be distinct", text)
+    return tuple(sorted(found))
+
+
+def _count(text: str) -> int:
+    ok = re.fullmatch(r"\d{1,6}", text) is not None and 1 <= int(text) < MAX_PARTITIONS
+    require(ok, "create", "be a number of partitions from 1 on", text)
+    return int(text)

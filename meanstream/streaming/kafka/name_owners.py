@@ -1,0 +1,88 @@
+"""Which store of a deployment's name a partition belongs to, in whichever group it is read.
+
+Noted as `ownership` does, in a group of the name: two stores of one name would release the same samples under the same
+ids, or under two budgets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+
+from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_consumer
+from meanstream.streaming.kafka.group_offsets import RENEW_SECONDS, GroupOffsets
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.ownership import OwnedElsewhereError, claim_ownership, unowned_partitions
+
+
+def group_of_name(name: str) -> str:
+    """Give the group that notes who owns what under a name.
+
+    Examples
+    --------
+    >>> group_of_name("delays")
+    'meanstream-name-6434c51fa4df3703'
+    """
+    return f"meanstream-name-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+class NameOwners:
+    """Owners of partitions under a name.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        The topic.
+    name : str
+        Name of the deployment.
+    owner : str
+        Public id of the store.
+    """
+
+    def __init__(self, location: KafkaLocation, name: str, owner: str) -> None:
+        self._location = replace(location, group=group_of_name(name))
+        self._name, self._owner = name, owner
+        self._offsets = GroupOffsets(self._location, owner)
+        self._consumer = make_consumer(self._location, on_commit=self._offsets.on_commit)
+
+    def check(self, offsets: Mapping[int, int]) -> None:
+        """Refuse partitions that another store of the name owns.
+
+        Raises
+        ------
+        OwnedElsewhereError
+            Naming one, its owner and the name.
+        KafkaException
+            If the broker refuses to say.
+        """
+        try:
+            unowned_partitions(self._location, self._consumer, offsets, self._owner)
+        except OwnedElsewhereError as error:
+            raise self._refused(error) from None
+        except KafkaException as error:
+            if not is_retriable_by_client(error):
+                raise
+            # somebody claims them just now: `claim_ownership` waits for the outcome
+
+    def claim(self, offsets: Mapping[int, int]) -> None:
+        """Own partitions under the name, all or none; see `ownership.claim`."""
+        try:
+            claim_ownership(self._location, self._consumer, offsets, self._owner)
+        except OwnedElsewhereError as error:
+            raise self._refused(error) from None
+
+    def renew(self, offsets: Mapping[str, int]) -> None:
+        """Note the owner again, before Kafka forgets it; without waiting."""
+        self._offsets.note(offsets)
+        self._offsets.send(self._consumer, after=RENEW_SECONDS)
+        self._consumer.poll(0)
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def _refused(self, error: OwnedElsewhereError) -> OwnedElsewhereError:
+        return OwnedElsewhereError(
+            f"{error}; name must be another than {self._name!r} for another deployment, whatever its group"
+        )

@@ -1,0 +1,184 @@
+"""Which store a partition belongs to: read under two ledgers, its agents would be released twice.
+
+The owner is noted in the metadata of the group's committed offset, by everybody who commits. Supported are fixed sets
+of partitions per store (`partitions=`), and an engine that moves to another machine together with its store. A store
+never hands over a single partition: the sums of its agents are in the store, hence another one is refused. A set may
+grow by partitions that nobody owns.
+
+Kafka forgets the offsets of a group that commits nothing for `offsets.retention.minutes` (a week by default), and the
+owners with them. The same is noted under the deployment's name (`name_owners`), whatever the group. Another name is
+another deployment, with a budget of its own: what it releases comes on top.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Mapping
+
+from meanstream.streaming.kafka.client import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+    describe_client_error,
+    event_error,
+    is_fatal_to_client,
+    is_retriable_by_client,
+    make_producer,
+)
+from meanstream.streaming.kafka.location import KafkaLocation
+
+WAIT_SECONDS = 15.0
+ATTEMPTS = 8
+MAX_OWNER = 200
+_MARK = "meanstream-store="
+
+_OVERTAKEN = (
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError._FENCED,
+    KafkaError._STATE,
+)
+
+
+class OwnedElsewhereError(ValueError):
+    """A partition belongs to another store."""
+
+
+def owned_offsets(topic: str, offsets: Mapping[int, int], owner: str) -> list[TopicPartition]:
+    """Offsets to commit, each with its owner."""
+    return [TopicPartition(topic, p, offset, metadata=_MARK + owner) for p, offset in sorted(offsets.items())]
+
+
+def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[int]) -> dict[int, str]:
+    """Read which stores own partitions, without those that nobody owns.
+
+    Raises
+    ------
+    KafkaException
+        If the broker does not tell in time, for instance while somebody claims them.
+    """
+    asked = [TopicPartition(location.topic, partition) for partition in partitions]
+    found = consumer.committed(asked, timeout=WAIT_SECONDS / 3)
+    for partition in found:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+    return {
+        p.partition: p.metadata.removeprefix(_MARK)
+        for p in found
+        if p.offset >= 0 and p.metadata is not None and p.metadata.startswith(_MARK)
+    }
+
+
+def unowned_partitions(
+    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str
+) -> dict[int, int]:
+    """Say which partitions nobody owns, without claiming any.
+
+    Raises
+    ------
+    OwnedElsewhereError
+        If another store owns one.
+    KafkaException
+        If the broker does not tell in time.
+    """
+    return _missing(location, _owners(location, consumer, offsets), offsets, owner)
+
+
+def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> None:
+    """Make a store the owner of partitions, all or none, unless another one is.
+
+    One transactional producer per group and topic: who claims at the same time is fenced, looks again, and finds the
+    owner. Nothing is claimed that the store owns already.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Topic and group.
+    consumer : Consumer
+        Of this group, reading committed offsets only.
+    offsets : mapping
+        Partitions, and the offset that each begins at.
+    owner : str
+        Public random id of the store.
+
+    Raises
+    ------
+    OwnedElsewhereError
+        Naming a partition, its owner, and what to do.
+    ValueError
+        If the broker refuses.
+    KafkaException
+        If it does not answer.
+    """
+    try:
+        missing = unowned_partitions(location, consumer, offsets, owner)
+    except KafkaException:
+        missing = dict(offsets)  # somebody claims them just now
+    attempts = 0
+    try:
+        while missing:
+            attempts += 1
+            try:
+                missing = _claim_once(location, consumer, missing, owner)
+            except KafkaException as error:
+                overtaken = is_fatal_to_client(error) or event_error(error).code() in _OVERTAKEN
+                if not overtaken or attempts == ATTEMPTS:
+                    raise
+                time.sleep(random.uniform(0.05, 0.2) * attempts)  # noqa: S311 - two must not overtake each other for ever
+        # Refused where the group has members, whose commits would take the notes of owners away.
+        consumer.commit(offsets=owned_offsets(location.topic, offsets, owner), asynchronous=False)
+    except KafkaException as error:
+        if is_retriable_by_client(error):
+            raise
+        raise ValueError(_refused(location, error)) from None
+
+
+def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> dict[int, int]:
+    """Claim in a transaction; return what is still missing, which is nothing if all went well."""
+    settings = {"transactional_id": _claim_name(location), "transaction_timeout_ms": 10_000}
+    producer = make_producer(location, wait=False, **settings)
+    try:
+        producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
+        missing = unowned_partitions(location, consumer, offsets, owner)
+        if missing:
+            producer.begin_transaction()
+            marked = owned_offsets(location.topic, missing, owner)
+            producer.send_offsets_to_transaction(marked, consumer.consumer_group_metadata(), WAIT_SECONDS)
+            producer.commit_transaction(WAIT_SECONDS)
+    finally:
+        producer.close()
+    return unowned_partitions(location, consumer, offsets, owner)
+
+
+def _claim_name(location: KafkaLocation) -> str:
+    return f"meanstream-claim-{location.group}-{location.topic}"
+
+
+def _missing(
+    location: KafkaLocation, found: Mapping[int, str], offsets: Mapping[int, int], owner: str
+) -> dict[int, int]:
+    """Say which partitions nobody owns; refuse those that another store does."""
+    for partition in sorted(offsets):
+        if found.get(partition, owner) != owner:
+            raise OwnedElsewhereError(
+                f"{location.role} must be partitions of this store, got partition {partition} of {location.topic!r}, "
+                f"which store {found[partition]} reads in group {location.group!r}: give each engine its own "
+                "partitions=, or start this one with that store"
+            )
+    return {partition: offset for partition, offset in offsets.items() if partition not in found}
+
+
+def _refused(location: KafkaLocation, error: KafkaException) -> str:
+    code = event_error(error).code()
+    if code in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+        return f"group must not be used by other consumers, got {location.group!r}"
+    if code in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+        return (
+            "group must be one with the rights to READ it and to WRITE the transactional id "
+            f"{_claim_name(location)!r}, got {location.group!r}"
+        )
+    return f"group must be one whose partitions can be claimed, got {location.group!r} ({describe_client_error(error)})"

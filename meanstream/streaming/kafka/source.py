@@ -1,0 +1,162 @@
+"""Samples from a Kafka topic, at offsets that the store decides."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
+from meanstream.streaming.kafka.client import KafkaLostError
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.reader import TopicReader
+from meanstream.streaming.kafka.values import parse_values
+from meanstream.streaming.sources.json_records import JsonFormat
+from meanstream.streaming.sources.lines import MAX_LINE_BYTES
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.records import RecordParser
+from meanstream.streaming.sources.source import Opening, SourceLostError
+
+
+class KafkaSource:
+    """Reads JSON values of a topic: committed records only, each once, from where the store stands.
+
+    The key of a message decides its partition and nothing else: whose sample it is stands in the value, as in a JSONL
+    file. Every record becomes a sample or a dead letter; an empty value and a tombstone are malformed.
+
+    A partition belongs to one store (`ownership`). An agent lives where the partition of its key is
+    read: give several engines fixed sets of partitions, each with its own store. An engine may move to another machine
+    together with its store. Partitions added to the topic are read too, unless the set is fixed: then the engine
+    stops, because keys, hence agents, may have moved to partitions of another store.
+
+    Position: next offset of each partition, the id of the topic and the number of its partitions.
+
+    Parameters
+    ----------
+    location : KafkaLocation
+        Topic, group, partitions, and what to do at the beginning and at gaps.
+    mapping : ColumnMapping
+        Which JSON field means what.
+    owner : str, optional
+        Public random id of the store. Without it connection, topic and rights are checked, but nothing can be read.
+    name : str, optional
+        Name of the deployment: another store of this name may not own a partition in any group.
+    until_end : bool
+        End where the partitions end when reading begins; otherwise wait for more.
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_record_bytes : int
+        Larger values are skipped and reported.
+    idle_seconds : float
+        Event time waits for a partition whose end was reached so long ago at most. What a transaction that stands open
+        has written is more to come.
+    watch_seconds : float
+        Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
+        Kafka tells nobody. What is read of the new one until then counts; then the engine stops.
+
+    Raises
+    ------
+    ValueError
+        If the brokers cannot be reached, or topic, rights or partitions are not there.
+    """
+
+    waits = True
+    """`next_batch` waits for records itself."""
+
+    @classmethod
+    def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:
+        """Open a topic: it is there and may be read; no record is."""
+        return cls(
+            KafkaLocation.parse(location),
+            mapping,
+            owner=opening.owner,
+            name=opening.name,
+            until_end=opening.until_end,
+            id_key=opening.id_key,
+            max_record_bytes=opening.max_line_bytes,
+        )
+
+    def __init__(
+        self,
+        location: KafkaLocation,
+        mapping: ColumnMapping,
+        *,
+        owner: str | None = None,
+        name: str | None = None,
+        until_end: bool = False,
+        id_key: bytes = b"",
+        max_record_bytes: int = MAX_LINE_BYTES,
+        idle_seconds: float = 5.0,
+        watch_seconds: float = 10.0,
+    ) -> None:
+        self.name = location.topic
+        self.bounded = until_end
+        self._max_bytes = max_record_bytes
+        self._idle_seconds = idle_seconds
+        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
+        self._reader = TopicReader(location, owner=owner, name=name, bounded=until_end, watch_seconds=watch_seconds)
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give the records that are there, or wait a moment for one.
+
+        Raises
+        ------
+        SourceLostError
+            If reading cannot go on: one line for the user.
+        """
+        reader, rejects = self._reader, Rejects()
+        try:
+            if reader.progress.all_done:
+                return Batch(no_sample_columns(), rejects, reader.position(), exhausted=True, active=(), lag=0)
+            records = reader.take(max_samples)
+        except (KafkaLostError, ValueError) as error:
+            raise SourceLostError(str(error)) from None
+        samples = no_sample_columns()
+        if records is not None:
+            samples = parse_values(self._parser, records, rejects, self._max_bytes)
+        active = reader.progress.active(time.monotonic(), self._idle_seconds)
+        return Batch(samples, rejects, reader.position(), active=active, lag=reader.lag())
+
+    def begin(self) -> None:
+        """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
+
+        Raises
+        ------
+        ValueError
+            If another store owns a partition, or no store is given.
+        """
+        _ = self._reader.progress
+
+    def restore(self, position: Position) -> None:
+        """Continue at the offsets of the store.
+
+        Raises
+        ------
+        ValueError
+            If the topic was made anew, retention deleted what was not read, another store owns a partition, or the
+            store owns one that is not to be read.
+        """
+        if position.get("topic") != self.name:
+            raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
+        self._reader.begin(position)
+
+    def close(self) -> None:
+        """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
+        self._reader.close()
+
+    def commit(self, position: Position) -> None:
+        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        self._reader.commit(position)
+
+    def rest(self) -> None:
+        """Take nothing for a while, in bounded memory; about once a second."""
+        self._reader.rest()
+
+    @property
+    def cluster(self) -> str:
+        """Id of the cluster, which stays when brokers change their addresses."""
+        return self._reader.cluster
+
+    @property
+    def skipped(self) -> int:
+        """Offsets that retention took away before they were read (`gap=skip`)."""
+        return self._reader.skipped

@@ -1,0 +1,45 @@
+"""A bound on the connections of a server: clients that say nothing cost no thread for long, and keep nobody out."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from socketserver import ThreadingMixIn
+from typing import Any
+
+MAX_CONNECTIONS = 64
+"""Threads, and open files, of a server."""
+
+
+class BoundedThreads(ThreadingMixIn):
+    """One thread per connection, and so many at most: for one more the oldest of them is closed.
+
+    An answer takes milliseconds, so the oldest one is a client that has said nothing, or reads nothing.
+    """
+
+    daemon_threads = True
+    block_on_close = False  # whoever keeps a connection must not keep the engine from ending
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and forget the connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._guard:
+                self._open.pop(id(request), None)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin with a connection, if need be in place of the oldest."""
+        with self._guard:
+            self._open[id(request)] = request
+            oldest = self._open.pop(next(iter(self._open))) if len(self._open) > MAX_CONNECTIONS else None
+        if oldest is not None:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and ends
+        super().process_request(request, client_address)
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[int, Any] = {}
+        super().__init__(*arguments, **named)

@@ -1,0 +1,305 @@
+"""What the engine shows to Prometheus; the only file that imports prometheus_client."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, get_args
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Histogram, generate_latest, make_wsgi_app
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeHistogramMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from meanstream.operators.records import Floats
+from meanstream.streaming.agents.estimates import PublicPopulation
+from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.events.wire import Reason
+from meanstream.streaming.store.store import Store, StoreError
+
+PREFIX = "meanstream"
+REASONS: tuple[str, ...] = get_args(Reason)
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SPENT = tuple(k / 10 for k in range(11))
+CLASS_SIZES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+HALVINGS = 12
+"""The buckets of half-widths are half the range of a value and so many halvings of it."""
+
+COUNTERS = {
+    "events": "Records read, good and bad.",
+    "letters_unwritten": "Rejected records that no dead letter tells of, beyond the greatest number.",
+    "releases": "Releases charged in the ledger.",
+    "refusals": "Releases refused, because the same release was made before from another input.",
+    "estimates": "Personal estimates written.",
+}
+GAUGES = {
+    "agents": "Agents with at least one good sample.",
+    "agents_exhausted": "Agents that have made the last release of their horizon.",
+    "budget_spent_ratio_max": "Share of its horizon that the agent which spent most has spent.",
+    "estimate_half_width_median": "Median over agents of meanstream_estimate_half_width.",
+    "effective_class_size_median": "Median over agents of meanstream_effective_class_size.",
+    "prior_components": "Components of the learned prior; 0 where no prior is learned.",
+    "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
+    "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
+    "input_lag_events": "Records that the source holds and the engine has not read.",
+}
+DISTRIBUTIONS = {
+    "budget_spent_ratio": "Agents by the share of their horizon that they have spent.",
+    "estimate_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
+    "effective_class_size": "Agents by variance of their release over variance of the estimate from releases alone.",
+}
+DURATIONS = {
+    "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",
+    "batch_seconds": "Duration of a turn, from reading a batch to its delivery.",
+}
+LIVE = {
+    "watermark_lag_seconds": "The clock minus the event time that all later samples are expected to be after.",
+    "checkpoint_age_seconds": "Seconds since all that had been read was in the store and delivered.",
+    "ready": "1 if state is restored, connections stand and no delivery is stuck, as /readyz says.",
+    "ledger_rows": "Rows of the ledger.",
+    "ledger_bytes": "Bytes of the outputs in the ledger.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many of some numbers are at most each bound; the last bound is infinite."""
+
+    bounds: tuple[float, ...]
+    at_most: tuple[int, ...]
+    total: float
+
+    @classmethod
+    def of(cls, values: Floats, bounds: Sequence[float], weight: Sequence[int] | None = None) -> Distribution:
+        """Count values, each as often as its weight says.
+
+        Examples
+        --------
+        >>> Distribution.of(np.array([0.1, 0.3, 0.9]), (0.2, 0.9))
+        Distribution(bounds=(0.2, 0.9, inf), at_most=(1, 3, 3), total=1.3)
+        """
+        number = np.ones(len(values), np.int64) if weight is None else np.asarray(weight, np.int64)
+        bucket = np.searchsorted(np.asarray(bounds) * (1 + 1e-12), values, "left")
+        counts = np.bincount(bucket, number, minlength=len(bounds) + 1).astype(np.int64)
+        return cls((*bounds, float("inf")), tuple(accumulate(counts.tolist())), float(values @ number))
+
+
+class HasBounds(Protocol):
+    """The settings that metrics need."""
+
+    @property
+    def lower(self) -> float | tuple[float, ...]:
+        """Lower bound of a value, or of each coordinate."""
+
+    @property
+    def upper(self) -> float | tuple[float, ...]:
+        """Upper bound of a value, or of each coordinate."""
+
+    @property
+    def horizon(self) -> int | None:
+        """Releases that one agent may ever make; None for no limit."""
+
+    @property
+    def protected(self) -> str:
+        """What epsilon covers and what it does not, in one sentence."""
+
+
+class Metrics(Collector):
+    """Turns the engine's figures into Prometheus metrics.
+
+    `observe` is called in the engine's thread, at the start and after each turn; it keeps a few numbers. A scrape, in
+    another thread, reads these numbers, the ledger's size by a connection of its own, and nothing of the engine.
+
+    Parameters
+    ----------
+    settings : AgentsSettings or RoundsSettings
+        For the horizon and the bounds of a value.
+    health : EngineHealth
+        The engine's, for readiness and the age of the checkpoint.
+    store : Path, optional
+        The store, for the size of its ledger.
+    clock : Clock
+        For the lag of event time.
+
+    Notes
+    -----
+    **Privacy.** Metrics are outputs that anybody may read. Shown are counts, event times, what was released or refused,
+    and post-processing of the releases. Half-widths and effective class sizes are those that anybody could compute from
+    the releases (`PublicPopulation.precision`); those of the personal estimates, and the number of clipped values,
+    depend on raw values and are not shown. No metric has a label of an agent. Durations are shown and assumed not to
+    depend on values.
+
+    Metrics of the population exist after the first refresh of estimates; `prior_spread` and
+    `prior_count_ratio` only where a prior was learned,
+    because a spread of 0 says that the agents of a component have the same mean.
+    """
+
+    counters: ClassVar[dict[str, str]] = COUNTERS
+    gauges: ClassVar[dict[str, str]] = GAUGES
+    distributions: ClassVar[dict[str, str]] = DISTRIBUTIONS
+    durations: ClassVar[dict[str, str]] = DURATIONS
+    live: ClassVar[dict[str, str]] = LIVE
+    reasons: ClassVar[tuple[str, ...]] = REASONS
+
+    def __init__(
+        self, *, settings: HasBounds, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
+    ) -> None:
+        self._horizon = settings.horizon
+        most = float(np.max(np.subtract(settings.upper, settings.lower))) / 2
+        self._half_widths = tuple(most / 2**k for k in range(HALVINGS, -1, -1))
+        self._health = health
+        self._clock = clock or SystemClock()
+        self._ledger = None if store is None else _LedgerSize(store)
+        self._shown: dict[str, Any] = {}  # replaced as a whole, so that a scrape never sees half of a turn
+        self._of_population: dict[str, Any] = {}
+        self._computed_from: PublicPopulation | None = None
+        self._commits = 0
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._durations = {
+            name: Histogram(f"{PREFIX}_{name}", text, registry=None, buckets=SECONDS)
+            for name, text in self.durations.items()
+        }
+
+    def observe(self, stats: EngineStats) -> None:
+        """Take the newest figures."""
+        self._shown = {
+            "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
+            "agents": stats.agents,
+            "input_lag_events": stats.input_lag,
+            "watermark": stats.watermark,
+            **(self._budgets(stats, self._horizon) if stats.spent and self._horizon is not None else {}),
+            **self._own(stats),
+        }
+        if stats.commits > self._commits:
+            self._commits = stats.commits
+            for name, histogram in self._durations.items():
+                histogram.observe(getattr(stats, name))
+
+    def application(self) -> Callable[..., Any]:
+        """Return the WSGI application that answers a scrape, in the format that was asked for."""
+        return make_wsgi_app(self._registry)
+
+    def exposition(self) -> bytes:
+        """Write all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give every family; called by a scrape."""
+        shown = self._shown
+        yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
+        for name, text in self.counters.items():
+            yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
+        if self.reasons:
+            yield _rejects(self.reasons, shown)
+        for name, text in self.distributions.items():
+            yield _histogram(name, text, shown.get(name))
+        for name, text in self.gauges.items():
+            yield _gauge(name, text, shown.get(name))
+        for name, value in self._live(shown.get("watermark")).items():
+            if name in self.live:
+                yield _gauge(name, self.live[name], value)
+        for histogram in self._durations.values():
+            yield from histogram.collect()
+
+    def _own(self, stats: EngineStats) -> dict[str, Any]:
+        """Figures that only this kind of engine has."""
+        if stats.population is not None and stats.population is not self._computed_from:
+            self._computed_from = stats.population
+            self._of_population = self._describe(stats.population)
+        return {**{name: getattr(stats, name) for name in COUNTERS}, **self._of_population}
+
+    def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
+        """Figures of the budgets; agents that came after the last release have spent nothing."""
+        released = stats.spent[1:]
+        agents = (stats.agents - sum(released), *released)
+        share = np.arange(len(agents)) / horizon
+        return {
+            "agents_exhausted": sum(agents[horizon:]),
+            "budget_spent_ratio": Distribution.of(share, SPENT, agents),
+            "budget_spent_ratio_max": float(share[np.flatnonzero(agents)].max(initial=0.0)),
+        }
+
+    def _describe(self, population: PublicPopulation) -> dict[str, Any]:
+        half_width, class_size = population.precision()
+        return {
+            "estimate_half_width": Distribution.of(half_width, self._half_widths),
+            "estimate_half_width_median": _median(half_width),
+            "effective_class_size": Distribution.of(class_size, CLASS_SIZES),
+            "effective_class_size_median": _median(class_size),
+            "prior_components": population.n_components,
+            "prior_spread": population.spread,
+            "prior_count_ratio": population.goes_with_count,
+        }
+
+    def _live(self, watermark: float | None) -> dict[str, float | None]:
+        """Give what changes while the engine does nothing."""
+        rows, size = (None, None) if self._ledger is None else self._ledger.read()
+        return {
+            "watermark_lag_seconds": None if watermark is None else self._clock.now() - watermark,
+            "checkpoint_age_seconds": self._health.checkpoint_age,
+            "ready": float(self._health.not_ready() is None),
+            "ledger_rows": rows,
+            "ledger_bytes": size,
+        }
+
+
+class _LedgerSize:
+    """Rows and bytes of a ledger, as its end says, read beside the engine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> tuple[int, int] | tuple[None, None]:
+        """Give the two numbers; none where the store cannot be read."""
+        try:
+            with closing(Store.read(self._path)) as store:
+                head = store.ledger.head()
+        except StoreError:
+            return None, None
+        return head.rows, head.size
+
+
+def _rejects(reasons: Sequence[str], shown: dict[str, Any]) -> Metric:
+    family = CounterMetricFamily(f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"])
+    for reason in reasons:
+        family.add_metric([reason], shown["rejects"][reason] if shown else 0)
+    return family
+
+
+def _gauge(name: str, text: str, value: float | None) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", text)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def _histogram(name: str, text: str, distribution: Distribution | None) -> Metric:
+    family = GaugeHistogramMetricFamily(f"{PREFIX}_{name}", text)
+    if distribution is not None:
+        bounds = map(floatToGoString, distribution.bounds)
+        family.add_metric([], list(zip(bounds, distribution.at_most, strict=True)), distribution.total)
+    return family
+
+
+def _median(values: Floats) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _build() -> dict[str, str]:
+    return {"version": version("meanstream"), "python": platform.python_version()}

@@ -1,0 +1,97 @@
+"""From what a user types to a sink: the registry of sinks."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from meanstream.operators.validation import require
+from meanstream.streaming.sinks.on_disk import path_on_disk
+from meanstream.streaming.sinks.sink import Sink, SinkKind, SinkOpening, Trust
+
+if TYPE_CHECKING:
+    from meanstream.streaming.kafka.sink import KafkaSinks
+
+STDOUT = "-"
+SINKS: dict[str, tuple[str, str]] = {
+    ".jsonl": ("a .jsonl file", "meanstream.streaming.sinks.jsonl:JsonlSink"),
+    ".parquet": ("a .parquet folder", "meanstream.streaming.sinks.parquet:ParquetSink"),
+    "kafka:": ("kafka://HOST:PORT/TOPIC", "meanstream.streaming.kafka.sink:KafkaSink"),
+    STDOUT: (f"{STDOUT!r}", "meanstream.streaming.sinks.jsonl:StreamSink"),
+}
+"""An extension, a scheme or `-`: how a user types it, and where the class is that opens it, "module:Class"."""
+
+FILES = tuple(kind for kind in SINKS if kind.startswith("."))
+"""The kinds on disk, by the extension of a file or folder."""
+
+
+def _sink_class(option: str, location: str) -> SinkKind:
+    """Import the class of the sink of a place.
+
+    Raises
+    ------
+    ValueError
+        If it is of no known kind, naming the option.
+
+    Examples
+    --------
+    >>> _sink_class("sink", "means.jsonl")
+    <class 'meanstream.streaming.sinks.jsonl.JsonlSink'>
+    """
+    kind = _kind_of(location)
+    *most, last = (typed for typed, _ in SINKS.values())
+    require(kind in SINKS, option, f"be {', '.join(most)} or {last}", location)
+    module, _, name = SINKS[kind][1].partition(":")
+    return cast(SinkKind, getattr(importlib.import_module(module), name))
+
+
+def check_sink_place(role: str, location: str) -> None:
+    """Refuse a place that could not be opened, without making it; a topic is looked for on its brokers.
+
+    Raises
+    ------
+    ValueError
+        Naming the role, the rule and the place.
+    """
+    _sink_class(role, location).check(location, role)
+
+
+def sink_place_of(location: str) -> str:
+    """Say which place a location means: no two roles may have the same one.
+
+    Examples
+    --------
+    >>> sink_place_of("kafka://Host:9092,other:9092/releases?create=4")
+    'kafka://host:9092,other:9092/releases'
+    >>> sink_place_of("-")
+    '-'
+    """
+    return _sink_class("sink", location).place_of(location) if _kind_of(location) in SINKS else path_on_disk(location)
+
+
+def _kind_of(location: str) -> str:
+    scheme, there, _ = location.partition("://")
+    return location if location == STDOUT else f"{scheme.lower()}:" if there else Path(location).suffix
+
+
+def open_sink(location: str, *, trust: Trust, role: str = "sink", kafka: KafkaSinks | None = None) -> Sink:
+    """Open a `.jsonl` file, a `.parquet` folder, a Kafka topic, or `-` for standard output.
+
+    Parameters
+    ----------
+    location : str
+        What the user typed.
+    trust : Trust
+        Who can read the sink.
+    role : str
+        Option that named it, for messages.
+    kafka : KafkaSinks, optional
+        What opens topics, the same for all roles of a run: they share transactions.
+
+    Raises
+    ------
+    ValueError
+        If the extension is unknown or the place cannot be written to.
+    """
+    return _sink_class(role, location).open(location, SinkOpening(trust=trust, option=role, topics=kafka))

@@ -1,0 +1,109 @@
+"""From what a user types to a source: the registry of sources."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from meanstream.operators.validation import require
+from meanstream.streaming.sources.lines import MAX_LINE_BYTES
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.ordered import OrderedSource
+from meanstream.streaming.sources.read_ahead import ReadAhead
+from meanstream.streaming.sources.source import Opening, Source
+
+SOURCES: dict[str, str] = {
+    ".csv": "meanstream.streaming.sources.csv_file:CsvSource",
+    ".tsv": "meanstream.streaming.sources.csv_file:CsvSource",
+    ".jsonl": "meanstream.streaming.sources.jsonl_file:JsonlSource",
+    ".ndjson": "meanstream.streaming.sources.jsonl_file:JsonlSource",
+    ".parquet": "meanstream.streaming.sources.parquet_file:ParquetSource",
+    "kafka:": "meanstream.streaming.kafka.source:KafkaSource",
+    "synthetic:": "meanstream.streaming.sources.synthetic:SyntheticSource",
+}
+"""A file's extension or an address's scheme, and where the class is that opens it: "module:Class"."""
+
+PACKED = (".gz", ".zip")
+"""What may follow the extension of a text file."""
+
+
+def source_kind(location: str) -> str:
+    """Tell the kind of a source, a key of `SOURCES`: by its scheme, or by the extension of a file.
+
+    Raises
+    ------
+    ValueError
+        If it is of no known kind.
+
+    Examples
+    --------
+    >>> source_kind("kafka://localhost:9092/samples"), source_kind("flights.csv.gz")
+    ('kafka:', '.csv')
+    """
+    scheme = location.partition(":")[0] + ":"
+    if scheme in SOURCES:
+        return scheme
+    suffixes = [suffix.lower() for suffix in Path(location).suffixes if suffix.lower() not in PACKED]
+    kind = suffixes[-1] if suffixes else ""
+    known = ", ".join(key for key in SOURCES if key.startswith("."))
+    require(kind in SOURCES, "source", f"be a file of type {known} (text also .gz or .zip)", location)
+    return kind
+
+
+def source_class(kind: str) -> Any:
+    """Import the class of a kind of source."""
+    module, _, name = SOURCES[kind].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def open_source(
+    location: str,
+    mapping: ColumnMapping,
+    *,
+    sort: bool = True,
+    cut: float | None = None,
+    id_key: bytes = b"",
+    max_line_bytes: int = MAX_LINE_BYTES,
+    owner: str | None = None,
+    until_end: bool = False,
+    name: str | None = None,
+) -> Source:
+    """Open `kafka://HOST:PORT/TOPIC`, `synthetic:AGENTS,SAMPLES[,SEED]`, or a file by its extension.
+
+    Extensions: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, and .parquet.
+
+    Parameters
+    ----------
+    location : str
+        Path of the file, address of the topic, or the synthetic stream's parameters.
+    mapping : ColumnMapping
+        Which column means what.
+    sort : bool
+        Replay a file in event-time order, from memory; otherwise as it stands, in bounded memory, a batch ahead.
+        Whatever has a scheme is always read as it stands.
+    cut : float or None
+        Seconds of event time: a batch of a sorted file ends at each multiple.
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_line_bytes : int
+        Longer lines or values are skipped and reported.
+    owner : str, optional
+        Topic: public id of the store that reads it; without it the topic is checked and cannot be read.
+    until_end : bool
+        Topic: end where it ends when reading begins. Everything else always ends.
+    name : str, optional
+        Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
+
+    Raises
+    ------
+    ValueError
+        Before any data is read: no such file, unknown extension, missing column; no broker, topic or right to read it.
+    """
+    opening = Opening(id_key=id_key, max_line_bytes=max_line_bytes, owner=owner, until_end=until_end, name=name)
+    is_file = location.partition(":")[0] + ":" not in SOURCES
+    require(not is_file or Path(location).is_file(), "source", "be a readable file", location)
+    source: Source = source_class(source_kind(location)).open(location, mapping, opening)
+    if not is_file:
+        return source
+    return OrderedSource(source, cut=cut) if sort else ReadAhead(source)

@@ -1,0 +1,93 @@
+"""Which files a command reads, owns or writes: none that is written may be another of them, however it is spelled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from meanstream.operators.validation import require
+from meanstream.streaming.store.secret import SECRET_FILE_VARIABLE, SECRET_SUFFIX, secret_path
+
+STORE_FILES = {"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"}
+"""What lies beside a store, by what follows its name."""
+
+
+def own_files_of_store(store: Path) -> dict[str, Path]:
+    """Name the files that belong to a store, whether or not they are there; its key lies beside it by default."""
+    place = Path(os.path.realpath(store))
+    beside = {f"the {what} of the store": place.with_name(place.name + suffix) for suffix, what in STORE_FILES.items()}
+    return {"store": store, **beside, "the secret of the store": secret_path(store)}
+
+
+def own_files_named(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Path]:
+    """Find the files that options name, by option: as a path, `file:PATH`, or the `config=` of a topic's address."""
+    named = dict(_files_named(options))
+    if environment.get(SECRET_FILE_VARIABLE):
+        named["the secret"] = Path(environment[SECRET_FILE_VARIABLE])
+    return named
+
+
+def _files_named(options: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    for name, value in options.items():
+        if not isinstance(value, str | Path):
+            continue
+        text = str(value)
+        query = parse_qs(text.partition("?")[2]).get("config", []) if "://" in text else []
+        for place in (text, text.removeprefix("file:"), *query):
+            if place and _is_file(place):
+                yield (name if place == text else f"the file of {name}"), Path(place)
+
+
+def require_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> None:
+    """Refuse what is written where it is another file that is read, owned or written; folders, where they hold one.
+
+    Parameters
+    ----------
+    writes : mapping
+        Option and path of each file or folder that is written.
+    others : mapping
+        What it must not be, by the words for it.
+
+    Raises
+    ------
+    ValueError
+        Naming both, and the path as it was typed.
+    """
+    taken = dict(others)
+    for option, path in writes.items():
+        for name, other in taken.items():
+            require(not _same_file(path, other), option, f"be another place than {name}", str(path))
+            require(not _holds(path, other), option, f"be a folder without {name}", str(path))
+        taken[option] = path
+
+
+def require_beside_no_store(option: str, path: Path) -> None:
+    """Refuse a file that the store whose name begins like it would take for its own, however it is spelled."""
+    place = Path(os.path.realpath(path))
+    for suffix, what in {**STORE_FILES, SECRET_SUFFIX: "secret"}.items():
+        store = place.with_name(place.name.removesuffix(suffix)) if place.name.endswith(suffix) else place
+        require(
+            store == place or not _is_file(store), option, f"be another place than the {what} of a store", str(path)
+        )
+
+
+def _same_file(path: Path, other: Path) -> bool:
+    """Say whether two paths are one file: by links of both kinds, or by another spelling of what is not there yet."""
+    try:
+        return os.path.samefile(path, other)
+    except (OSError, ValueError):
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _holds(folder: Path, other: Path) -> bool:
+    return folder.suffix == ".parquet" and Path(os.path.realpath(folder)) in Path(os.path.realpath(other)).parents
+
+
+def _is_file(place: str | Path) -> bool:
+    try:
+        return os.path.isfile(place)
+    except ValueError:  # a NUL in it
+        return False

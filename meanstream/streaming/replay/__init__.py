@@ -1,0 +1,1 @@
+"""Dead letters, and records that are read again."""

@@ -1,0 +1,92 @@
+"""A source that a store has read, opened once more: for records that it did not use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from meanstream.operators.records import Ints
+from meanstream.streaming.events.columns import Position, column_partitions, column_places
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.source import Source, require_source_position
+from meanstream.streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A bounded source, and whether it still has every record that was ever in it."""
+
+    source: Source
+    complete: bool = True
+
+
+Reopen = Callable[[Position, Ints | None], Opened]
+"""Opens a source, given its position in the store: so that it has the records at some positions, or from its beginning.
+
+`ValueError` if it is not the source that the store was filled from.
+"""
+
+
+def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> Reopen:
+    """Make what opens a source again, in the order in which it stands.
+
+    Parameters
+    ----------
+    location : str
+        As for `open_source`, or `kafka://...`: read up to where it ends now, beside whoever else reads it.
+    mapping : ColumnMapping
+        Which column means what; it need not be the one by which the store was filled.
+    id_key : bytes
+        Secret key of the hash of ids.
+    """
+
+    def file_again(position: Position, at: Ints | None) -> Opened:  # noqa: ARG001 - a file is read from its beginning
+        with closing(open_source(location, mapping, sort=False)) as source:
+            _recognize(source, position)
+        return Opened(open_source(location, mapping, sort=False, id_key=id_key))
+
+    def topic_again(position: Position, at: Ints | None) -> Opened:
+        from meanstream.streaming.kafka.scan import ScannedTopic
+
+        require_source_position(position, "topic_id", reopened_source_name(location))
+        partitions = [int(number) for number in position["partitions"]]
+        start = dict.fromkeys(partitions, 0) if at is None else _first_of_each(at)
+        parsed = KafkaLocation.parse(location)
+        topic = ScannedTopic(parsed, mapping, start=start, known_id=position["topic_id"], id_key=id_key)
+        return Opened(topic, complete=topic.complete)
+
+    return topic_again if is_kafka(location) else file_again
+
+
+def reopened_source_name(location: str) -> str:
+    """Tell the name under which a source stands in dead letters and in a store.
+
+    Examples
+    --------
+    >>> reopened_source_name("data/flights.csv.gz"), reopened_source_name("kafka://127.0.0.1:9092/samples?group=a")
+    ('flights.csv.gz', 'samples')
+    """
+    if is_kafka(location):
+        return KafkaLocation.parse(location).topic
+    if location.partition(":")[0] == KIND:
+        return SyntheticSource(SyntheticPopulation.parse(location)).name
+    return Path(location).name
+
+
+def _first_of_each(positions: Ints) -> dict[int, int]:
+    """Give the first place of each partition."""
+    partition, place = column_partitions(positions), column_places(positions)
+    return {number: int(place[partition == number].min()) for number in np.unique(partition).tolist()}
+
+
+def _recognize(source: Source, position: Position) -> None:
+    """Refuse another file of the same name, whose records are not those of the dead letters."""
+    whole = position.get("source") if "sorted_row" in position else position
+    if whole is not None:  # a store of an earlier version does not tell it of a sorted file
+        source.restore(whole)

@@ -1,0 +1,81 @@
+"""A store of rounds with the secret that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from meanstream.operators.noise.canonical import canonical
+from meanstream.operators.validation import require
+from meanstream.streaming.rounds.settings import HOST_ONLY, RoundsSettings
+from meanstream.streaming.store.deployment import check_store, open_store
+from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.secret import key_derived_from_secret
+from meanstream.streaming.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RoundsDeployment:
+    """A store that is open for writing, the settings with the deployment's name, its secret, the key of sample ids."""
+
+    store: Store
+    settings: RoundsSettings
+    secret: bytes
+    id_key: bytes
+
+
+def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
+    """Open or create a store of rounds, and find or make its secret; see `open_store`.
+
+    Parameters
+    ----------
+    path : Path
+        The store's file.
+    settings : RoundsSettings
+        All but the allowed lateness cannot change over the life of a store. Without a name, the one that the store
+        keeps, or makes.
+    environment : mapping
+        Usually `os.environ`.
+    """
+    store, secret = open_store(path, rounds_identity(settings), environment=environment, respelled=respelled_rounds)
+    return RoundsDeployment(store, named_rounds(store, settings), secret, key_derived_from_secret(secret, "sample ids"))
+
+
+def named_rounds(store: Store, settings: RoundsSettings) -> RoundsSettings:
+    """Give the settings the name that a store has kept."""
+    saved = store.settings()
+    assert saved is not None  # noqa: S101 - it was opened
+    return replace(settings, name=saved["name"])
+
+
+def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store."""
+    return check_store(path, rounds_identity(settings), environment=environment, respelled=respelled_rounds)
+
+
+def rounds_identity(settings: RoundsSettings) -> dict[str, Any]:
+    """Give what cannot change over the life of a store, as plain data."""
+    return {SIDE: "users", **{k: v for k, v in settings.plain().items() if k != "allowed_lateness"}}
+
+
+def respelled_rounds(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring settings of rounds, as a store of either side keeps them, to today's spelling and fields.
+
+    Raises
+    ------
+    ValueError
+        If they are spelled in a way that today is another, as `window` 24h, which is 1d: the ids of rounds hang on it,
+        and a round that is under way would be asked again under another id.
+    """
+    plain = {name: value for name, value in saved.items() if name != SIDE}
+    settings = RoundsSettings(**plain)
+    for name, value in settings.protocol().items():
+        same = canonical(plain.get(name)) == canonical(value)
+        require(same, name, f"be {value!r} in a store that this version continues", plain.get(name))
+    kept = settings.plain()
+    return {
+        SIDE: saved[SIDE],
+        **{name: value for name, value in kept.items() if name in saved or name not in HOST_ONLY},
+    }

@@ -1,0 +1,249 @@
+"""One round of one window, step by step: users' reports, their tally, what each stage finds, events.
+
+Both hosts, the users' side alone and the statistician's side alone call these functions with the same arguments and
+therefore write the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.noise.canonical import canonical
+from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
+from meanstream.operators.records import Ints, Words
+from meanstream.operators.rounds.protocol import Estimator, ReportWords, assign_stages, input_version
+from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
+from meanstream.operators.validation import require
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.rounds import Report, RoundRefusal, StageReports, StageResult, WindowEstimate
+from meanstream.streaming.events.times import time_as_datetime
+from meanstream.streaming.rounds.settings import RoundsSettings, settings_round_id, settings_round_noise
+from meanstream.streaming.rounds.windows import MICROS, Window
+
+MAX_DESCRIBED = 64
+_described: dict[tuple[bytes, int], dict[str, Any]] = {}
+"""What estimators say of themselves, by protocol and number of users."""
+
+
+@dataclass(frozen=True)
+class WindowRound:
+    """Public: the round of one window.
+
+    Parameters
+    ----------
+    settings : RoundsSettings
+        What the parties agreed on.
+    window : Window
+        Which samples it is about.
+    users : int
+        How many users take part; the estimator is designed for `settings.design_users(users)`.
+
+    Examples
+    --------
+    >>> settings = RoundsSettings(lower=0, upper=10, epsilon=2.0, window="1d", estimator="one_shot", name="delays")
+    >>> this = WindowRound(settings, Window(0, 86_400_000_000), users=3)
+    >>> len(this.stages), this.id[:27]
+    (1, 'delays/1970-01-01T00:00:00Z')
+    """
+
+    settings: RoundsSettings
+    window: Window
+    users: int
+
+    @cached_property
+    def id(self) -> str:
+        """The round's id."""
+        return settings_round_id(self.settings, self.window)
+
+    @cached_property
+    def estimator(self) -> Estimator:
+        """The estimator, designed for the number of users."""
+        return self.settings.estimator_for(self.users)
+
+    @cached_property
+    def _local(self) -> Estimator:
+        """The same, where users protect themselves; `curator` has the steps of a trusted curator."""
+        require(self.estimator.trust == "local", "estimator", "be one of local privacy here", self.estimator.name)
+        return self.estimator
+
+    @cached_property
+    def _design(self) -> dict[str, Any]:
+        users = self.settings.design_users(self.users)
+        key = (canonical(self.settings.protocol()), users)
+        if key not in _described:  # a description can take as long as a round, and a host asks for many
+            if len(_described) >= MAX_DESCRIBED:
+                _described.clear()
+            # Rounded, so that hosts whose libraries differ in the last digit of a design still repeat the same noise.
+            _described[key] = {"estimator": _rounded(plain_report(self.estimator.describe())), "users": users}
+        return _described[key]
+
+    @property
+    def stages(self) -> range:
+        """Numbers of the stages."""
+        return range(len(self.estimator.rounds))
+
+    def stage_of(self, users: Words) -> Ints:
+        """Tell which stage asks each user, given by hash (`keyed_owner_words`): public, a function of ids."""
+        return assign_stages(self.estimator.shares, users, self.id.encode())
+
+    def stage_noise(self, secret: bytes, stage: int, public: Public) -> KeyedNoise:
+        """Keyed noise of one stage.
+
+        **Privacy.** Whatever a stage makes of the random bits depends on the estimator's parameters and on what the
+        stages before it found; both are part of the key, so that no two different channels share their noise.
+        """
+        design = {**self._design, "stage": stage, "public": public}
+        return settings_round_noise(secret, self.settings, self.id, design=design)
+
+    def reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Reports:
+        """Private to public: the reports of users that this stage asks, one row per user; the same on every call.
+
+        Parameters
+        ----------
+        secret : bytes
+            Of the users' side.
+        stage : int
+            From 0.
+        public : dict
+            What the stages before found; empty for the first.
+        summaries : Summaries
+            Private: some or all of the users of this stage (`stage_of`), in any order.
+        """
+        return self.charged_reports(secret, stage, public, summaries)[0]
+
+    def charged_reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> tuple[Reports, Ints]:
+        """Give `reports` and `versions` of the same users at once: keys and digests are made once for both."""
+        step = self._local.rounds[stage]
+        words = ReportWords(self.stage_noise(secret, stage, public), summaries, stage)
+        version = words.version.view(np.int64)
+        if not len(summaries):
+            return np.zeros((0, 0), np.int64), version
+        with np.errstate(all="ignore"):  # a warning would tell of somebody's value
+            return np.asarray(step.encode(summaries, public, words), np.int64), version
+
+    def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:
+        """Keyed digest of the exact input of each report, for the ledger, as signed integers."""
+        return input_version(self.stage_noise(secret, stage, public), summaries).view(np.int64)
+
+    def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
+        """Public: add up reports; return with it how many were refused, because no user can have made them."""
+        if not len(reports):
+            return Tally(), 0
+        step = self._local.rounds[stage]
+        good = step.valid(reports, public)
+        return step.tally(reports[good], public), int(np.count_nonzero(~good))
+
+    def decode(self, stage: int, public: Public, tally: Tally) -> Public | Estimate:
+        """Public: what the next stage needs, or the estimate on [-1, 1]."""
+        found = self._local.rounds[stage].decode(tally, public)
+        return self.checked(stage, found)
+
+    def checked(self, stage: int, found: Public | Estimate) -> Public | Estimate:
+        """Give what a stage found, as plain data; the last one finds the estimate, and no other."""
+        if isinstance(found, Estimate) != (stage == self.stages[-1]):
+            raise TypeError(f"{self.estimator.name}: the last stage must give the estimate, and no other")
+        return found if isinstance(found, Estimate) else plain_report(found)
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def report_lines(self, stage: int, users: Sequence[str], reports: Reports) -> EventLines:
+        """Write reports as events, in the order of the users."""
+        step = self.estimator.rounds[stage]
+        constants = {"round_id": self.id, "stage": stage, "epsilon": float(step.epsilon)}
+        return encode_columns_as_lines(Report, {"user": list(users), "payload": reports.tolist()}, constants)
+
+    def complete_line(self, stage: int, reports: int) -> EventLines:
+        """Tell that all reports of a stage are out, so many."""
+        start, end = self._ends()
+        users = self.settings.design_users(self.users)
+        event = StageReports(round_id=self.id, start=start, end=end, stage=stage, users=users, reports=reports)
+        return encode_lines(StageReports, [event])
+
+    def stage_line(self, stage: int, tally: Tally, public: Public) -> EventLines:
+        """Write what a stage found as an event."""
+        start, end = self._ends()
+        event = StageResult(
+            round_id=self.id, start=start, end=end, stage=stage, users=tally.n, public=plain_report(public)
+        )
+        return encode_lines(StageResult, [event])
+
+    def estimate_line(self, estimate: Estimate, users: int) -> EventLines:
+        """Write the answer as an event, in the value's unit.
+
+        Parameters
+        ----------
+        estimate : Estimate
+            On [-1, 1].
+        users : int
+            How many users' reports were counted, over all stages; or how many users' samples, by a curator.
+        """
+        there = estimate.in_unit(*self.settings.ends)
+        start, end = self._ends()
+        interval = np.stack([there.lower, there.upper], axis=-1).tolist()
+        event = WindowEstimate(
+            round_id=self.id,
+            start=start,
+            end=end,
+            value=there.value.tolist(),
+            interval=tuple(interval) if there.value.ndim == 0 else [tuple(ends) for ends in interval],
+            level=there.level,
+            stderr=np.asarray(there.stderr).tolist(),
+            unclipped=np.asarray(there.unclipped).tolist(),
+            users=users,
+            epsilon=there.epsilon,
+            delta=there.delta,
+            trust=there.trust,  # type: ignore[arg-type]
+            method=there.method,
+            mode=there.mode,  # type: ignore[arg-type]
+            stages=plain_report(list(there.stages)),
+            values=None if self.settings.values is None or there.function is not None else list(self.settings.values),
+            components=plain_report(list(there.components)) or None,
+            function=None if there.function is None else plain_report(there.function),
+        )
+        return encode_lines(WindowEstimate, [event])
+
+    def refusal_lines(self, users: Sequence[str], rounds: Ints) -> EventLines:
+        """Tell whose data did not enter, and how many rounds each has paid for."""
+        settings = self.settings
+        budget = 0.0 if settings.user_budget is None else settings.user_budget
+        spent = rounds * settings.epsilon
+        columns: dict[str, Sequence[Any]] = {
+            "user": list(users),
+            "spent": spent.tolist(),
+            "remaining": np.maximum(budget - spent, 0.0).tolist(),
+        }
+        return encode_columns_as_lines(RoundRefusal, columns, {"round_id": self.id, "asked": float(settings.epsilon)})
+
+    def _ends(self) -> tuple[Any, Any]:
+        return time_as_datetime(self.window.start / MICROS), time_as_datetime(self.window.end / MICROS)
+
+
+def report_user_words(users: Sequence[str]) -> Words:
+    """Hash of each user's name, from which its stage and its noise follow."""
+    return keyed_owner_words(users)
+
+
+def plain_report(value: Any) -> Any:
+    """Turn arrays into lists, so that what is written is what is read."""
+    return json.loads(canonical(value))
+
+
+def _rounded(value: Any) -> Any:
+    """Cut the floats of plain data to nine digits.
+
+    Examples
+    --------
+    >>> _rounded({"window": [0.1 + 0.2, 7], "name": "clip"})
+    {'window': [0.3, 7], 'name': 'clip'}
+    """
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value

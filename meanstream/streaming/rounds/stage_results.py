@@ -1,0 +1,163 @@
+"""What a statistician has published of the stages, and which of it is accepted before any user is asked upon it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.noise.public_hash import mix_hash
+from meanstream.operators.records import Words
+from meanstream.operators.rounds.records import Public, Summaries
+from meanstream.operators.rounds.results import refuse_result, result_as_plain_data
+from meanstream.streaming.events.rounds import StageResult
+from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.sources.lines import LineReader
+
+_READ_LINES = 65_536
+MOST_TRIED = 16
+"""So many different results of a stage are looked at; what comes after them is not read."""
+
+StageResults = Mapping[tuple[str, int], Sequence[StageResult]]
+"""What somebody has published of a stage, by round and stage, in order."""
+
+
+class StageResultsFile:
+    """What a statistician has published in a JSONL file; it may grow, and need not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = 0  # when it was read last
+
+    def grew(self) -> bool:
+        """Tell whether there is more than at the last reading."""
+        return self._path.is_file() and self._path.stat().st_size > self._size
+
+    def read(self, rounds: Collection[str]) -> StageResults:
+        """Read the different results of these rounds that are there; lines that are none are skipped."""
+        found: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
+        for event in self._events():
+            known = found[event.round_id, event.stage] if event.round_id in rounds else ()
+            if isinstance(known, list) and len(known) < MOST_TRIED and event not in known:
+                known.append(event)
+        return found
+
+    def _events(self) -> Iterator[StageResult]:
+        if not self._path.is_file():
+            return
+        self._size = self._path.stat().st_size
+        with closing(LineReader(self._path, option="stages")) as reader:
+            while (taken := reader.next_block(_READ_LINES)) is not None:
+                for line in taken[0].lines():
+                    try:
+                        yield StageResult.model_validate_json(line)
+                    except ValidationError:
+                        continue
+
+
+def first_accepted_result(
+    this: WindowRound, public: Public, results: Sequence[StageResult], *, shape: tuple[int, ...] = ()
+) -> tuple[Public | None, list[str]]:
+    """Public: the first result of a stage that users can be asked upon; None if there is none.
+
+    Parameters
+    ----------
+    this : WindowRound
+    public : dict
+        What was accepted of the stages before.
+    results : sequence of StageResult
+        Of one stage, in an order that is the same on every call.
+    shape : tuple of int
+        Of a user's sum, for estimators of vectors: (d,).
+
+    Returns
+    -------
+    dict or None, list of str
+        With it, why those before it were refused.
+    """
+    refused: list[str] = []
+    for result in results:
+        try:
+            return _check_result(this, result, public, shape=shape), refused
+        except ValueError as error:
+            refused.append(str(error))
+    return None, refused
+
+
+def _check_result(this: WindowRound, result: StageResult, public: Public, *, shape: tuple[int, ...] = ()) -> Public:
+    """Public: give what is known after a stage, if its result can be one; parameters as for `first_accepted_result`.
+
+    Raises
+    ------
+    ValueError
+        If the stage cannot have found this, or the next stage could not make a report of it for somebody.
+
+    Notes
+    -----
+    **Privacy.** No user's data is looked at. The next stage is tried on made-up users at the ends of what users can
+    hold, so that a result which would stop it is refused here.
+    """
+    steps, found = this.estimator.rounds, result.public
+    if not 0 <= result.stage < len(steps) - 1:
+        refuse_result("stage", f"lie between 0 and {len(steps) - 2}", result.stage)
+    if Window.between(result.start, result.end) != this.window:
+        refuse_result("start and end", "be those of the round's window", "others")
+    result_as_plain_data(found)
+    steps[result.stage].check(found, public)
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            steps[result.stage + 1].encode(
+                extreme_users_for_result(this.settings.grid.span, shape), found, _fixed_words
+            )
+    except Exception as error:
+        raise ValueError(f"stage result: it must be of use to the next stage, got {type(error).__name__}") from None
+    return dict(found)
+
+
+def extreme_users_for_result(span: int, shape: tuple[int, ...] = ()) -> Summaries:
+    """Make up users at the ends and in the middle of what users can hold, with few samples and with many.
+
+    Parameters
+    ----------
+    span : int
+        Of the grid.
+    shape : tuple of int
+        Of a user's sum.
+
+    Examples
+    --------
+    >>> extreme_users_for_result(2**20).mean[[0, 2, 4]]
+    array([-1.,  0.,  1.])
+    """
+    counts, places = (1, 2, 3, 1000, 2**20, 2**40), (0, 1, span // 2, span - 1, span)
+    count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
+    rows = (len(first), *(1 for _ in shape))
+    first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
+    users = keyed_owner_words([f"nobody {number}" for number in range(len(count))])
+    return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
+
+
+def _fixed_words(draw: int) -> Words:
+    """Give bits of no secret, for the 30 made-up users."""
+    return mix_hash(np.arange(60, dtype=np.uint64).reshape(30, 2) + np.uint64(60 * draw))
+
+
+def results_by_stage(round_id: str, results: Iterable[StageResult]) -> dict[int, list[StageResult]]:
+    """Sort the results of one round by stage, each stage's in their order."""
+    found: dict[int, list[StageResult]] = defaultdict(list)
+    for result in results:
+        if result.round_id == round_id and len(found[result.stage]) < MOST_TRIED:
+            found[result.stage].append(result)
+    return found
+
+
+def shape_of_result(total: Any) -> tuple[int, ...]:
+    """Tell the shape of a user's sum from those of all users."""
+    return tuple(total.shape[1:])

@@ -1,0 +1,294 @@
+"""The statistician's side alone: reports in, what each stage found and the estimates out. No raw type is known here."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from pydantic import ValidationError
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.records import Estimate, Public, Reports
+from meanstream.operators.validation import require
+from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
+from meanstream.streaming.engine.delivery import ROUNDS_OUTBOX, CommittedDelivery
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.loop import never_stop_loop
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.rounds import Report, StageReports
+from meanstream.streaming.rounds.curator import NO_SIDES
+from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sources.lines import LineReader
+from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.store import Store
+
+_READ_LINES = 65_536
+_log = logging.getLogger("meanstream.statistician")
+
+
+@dataclass(slots=True)
+class StatisticianStats:
+    """Counts of one run.
+
+    Attributes
+    ----------
+    reports : int
+        Reports that were read.
+    rejected : Counter of str
+        Reports and lines that were not used, by reason.
+    stages, estimates : int
+        Stage results and estimates made in this run.
+    rounds : int
+        Rounds that are known.
+    waiting : int
+        Rounds of which the reports of a stage are not complete.
+    """
+
+    reports: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    stages: int = 0
+    estimates: int = 0
+    rounds: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class _Received:
+    """Reports of one stage of one round, as they came."""
+
+    users: list[str] = field(default_factory=list)
+    payload: list[tuple[int, ...]] = field(default_factory=list)
+    epsilon: list[float] = field(default_factory=list)
+    complete: StageReports | None = None
+    expected: int = 0
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a round has come: the next stage, what is public, how many reports each stage counted."""
+
+    window: tuple[int, int]
+    users: int
+    stage: int = 0
+    public: Public = field(default_factory=dict)
+    counted: list[int] = field(default_factory=list)
+    found: list[int] = field(default_factory=list)  # reports that had come when the stage was tallied
+    done: bool = False
+
+
+class Statistician:
+    """Tallies the reports of a JSONL file and takes each round as far as its reports go; every run reads it again.
+
+    A stage is tallied once, when its users' side has said that its reports are complete; what comes later is counted
+    as late. Where there are several users' sides, let all of them write before it runs, and tell all of them `users`.
+    Results are committed before they are written, so that a crash changes none.
+
+    Parameters
+    ----------
+    reports : Path
+        Events `report` and `stage_reports`, in any order.
+    settings : RoundsSettings
+        Those of the users' side, apart from what concerns its host.
+    store : Store
+        Of its own, opened with `statistician_identity`; what was found is kept in it.
+    sinks : Sinks
+        `stages` and `means`.
+
+    Notes
+    -----
+    **Privacy.** It knows reports, all of which are public, and neither samples nor the secret: it spends nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        reports: Path,
+        settings: RoundsSettings,
+        store: Store,
+        sinks: Sinks,
+        clock: Clock | None = None,
+        crash: CrashHook = no_crash,
+    ) -> None:
+        self.stats = StatisticianStats()
+        self._path = reports
+        self._settings = settings
+        self._store = store
+        self._crash = crash
+        self._rounds: dict[str, _Progress] = {}
+        self._delivery = CommittedDelivery(
+            store=store,
+            sinks=sinks,
+            stats=EngineStats(),
+            clock=clock or SystemClock(),
+            health=EngineHealth(),
+            crash=crash,
+            meanwhile=lambda: None,
+            charged=Report,
+            charged_role="reports",
+            outbox=ROUNDS_OUTBOX,
+        )
+
+    def run(self, stop: Callable[[], bool] = never_stop_loop) -> StatisticianStats:
+        """Read all reports and publish what follows from them."""
+        self._store.keep()
+        state = self._store.state("statistician") or {}
+        self._rounds = {name: _Progress(**one) for name, one in state.items()}
+        self._delivery.resume()
+        self._delivery.deliver_committed(stop)
+        received = self._read()
+        events: list[EventLines] = []
+        known = [name for name, stages in received.items() if self._known(name, stages)]
+        for name in sorted(known, key=lambda name: self._rounds[name].window):
+            if not stop():
+                self._advance(name, received[name], events)
+        self._count(received)
+        with crash_step(CrashPoint.COMMIT, self._crash), self._store.transaction():
+            self._store.put_state("statistician", {name: asdict(one) for name, one in self._rounds.items()})
+            for lines in events:
+                self._store.post(lines.kind.topic, lines.lines)
+            self._delivery.save()
+        self._delivery.deliver_committed(stop)
+        self._delivery.mark()
+        return self.stats
+
+    def _read(self) -> dict[str, dict[int, _Received]]:
+        """Read the file, by round and stage."""
+        received: dict[str, dict[int, _Received]] = defaultdict(lambda: defaultdict(_Received))
+        with closing(LineReader(self._path, option="from_reports")) as reader:
+            while (taken := reader.next_block(_READ_LINES)) is not None:
+                block, oversized = taken
+                self.stats.rejected["oversized"] += len(oversized)
+                for line in block.lines():
+                    self._take(line, received)
+        self.stats.rejected = +self.stats.rejected
+        return received
+
+    def _take(self, line: bytes, received: dict[str, dict[int, _Received]]) -> None:
+        try:
+            report = _REPORT.decode(line)
+        except msgspec.MsgspecError:
+            self._take_complete(line, received)
+            return
+        stage = received[report.round_id][report.stage]
+        stage.users.append(report.user)
+        stage.payload.append(report.payload)
+        stage.epsilon.append(report.epsilon)
+        self.stats.reports += 1
+
+    def _take_complete(self, line: bytes, received: dict[str, dict[int, _Received]]) -> None:
+        try:
+            event = StageReports.model_validate_json(line)
+        except ValidationError:
+            self.stats.rejected["malformed"] += 1
+            return
+        stage = received[event.round_id][event.stage]
+        stage.complete = event
+        stage.expected += event.reports
+
+    def _known(self, name: str, stages: dict[int, _Received]) -> bool:
+        """Say whether a round is one of these settings; remember it from its first completed stage on."""
+        if name in self._rounds:
+            return True
+        complete = next((s.complete for _, s in sorted(stages.items()) if s.complete is not None), None)
+        if complete is None:
+            return False
+        window = Window.between(complete.start, complete.end)
+        this = WindowRound(self._settings, window, complete.users)
+        if this.id != name or self._settings.design_users(complete.users) != complete.users:
+            self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())
+            return False
+        self._rounds[name] = _Progress(window=(window.start, window.end), users=complete.users)
+        return True
+
+    def _advance(self, name: str, stages: dict[int, _Received], events: list[EventLines]) -> None:
+        """Tally the stages of a round that are complete, one after the other."""
+        progress = self._rounds[name]
+        this = WindowRound(self._settings, Window(*progress.window), progress.users)
+        while not progress.done:
+            stage = progress.stage
+            came = stages.get(stage)
+            if came is None or came.complete is None or len(came.users) < came.expected:
+                return
+            reports = self._accepted(this, stage, came)
+            tally, invalid = this.tally(stage, progress.public, reports)
+            self.stats.rejected["invalid"] += invalid
+            found = this.decode(stage, progress.public, tally)
+            progress.counted.append(tally.n)
+            progress.found.append(len(came.users))
+            if isinstance(found, Estimate):
+                events.append(this.estimate_line(found, sum(progress.counted)))
+                progress.done = True
+                self.stats.estimates += 1
+            else:
+                progress.public, progress.stage = found, stage + 1
+                events.append(this.stage_line(stage, tally, found))
+                self.stats.stages += 1
+
+    def _accepted(self, this: WindowRound, stage: int, came: _Received) -> Reports:
+        """Give the reports that count: one per user, of its own stage, made at the epsilon that was agreed on."""
+        good = np.zeros(len(came.users), np.bool_)
+        good[sorted({user: i for i, user in reversed(list(enumerate(came.users)))}.values())] = True
+        self._refuse("duplicate", ~good)
+        epsilon = this.estimator.rounds[stage].epsilon
+        width = Counter(map(len, came.payload)).most_common(1)[0][0] if came.payload else 0
+        for reason, wrong in (
+            ("wrong_stage", this.stage_of(keyed_owner_words(came.users)) != stage if came.users else good[:0]),
+            ("other_epsilon", np.array(came.epsilon) != epsilon),
+            ("malformed", np.array([len(row) != width for row in came.payload], np.bool_)),
+        ):
+            self._refuse(reason, wrong & good)
+            good &= ~wrong
+        rows: Sequence[tuple[int, ...]] = [came.payload[i] for i in np.flatnonzero(good).tolist()]
+        return np.array(rows, np.int64).reshape(len(rows), width)
+
+    def _refuse(self, reason: str, which: Any) -> None:
+        self.stats.rejected[reason] += int(np.count_nonzero(which))
+
+    def _count(self, received: dict[str, dict[int, _Received]]) -> None:
+        for name, progress in self._rounds.items():
+            for stage, found in enumerate(progress.found):
+                came = received.get(name, {}).get(stage)
+                self.stats.rejected["late"] += max((len(came.users) if came else 0) - found, 0)
+        self.stats.rounds = len(self._rounds)
+        self.stats.waiting = sum(not progress.done for progress in self._rounds.values())
+        self.stats.rejected = +self.stats.rejected
+
+
+class _Report(msgspec.Struct, forbid_unknown_fields=True):
+    """A report, read fast."""
+
+    round_id: str
+    user: str
+    stage: int
+    payload: tuple[int, ...]
+    epsilon: float
+    schema_version: int
+
+    def __post_init__(self) -> None:
+        if self.schema_version != 1 or self.stage < 0 or any(not -(2**63) <= x < 2**63 for x in self.payload):
+            raise ValueError("report must be of schema version 1, with numbers of 64 bits")
+
+
+_REPORT = msgspec.json.Decoder(_Report)
+
+PUBLIC_SECRET = b"the statistician has no secret"
+"""Opens the store of a statistician, which holds nothing that is not public."""
+
+
+def statistician_identity(settings: RoundsSettings) -> dict[str, Any]:
+    """Give the settings of a statistician's store."""
+    require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
+    require(settings.user_budget is None, "user_budget", "be given on the users' side only", settings.user_budget)
+    return {SIDE: "statistician", **settings.protocol()}

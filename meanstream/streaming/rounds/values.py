@@ -1,0 +1,74 @@
+"""How the values of a sample become whole numbers, of which exact sums are kept: one, or one for each feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.records import Floats, Ints
+
+UNIT = FixedPoint(-1.0, 1.0)
+"""The grid of features, and of coordinates, which have bounds of their own."""
+
+
+class Grid(Protocol):
+    """`meanstream.operators.noise.fixed_point.FixedPoint`, or `VectorGrid`."""
+
+    @property
+    def span(self) -> int:
+        """Greatest whole number."""
+
+    @property
+    def resolution(self) -> float:
+        """Width of a step."""
+
+    def encode(self, values: Floats) -> Ints:
+        """Private: whole numbers in `0..span`."""
+
+
+@dataclass(frozen=True)
+class VectorGrid:
+    """The grid on which vectors, or features of values, are held: `0..span` for [-1, 1], whatever a sample holds.
+
+    Parameters
+    ----------
+    lower, upper : float array (v,)
+        Declared bounds of each coordinate, in its own unit; public.
+    features : callable, optional
+        What the estimator sums up of samples: floats (n, v) on [-1, 1] to (n, d).
+
+    Examples
+    --------
+    >>> grid = VectorGrid(np.array([0.0, -5.0]), np.array([10.0, 5.0]))
+    >>> (grid.encode(np.array([[2.5, 99.0]])) / grid.span).tolist(), grid.span == 2**20
+    ([[0.25, 1.0]], True)
+    """
+
+    lower: Floats
+    upper: Floats
+    features: Callable[[Floats], Floats] | None = None
+
+    @property
+    def span(self) -> int:
+        """Greatest whole number."""
+        return UNIT.span
+
+    @property
+    def resolution(self) -> float:
+        """Width of a step, for bounds of [-1, 1]."""
+        return UNIT.resolution
+
+    def encode(self, values: Floats) -> Ints:
+        """Private: samples (n, v), or (n,) of one coordinate, to whole numbers (n, d).
+
+        **Privacy.** Whatever comes in, each number is in `0..span`.
+        """
+        raw = np.asarray(values, np.float64)
+        raw = raw[:, np.newaxis] if raw.ndim == 1 else raw
+        place = (np.clip(raw, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
+        unit = np.clip(2.0 * place - 1.0, -1.0, 1.0)
+        return UNIT.encode(unit if self.features is None else self.features(unit))

@@ -1,0 +1,190 @@
+"""Windows of event time: fixed, sliding and session windows, with Beam's arithmetic, for arrays of times.
+
+Beam holds times as whole microseconds, and so does this file: a window is the same pair of integers on both hosts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+
+from meanstream.operators.agents.release_times import duration_text, parse_duration
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import require
+from meanstream.streaming.events.times import iso_times
+
+MICROS = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FORMS = "be SIZE, SIZE,PERIOD or session:GAP (such as 7d, 7d,1d or session:30m)"
+
+
+class Window(NamedTuple):
+    """Event time from `start` (included) to `end` (not included), in microseconds since the epoch."""
+
+    start: int
+    end: int
+
+    @classmethod
+    def between(cls, start: datetime, end: datetime) -> Self:
+        """Take it from an event, to the microsecond."""
+        return cls(*((time - _EPOCH) // timedelta(microseconds=1) for time in (start, end)))
+
+    def iso(self) -> tuple[str, str]:
+        """Write both ends as ISO 8601 in UTC."""
+        start, end = iso_times(np.array([self.start / MICROS, self.end / MICROS]))
+        return start, end
+
+
+class Assigned(NamedTuple):
+    """Samples to their windows, one entry per pair of both; a sample of sliding windows has several.
+
+    Attributes
+    ----------
+    sample : int64 array (n,)
+        Index of the sample.
+    start : int64 array (n,)
+        Start of the window, microseconds.
+    end : int64 array (n,)
+        End of the window, microseconds. Of a session: as if the sample were alone in it (`merge_session_windows`).
+    """
+
+    sample: Ints
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How event time is cut into windows.
+
+    Attributes
+    ----------
+    kind : {"fixed", "sliding", "session"}
+        Fixed windows follow one another from the epoch on. Sliding windows of one size begin every period, so that a
+        sample is in several. A session goes on as long as no gap between two samples, of whichever users, is longer:
+        the key of a session is the population, not the user, because the answer is about the population.
+    size : int
+        Microseconds; of a session, its gap.
+    period : int
+        Microseconds between two starts; the size, except for sliding windows.
+
+    Notes
+    -----
+    **Privacy.** A user is protected within one window. Sliding windows overlap: what a user did then is in
+    `overlap` windows, and costs so many times epsilon. Fixed and sliding windows begin and end at times that no user
+    decides; a session begins and ends with a sample, whose time is therefore public.
+
+    Examples
+    --------
+    >>> weeks = Windows.parse("7d")
+    >>> times = np.array([1357034400.0, 1357172400.0])
+    >>> [Window(int(a), int(b)).iso() for a, b in zip(*weeks.assign(times)[1:], strict=True)]
+    [('2012-12-27T00:00:00Z', '2013-01-03T00:00:00Z'), ('2013-01-03T00:00:00Z', '2013-01-10T00:00:00Z')]
+    >>> Windows.parse("7d,1d").overlap, str(Windows.parse("168h,24h"))
+    (7, '7d,1d')
+    """
+
+    kind: Literal["fixed", "sliding", "session"]
+    size: int
+    period: int
+
+    @classmethod
+    def parse(cls, text: str) -> Windows:
+        """Read `7d`, `7d,1d` or `session:30m`.
+
+        Raises
+        ------
+        ValueError
+            If the text has another form, a duration is shorter than a second or no whole number of seconds, or a size
+            is no multiple of its period.
+        """
+        first, *rest = text.removeprefix("session:").split(",")
+        if text.startswith("session:"):
+            require(not rest, "window", FORMS, text)
+            gap = _micros(first, text)
+            return cls("session", gap, gap)
+        require(len(rest) <= 1, "window", FORMS, text)
+        size = _micros(first, text)
+        if not rest:
+            return cls("fixed", size, size)
+        period = _micros(rest[0], text)
+        require(period <= size and size % period == 0, "window", "have a SIZE that is a multiple of its PERIOD", text)
+        return cls("sliding" if period < size else "fixed", size, period)
+
+    def __str__(self) -> str:
+        """Give the one text of all that name the same windows."""
+        size, period = (duration_text(micros / MICROS) for micros in (self.size, self.period))
+        return {"session": f"session:{size}", "fixed": size, "sliding": f"{size},{period}"}[self.kind]
+
+    @property
+    def overlap(self) -> int:
+        """How many windows a sample is in."""
+        return self.size // self.period
+
+    def assign(self, time: Floats) -> Assigned:
+        """Find the windows of samples.
+
+        Parameters
+        ----------
+        time : float array (n,)
+            Event times, seconds since the epoch.
+
+        Returns
+        -------
+        Assigned
+            In the order of the samples; a sample's own windows from the newest to the oldest.
+        """
+        micros = window_in_micros(time)
+        if self.kind == "session":
+            return Assigned(np.arange(len(micros)), micros, micros + self.size)
+        newest = micros - micros % self.period
+        if self.overlap == 1:
+            return Assigned(np.arange(len(micros)), newest, newest + self.size)
+        start = (newest[:, None] - self.period * np.arange(self.overlap)).reshape(-1)
+        return Assigned(np.repeat(np.arange(len(micros)), self.overlap), start, start + self.size)
+
+
+def window_in_micros(time: Floats) -> Ints:
+    """Whole microseconds of times in seconds, as Beam's `Timestamp(seconds)` cuts them."""
+    return np.asarray(time * float(MICROS)).astype(np.int64)
+
+
+def merge_session_windows(start: Ints, end: Ints) -> tuple[Ints, list[Window]]:
+    """Join windows that overlap, as Beam's `Sessions` does; windows that only touch stay apart.
+
+    Parameters
+    ----------
+    start, end : int64 array (n,)
+        Windows of single samples and of sessions so far, in any order.
+
+    Returns
+    -------
+    int64 array (n,), list of Window
+        The number of the session of each window, and the sessions in the order of time.
+
+    Examples
+    --------
+    >>> merge_session_windows(np.array([50, 0, 10, 30]), np.array([70, 20, 30, 50]))
+    (array([2, 0, 0, 1]), [Window(start=0, end=30), Window(start=30, end=50), Window(start=50, end=70)])
+    """
+    order = np.argsort(start, kind="stable")
+    reach = np.maximum.accumulate(end[order])
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = start[order][1:] >= reach[:-1]
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(begins) - 1
+    last = np.r_[np.flatnonzero(begins)[1:] - 1, len(order) - 1] if len(order) else np.zeros(0, np.int64)
+    starts, ends = start[order][begins].tolist(), reach[last].tolist()
+    return number, [Window(a, b) for a, b in zip(starts, ends, strict=True)]
+
+
+def _micros(duration: str, text: str) -> int:
+    try:
+        seconds = parse_duration("window", duration)
+    except ValueError:
+        seconds = 0.0
+    require(seconds >= 1 and seconds == int(seconds), "window", FORMS, text)
+    return int(seconds) * MICROS

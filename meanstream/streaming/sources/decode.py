@@ -1,0 +1,257 @@
+"""From a source's raw columns to samples: types, names, times and values checked a column at a time."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import compute as pc
+
+from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.streaming.events.base import SCHEMA_VERSION
+from meanstream.streaming.events.columns import Rejects, SampleColumns
+from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
+from meanstream.streaming.events.numbers import NUMBER, nearest_float
+from meanstream.streaming.events.times import ColumnTypeError, TimeParser
+from meanstream.streaming.sources.directory import NO_NAME, NOT_A_NAME, NameDirectory
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.source import UnreadableSourceError
+
+RawColumns = dict[str, pa.Array]
+"""Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format has."""
+
+Codes = npt.NDArray[np.int8]
+
+GOOD, SCHEMA, NO_AGENT, BAD_AGENT, NO_TIME, BAD_TIME, NO_VALUE, BAD_VALUE, NOT_FINITE, BAD_ID, NO_PERSON, BAD_PERSON = (
+    range(12)
+)
+REASONS = (
+    "",
+    "unknown_schema_version",
+    "missing_agent",
+    "bad_agent",
+    "missing_time",
+    "bad_time",
+    "missing_value",
+    "bad_value",
+    "not_finite",
+    "bad_id",
+    "missing_person",
+    "bad_person",
+)
+
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+class Decoder:
+    """Turns raw columns of one source into samples; keeps the source's directory of agents, of bounded length.
+
+    Parameters
+    ----------
+    mapping : ColumnMapping
+        Whether there are ids, the unit of numeric times, and the coordinates of vectors.
+    id_key : bytes
+        Secret key of the hash of ids.
+    """
+
+    def __init__(self, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
+        self._directory = NameDirectory()
+        self._time = TimeParser(mapping.time_unit)
+        self._id_key = id_key
+        self._coordinates = None if mapping.values is None else [f"value.{i}" for i in range(len(mapping.values))]
+
+    def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
+        """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
+        self._directory.make_room()
+        agent, agent_fault = self._agents(raw["agent"])
+        time, time_fault = self._times(raw["time"])
+        value, value_fault = self._values(raw)
+        key, id_fault = _hashes(raw, "id", self._id_key, (BAD_ID, BAD_ID))
+        person, person_fault = _hashes(raw, "person", PERSONS, (NO_PERSON, BAD_PERSON))
+        schema_fault = None
+        if "schema_version" in raw:
+            schema_fault = np.where(_known_version(_text(raw["schema_version"])), GOOD, SCHEMA).astype(np.int8)
+        samples = SampleColumns(self._directory.names, agent, value, time, key, position, person)
+        rejects = Rejects()
+        faults = [
+            f for f in (schema_fault, agent_fault, time_fault, value_fault, id_fault, person_fault) if f is not None
+        ]
+        if not any(f.any() for f in faults):
+            return samples, rejects
+        fault = faults[0]
+        for column in faults[1:]:
+            fault = np.where(fault == GOOD, column, fault)
+        for code in np.unique(fault[fault != GOOD]).tolist():
+            rejects.add_many(REASONS[code], position[fault == code])
+        return samples.take(fault == GOOD), rejects
+
+    def require_types(self, types: Mapping[str, pa.DataType]) -> None:
+        """Refuse types of columns that mean nothing, before any row is read.
+
+        Raises
+        ------
+        UnreadableSourceError
+            Naming the column and what it must hold.
+        """
+        self.decode({part: pa.array([], kind) for part, kind in types.items()}, np.zeros(0, np.int64))
+
+    def _values(self, raw: RawColumns) -> tuple[Floats, Codes | None]:
+        """Values (n,), or (n, v) of vectors; a vector is bad for the first of its coordinates that is."""
+        if self._coordinates is None:
+            return _values(_text(raw["value"]))
+        columns = [_values(_text(raw[part])) for part in self._coordinates]
+        fault: Codes | None = None
+        for _, bad in columns:
+            if bad is not None:
+                fault = bad if fault is None else np.where(fault == GOOD, bad, fault)
+        return np.stack([value for value, _ in columns], axis=1), fault
+
+    def _times(self, column: pa.Array) -> tuple[Floats, Codes | None]:
+        try:
+            time = self._time.parse(_text(column))
+        except ColumnTypeError as error:
+            raise UnreadableSourceError(str(error)) from None
+        unknown = np.isnan(time)
+        if not unknown.any():
+            return time, None
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        return time, np.where(missing, NO_TIME, np.where(unknown, BAD_TIME, GOOD)).astype(np.int8)
+
+    def _agents(self, column: pa.Array) -> tuple[Ints, Codes | None]:
+        if pa.types.is_dictionary(column.type) and pa.types.is_binary(column.type.value_type):
+            lookup = np.append(self._directory.lookup(column.dictionary), NO_NAME)  # the last: where the index is null
+            agent = lookup[column.indices.fill_null(len(lookup) - 1).to_numpy(zero_copy_only=False)]
+        else:
+            agent = self._directory.lookup(_binary(column, "agent"))
+        bad = agent < 0
+        if not bad.any():
+            return agent, None
+        fault = np.where(agent == NO_NAME, NO_AGENT, np.where(agent == NOT_A_NAME, BAD_AGENT, GOOD))
+        return agent, fault.astype(np.int8)
+
+
+def _hashes(raw: RawColumns, part: str, key: bytes, faults: tuple[int, int]) -> tuple[Words | None, Codes | None]:
+    """Hashes of a column of ids or persons, if there is one; where one is missing or bad, the reason."""
+    if part not in raw:
+        return None, None
+    ids = _binary(raw[part], part).fill_null(b"")
+    if pa.types.is_large_binary(ids.type):
+        ids = ids.cast(pa.binary())
+    good = _valid_ids(ids)
+    hashes = np.zeros(len(ids), np.uint64)
+    data, offsets = _bytes_of(ids if good.all() else ids.filter(pa.array(good)))
+    hashes[good] = hash_ids(data, offsets, key)
+    empty, (missing, bad) = np.diff(_bytes_of(ids)[1]) == 0, faults
+    return hashes, np.where(good, GOOD, np.where(empty, missing, bad)).astype(np.int8)
+
+
+def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
+    """Bytes and offsets of a binary column, without copying."""
+    _, offsets, data = column.buffers()
+    spots = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return np.frombuffer(data if data is not None else b"", np.uint8), spots
+
+
+def _valid_ids(ids: pa.Array) -> Bools:
+    """Say which ids are of bounded length, not empty, UTF-8 and free of control characters."""
+    data, offsets = _bytes_of(ids)
+    data, offsets = data[offsets[0] : offsets[-1]], offsets - offsets[0]
+    length = np.diff(offsets)
+    good: Bools = np.asarray((length > 0) & (length <= MAX_ID_BYTES))
+    control = (data < 0x20) | (data == 0x7F)
+    if control.any():
+        so_far = np.r_[0, np.cumsum(control)]
+        good &= so_far[offsets[1:]] == so_far[offsets[:-1]]
+    if len(data) and data.max() >= 0x80:
+        try:
+            ids.cast(pa.string())
+        except pa.ArrowInvalid:
+            good &= np.array([_is_utf8(raw) for raw in ids.to_pylist()])
+    return good
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _binary(column: pa.Array, part: str) -> pa.Array:
+    """Text or integers as bytes; another type of column is the user's mistake."""
+    column = _text(column)
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.cast(pa.string()).cast(pa.binary())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
+        return column.cast(pa.binary())
+    raise UnreadableSourceError(f"{part} column must hold text or integers, got {kind}")
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Undo a dictionary encoding."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
+    kind = column.type
+    fault: Codes | None = None
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        value = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    elif pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_temporal(kind):
+        raise UnreadableSourceError(f"value column must hold numbers, got {kind}")
+    else:
+        value, fault = _parse_values(column)
+    finite = np.isfinite(value)
+    if finite.all() and fault is None:
+        return value, None
+    fault = np.zeros(len(column), np.int8) if fault is None else fault
+    fault[(fault == GOOD) & ~finite] = NOT_FINITE
+    fault[column.is_null().to_numpy(zero_copy_only=False)] = NO_VALUE
+    return value, fault
+
+
+def _parse_values(column: pa.Array) -> tuple[Floats, Codes | None]:
+    """Read numbers from text, all at once; where one is bad, the distinct ones one by one."""
+    try:
+        parsed = column.cast(pa.string()).cast(pa.float64())
+        value = parsed.to_numpy(zero_copy_only=False)
+        if np.isfinite(value).all():
+            return value, None  # what is not finite may be nan(...), which is no number, or 1e999, which is one
+    except pa.ArrowInvalid:
+        pass
+    encoded = column.dictionary_encode()
+    pairs = [_parse_value(raw) for raw in encoded.dictionary.to_pylist()] + [(math.nan, NO_VALUE)]
+    at = encoded.indices.fill_null(len(pairs) - 1).to_numpy(zero_copy_only=False)
+    return np.array([v for v, _ in pairs])[at], np.array([f for _, f in pairs], np.int8)[at]
+
+
+def _parse_value(raw: bytes | str) -> tuple[float, int]:
+    text = (raw.decode(errors="replace") if isinstance(raw, bytes) else raw).strip()
+    if NUMBER.fullmatch(text):
+        return nearest_float(text), GOOD
+    if _NOT_FINITE.fullmatch(text):
+        return math.nan, NOT_FINITE
+    return math.nan, BAD_VALUE if text else NO_VALUE
+
+
+def _known_version(column: pa.Array) -> Bools:
+    """Say which rows are of a known schema version, or do not state one."""
+    if pa.types.is_binary(column.type):
+        encoded = column.dictionary_encode()
+        distinct = [raw == str(SCHEMA_VERSION).encode() for raw in encoded.dictionary.to_pylist()] + [True]
+        at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+        return np.array(distinct, np.bool_)[at]
+    if pa.types.is_string(column.type):
+        return _known_version(column.cast(pa.binary()))
+    if pa.types.is_null(column.type):
+        return np.ones(len(column), np.bool_)
+    if pa.types.is_integer(column.type):  # as it is: what is beyond int64 is no known version
+        known = pc.equal(column, pa.scalar(SCHEMA_VERSION, column.type)).fill_null(True)
+        return np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+    return np.zeros(len(column), np.bool_)

@@ -1,0 +1,100 @@
+"""A source's directory of names: a number for each, of bounded length."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute as pc
+
+from meanstream.operators.records import Ints
+from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
+
+MAX_DIRECTORY = 2_000_000
+"""With so many names the directory of a source begins anew: names that are made up without end take bounded memory."""
+
+DIRECTORY_SHARE = 4
+"""A directory so many times larger than a batch is looked up name by name rather than made a table of anew."""
+
+NO_NAME, NOT_A_NAME = -1, -2
+"""Stand for the code of a name that is missing, or is none."""
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+def _valid_name(raw: bytes) -> str | None:
+    r"""Read the name of an agent; None if it is not UTF-8, blank, too long or holds control characters.
+
+    Examples
+    --------
+    >>> _valid_name(b"N14228"), _valid_name(b"a\x00b"), _valid_name(b" "), _valid_name(b"x" * 300)
+    ('N14228', None, None, None)
+    """
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return name if len(name) <= MAX_NAME and _NAME.fullmatch(name) else None
+
+
+class NameDirectory:
+    """Numbers the names of a source in the order in which they come; begins anew when it is full.
+
+    Attributes
+    ----------
+    names : list of str
+        By code. Whoever was given codes keeps the list that they belong to.
+
+    Examples
+    --------
+    >>> directory = NameDirectory()
+    >>> directory.lookup(pa.array([b"ann", b"", b"bob", b"ann", None])).tolist(), directory.names
+    ([0, -1, 1, 0, -1], ['ann', 'bob'])
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def make_room(self) -> None:
+        """Forget all names if there are as many as there may be."""
+        if len(self.names) >= MAX_DIRECTORY:
+            self._begin()
+
+    def _begin(self) -> None:
+        self.names: list[str] = []
+        self._codes: dict[bytes, int] = {}
+        self._known: pa.Array = pa.array([], pa.binary())  # the keys of `_codes`, as far as they were needed here
+
+    def lookup(self, texts: pa.Array) -> Ints:
+        """Codes of the agents of these names, in order; where a name is bad, `NO_NAME` or `NOT_A_NAME`."""
+        if len(self._known) < len(self.names) <= DIRECTORY_SHARE * len(texts):
+            fresh = list(itertools.islice(self._codes, len(self._known), None))
+            self._known = pa.concat_arrays([self._known, pa.array(fresh, pa.binary())])
+        if len(self.names) <= DIRECTORY_SHARE * len(texts):
+            found = pc.index_in(texts, value_set=self._known)
+            if not found.null_count:
+                return np.asarray(found, np.int64)
+            codes: Ints = found.fill_null(-1).to_numpy().astype(np.int64)
+            unknown = np.flatnonzero(codes < 0)
+            codes[unknown] = self._enter_all(texts.take(pa.array(unknown)))
+            return codes
+        return self._enter_all(texts)
+
+    def _enter_all(self, texts: pa.Array) -> Ints:
+        """Find each distinct name in the directory, or enter it."""
+        encoded = texts.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        codes = map(self._codes.get, distinct)
+        lookup = [self._enter(raw) if c is None else c for raw, c in zip(distinct, codes, strict=True)]
+        at: Ints = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
+        return np.array([*lookup, NO_NAME], np.int64)[at]
+
+    def _enter(self, raw: bytes) -> int:
+        name = _valid_name(raw)
+        if name is None:
+            return NOT_A_NAME if raw else NO_NAME  # not remembered: there is no end of bad names
+        self._codes[raw] = len(self.names)
+        self.names.append(name)
+        return self._codes[raw]

@@ -1,0 +1,239 @@
+"""Lines of a plain, gzip or zip file, in blocks, resumable, whatever their length."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zipfile
+import zlib
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from meanstream.operators.records import Bools, Ints
+from meanstream.streaming.events.columns import Position, Rejects
+from meanstream.streaming.sources.source import UnreadableSourceError
+
+BLOCK_BYTES = 32 << 20
+MOST_BYTES = 128 << 20  # that wait: some 500 a line of the largest batch
+READ_BYTES = 4 << 20  # at least, however few lines are asked for
+LINE_BYTES = 64  # a guess, for the first block
+MAX_LINE_BYTES = 1 << 20
+HEAD_BYTES = 4096
+_DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, OSError)
+SCAN_BYTES = 1 << 17  # looked through at once: what stays in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Complete lines that are neither blank nor oversized: their bytes, where each ends, which line each is.
+
+    The bytes are the reader's own, and good until it is asked for the next block.
+    """
+
+    data: memoryview
+    end: Ints
+    number: Ints
+
+    def __len__(self) -> int:
+        return len(self.end)
+
+    def holds(self, *wanted: bytes) -> list[bool]:
+        """Say which bytes are in some line."""
+        found = [False] * len(wanted)
+        for first in range(0, len(self.data), SCAN_BYTES):
+            text = bytes(self.data[first : first + SCAN_BYTES])
+            found = [before or byte in text for before, byte in zip(found, wanted, strict=True)]
+        return found
+
+    def begin_with(self, mark: bytes) -> Bools:
+        """Say which lines begin with some bytes."""
+        data, start = np.frombuffer(self.data, np.uint8), np.concatenate([[0], self.end[:-1]])
+        found: Bools = data[start] == mark[0]
+        for i in np.flatnonzero(found).tolist():
+            found[i] = bytes(self.data[start[i] : start[i] + len(mark)]) == mark
+        return found
+
+    def line_of(self, place: Ints) -> Ints:
+        """Give the index of the line that holds the byte at each place."""
+        return np.asarray(np.searchsorted(self.end, place, side="right"), np.int64)
+
+    def select(self, chosen: Bools) -> LineBlock:
+        """Copy some lines."""
+        starts = np.concatenate([[0], self.end[:-1]])
+        size = (self.end - starts)[chosen]
+        kept = zip(starts[chosen].tolist(), self.end[chosen].tolist(), strict=True)
+        return LineBlock(memoryview(b"".join([self.data[a:b] for a, b in kept])), np.cumsum(size), self.number[chosen])
+
+    def part(self, start: int, stop: int) -> LineBlock:
+        """Select lines `start` up to `stop`."""
+        first = int(self.end[start - 1]) if start else 0
+        last = int(self.end[stop - 1]) if stop > start else first
+        return LineBlock(self.data[first:last], self.end[start:stop] - first, self.number[start:stop])
+
+    def lines(self) -> list[bytes]:
+        """Give the lines one by one, without their ends."""
+        data, end = bytes(self.data), self.end.tolist()
+        return [data[a : b - 1].rstrip(b"\r") for a, b in zip([0, *end], end, strict=False)]
+
+
+def _open_bytes(path: Path, option: str) -> BufferedIOBase:
+    """Open a file for reading through its compression: `.gz`, or `.zip` with one member."""
+    kind = path.suffix.lower()
+    if kind != ".zip":
+        try:
+            return cast(BufferedIOBase, gzip.open(path, "rb")) if kind == ".gz" else path.open("rb")
+        except OSError as error:
+            raise _unreadable(option, "a readable file", path, error) from None
+    try:
+        return _only_member(path, option)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
+        # encrypted, or of another method
+        raise _unreadable(option, "an undamaged zip file without a password", path, error) from None
+
+
+def _only_member(path: Path, option: str) -> BufferedIOBase:
+    archive = zipfile.ZipFile(path)
+    members = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+    if len(members) != 1:
+        archive.close()
+        raise ValueError(f"{option} must be a zip file with one member, got {len(members)} in {str(path)!r}")
+    return cast(BufferedIOBase, archive.open(members[0]))
+
+
+def _unreadable(option: str, rule: str, path: Path, error: Exception) -> UnreadableSourceError:
+    """Say why without the error's text, which may quote the file."""
+    why = getattr(error, "strerror", None) or ("zlib.error" if isinstance(error, zlib.error) else type(error).__name__)
+    return UnreadableSourceError(f"{option} must be {rule}, got {str(path)!r} ({why})")
+
+
+def _digest(head: bytes) -> str:
+    return hashlib.blake2b(head, digest_size=16).hexdigest()
+
+
+class LineReader:
+    """Reads blocks of lines; memory is bounded by the block, a longer line is skipped and reported.
+
+    A record is one line: a line break inside quotes is not supported, so that a stray quote spoils its line only.
+    """
+
+    def __init__(self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES, option: str = "source") -> None:
+        self.path = path
+        self.offset = 0  # bytes of decompressed text consumed
+        self.line = 0  # lines consumed
+        self._max = max_line_bytes
+        self._option = option  # that named the file, for messages
+        self._stream = _open_bytes(path, option)
+        self._head = b""  # the beginning of the text: by it a file is recognized
+        self._buffer = memoryview(bytearray(READ_BYTES))  # used again and again: fresh memory costs as much as reading
+        self._start = self._stop = 0  # what was read and not yet taken
+        self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in it
+        self._skipped = 0  # bytes of the next line that were already thrown away
+
+    def position(self) -> Position:
+        """Tell how far the file was consumed, and a digest of its beginning."""
+        return {"offset": self.offset, "line": self.line, "head": len(self._head), "digest": _digest(self._head)}
+
+    def seek(self, position: Position) -> None:
+        """Continue where a block ended.
+
+        Raises
+        ------
+        ValueError
+            If the file is shorter than it was, or begins with something else.
+        """
+        offset = int(position["offset"])
+        try:
+            self._stream.seek(0)
+            self._head = self._stream.read(int(position["head"]))
+            if _digest(self._head) == position["digest"]:
+                self._stream.seek(offset)
+        except _DAMAGE as error:
+            raise _unreadable(self._option, "an undamaged file", self.path, error) from None
+        if _digest(self._head) != position["digest"]:
+            raise ValueError(f"source must be the file that this store was filled from, got another {self.path.name!r}")
+        if self._stream.tell() < offset - 1:
+            raise ValueError(f"source must be at least as long as when it was read, got {str(self.path)!r}")
+        self.offset, self.line = offset, int(position["line"])
+        self._start = self._stop = 0
+        self._ends = np.zeros(0, np.int64)
+
+    def next_block(self, max_lines: int) -> tuple[LineBlock, Rejects] | None:
+        """Take `max_lines` lines; fewer at the end of the file, or if memory does not hold them; None after it.
+
+        **Privacy.** How many lines a block has decides when the engine commits, and what its answers rest on: the
+        length of a line, which is that of its value, must not.
+        """
+        average = self.offset / self.line if self.line else LINE_BYTES
+        wanted = min(max(int(max_lines * average), READ_BYTES), BLOCK_BYTES)
+        while len(self._ends) < max_lines and not (len(self._ends) and self._stop - self._start > MOST_BYTES):
+            if not self._fill(wanted):
+                break
+        if not len(self._ends):
+            return None
+        ends = self._ends[:max_lines] - self._start
+        cut = int(ends[-1])
+        data = self._buffer[self._start : self._start + cut]
+        self._start, self._ends = self._start + cut, self._ends[max_lines:]
+        number = np.arange(self.line + 1, self.line + 1 + len(ends))
+        size = np.diff(ends, prepend=0)
+        size[0] += self._skipped
+        self.line += len(ends)
+        self.offset += cut + self._skipped
+        self._skipped = 0
+        return self._clean(data, ends, number, size)
+
+    def look(self) -> None:
+        """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""
+        self._fill(READ_BYTES)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def _fill(self, wanted: int) -> bool:
+        """Read until so many bytes wait; False at the end of the file."""
+        if not len(self._ends) and self._stop - self._start > self._max:
+            self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
+        waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
+        try:
+            read = self._stream.readinto(self._buffer[waiting:-1])
+        except _DAMAGE as error:
+            raise _unreadable(self._option, "an undamaged file", self.path, error) from None
+        if not self._head:
+            self._head = bytes(self._buffer[waiting : waiting + min(read, HEAD_BYTES)])
+        if not read:
+            complete = int(self._ends[-1]) if len(self._ends) else 0
+            if waiting == complete and (complete or not self._skipped):
+                return False
+            self._buffer[waiting] = ord("\n")  # the last line may lack its end
+            read = 1
+        self._stop = waiting + read
+        fresh = np.frombuffer(self._buffer[waiting : self._stop], np.uint8)
+        self._ends = np.concatenate([self._ends, np.flatnonzero(fresh == ord("\n")) + (waiting + 1)])
+        return True
+
+    def _make_room(self, size: int) -> int:
+        """Move what waits to the front, with room for so many bytes and a line end; return how much waits."""
+        waiting = self._stop - self._start
+        left = self._buffer[self._start : self._stop]
+        if len(self._buffer) < waiting + size + 1:
+            self._buffer = memoryview(bytearray(waiting + size + 1))
+        self._buffer[:waiting] = left
+        self._ends = self._ends - self._start
+        self._start, self._stop = 0, waiting
+        return waiting
+
+    def _clean(self, data: memoryview, ends: Ints, number: Ints, size: Ints) -> tuple[LineBlock, Rejects]:
+        """Take blank and oversized lines out."""
+        rejects = Rejects()
+        if size.min() > 2 and size.max() <= self._max:
+            return LineBlock(data, ends, number), rejects
+        blank = (size == 1) | ((size == 2) & (np.frombuffer(data, np.uint8)[ends - 2] == ord("\r")))
+        oversized = size > self._max
+        for i in np.flatnonzero(oversized).tolist():
+            rejects.add("oversized", number[i], int(size[i]))
+        return LineBlock(data, ends, number).select(~(blank | oversized)), rejects

@@ -1,0 +1,102 @@
+"""Which column of a source means what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from meanstream.operators.validation import closest_valid
+from meanstream.streaming.events.times import TimeUnit
+
+NO_HEADER = "; its first line holds numbers, as a record does: it must hold the names of the columns"
+
+
+class ColumnMapping(BaseModel):
+    """Names of a source's columns (or JSON fields) for each part of a sample.
+
+    Parameters
+    ----------
+    agent, value, time : str
+        Required columns.
+    values : tuple of str, optional
+        Columns of the coordinates of a vector, in order, instead of `value`.
+    id : str, optional
+        Identifies a sample within the source; without it no duplicate can be recognized.
+    person : str, optional
+        Says whose sample it is within an agent, where a person's samples are limited.
+    schema_version : str
+        Read if present; records of an unknown version are rejected.
+    time_unit : str
+        Of numeric times: "s", "ms", "us", or "auto" by magnitude (below 1e11 seconds, below 1e14 milliseconds).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    agent: str = "agent"
+    value: str = "value"
+    values: tuple[str, ...] | None = None
+    time: str = "time"
+    id: str | None = None
+    person: str | None = None
+    schema_version: str = "schema_version"
+    time_unit: TimeUnit = "auto"
+
+    @property
+    def required(self) -> dict[str, str]:
+        """Column of each part that a sample must have; coordinates of a vector are `value.0`, `value.1`, ..."""
+        values = {"value": self.value}
+        if self.values is not None:
+            values = {f"value.{number}": name for number, name in enumerate(self.values)}
+        return {"agent": self.agent, **values, "time": self.time}
+
+    @property
+    def optional(self) -> dict[str, str]:
+        """Column of each part that a sample has where it was asked for."""
+        return {part: name for part, name in (("id", self.id), ("person", self.person)) if name is not None}
+
+    def resolve(self, columns: Sequence[str], *, shown: bool = True) -> dict[str, str]:
+        """Map each part of a sample to its column, given the columns that a source has.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Their names.
+        shown : bool
+            Whether a message may show them: not where they may be the values of a first record.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing (naming the closest one), appears twice, or is used for two parts.
+
+        Examples
+        --------
+        >>> ColumnMapping(agent="tailnumber", value="dep_delay").resolve(["tailnum", "dep_delay", "time"])
+        Traceback (most recent call last):
+        ValueError: agent column must be in the source, got 'tailnumber'; did you mean 'tailnum'?
+        """
+        wanted = self.required
+        wanted.update(self.optional)
+        for part, name in wanted.items():
+            if name not in columns:
+                hint = closest_valid(name, columns, listed="the source has") if shown else NO_HEADER
+                raise ValueError(f"{mapping_kind(part)} column must be in the source, got {name!r}{hint}")
+        if self.schema_version in columns:
+            wanted["schema_version"] = self.schema_version
+        for part, name in wanted.items():
+            if list(columns).count(name) > 1:
+                raise ValueError(f"{mapping_kind(part)} column must appear once in the header, got {name!r} twice")
+        if len(set(wanted.values())) < len(wanted):
+            raise ValueError(f"columns must be distinct, got {', '.join(wanted.values())}")
+        return wanted
+
+
+def mapping_kind(part: str) -> str:
+    """Say what a part is: a coordinate is a value.
+
+    Examples
+    --------
+    >>> mapping_kind("value.2"), mapping_kind("agent")
+    ('value', 'agent')
+    """
+    return part.partition(".")[0]

@@ -1,0 +1,102 @@
+"""What the engine asks of a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from meanstream.streaming.events.columns import Batch, Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How to open a source, besides its columns; each kind takes what concerns it.
+
+    Attributes
+    ----------
+    id_key : bytes
+        Secret key of the hash of ids.
+    max_line_bytes : int
+        Longer lines or values are skipped and reported.
+    owner : str or None
+        Topic: public id of the store that reads it; without it the topic is checked and cannot be read.
+    until_end : bool
+        Topic: end where it ends when reading begins.
+    name : str or None
+        Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
+    """
+
+    id_key: bytes
+    max_line_bytes: int
+    owner: str | None = None
+    until_end: bool = False
+    name: str | None = None
+
+
+class SourceLostError(RuntimeError):
+    """The source can never be read again by this process; the message is one line for the user."""
+
+
+class UnreadableSourceError(ValueError, SourceLostError):
+    """The source cannot be read, as a damaged file: refused where that shows at the start, else the end of the run."""
+
+
+class Source(Protocol):
+    """Gives batches of samples, and resumes from the position that came with any of them.
+
+    `name` identifies the source in dead letters and in the store; `bounded` says that it ends.
+    """
+
+    name: str
+    bounded: bool
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Give what comes next: at most `max_samples`, nothing if nothing is there yet."""
+
+    def restore(self, position: Position) -> None:
+        """Continue after the batch that this position came with; call before the first batch."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+
+
+@runtime_checkable
+class KnowsOffsets(Protocol):
+    """A source that tells others, such as tools that watch its lag, how far it was read; the store decides."""
+
+    def commit(self, position: Position) -> None:
+        """Tell of a position that the store has committed; best effort, without waiting."""
+
+
+@runtime_checkable
+class Begins(Protocol):
+    """A source that can be refused where it begins, such as a topic that another store reads."""
+
+    def begin(self) -> None:
+        """Begin, for a store that has no position yet; `ValueError` where that is refused."""
+
+
+@runtime_checkable
+class _Rests(Protocol):
+    """A source that must do something while nothing is taken from it, such as to hear what its brokers say."""
+
+    def rest(self) -> None:
+        """Do it; called about once a second while the sinks wait. What comes later must not change by it."""
+
+
+def let_source_rest(source: Source) -> None:
+    """Nothing will be taken from a source for a second or so."""
+    if isinstance(source, _Rests):
+        source.rest()
+
+
+def require_source_position(position: Position, key: str, source: str) -> None:
+    """Refuse a position that another way of reading the source has left.
+
+    Raises
+    ------
+    ValueError
+        If the source was read sorted before and is not now, or the other way round.
+    """
+    if key not in position:
+        raise ValueError(f"sort must be as when the store was begun, got another way of reading {source!r}")

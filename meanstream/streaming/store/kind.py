@@ -1,0 +1,40 @@
+"""Whose a store is, by the settings that it began with: of agents, of users in rounds, or of a statistician."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meanstream.streaming.store.database import StoreError
+
+SIDE = "side"
+"""The setting that tells the two sides of rounds apart; a store of agents has none."""
+OF_AGENTS, OF_USERS, OF_STATISTICIAN = "agents", "users in rounds", "a statistician in rounds"
+
+_KINDS = {None: OF_AGENTS, "users": OF_USERS, "statistician": OF_STATISTICIAN}
+
+
+def store_kind(settings: Mapping[str, Any]) -> str:
+    """Tell whose a store is.
+
+    Examples
+    --------
+    >>> store_kind({"epsilon": 1.0}), store_kind({"side": "users", "epsilon": 1.0})
+    ('agents', 'users in rounds')
+    """
+    side = settings.get(SIDE)
+    return _KINDS.get(side, str(side))
+
+
+def require_store_kind(path: Path, settings: Mapping[str, Any], *kinds: str) -> None:
+    """Refuse a store of another kind, before anything is made of its settings.
+
+    Raises
+    ------
+    StoreError
+        Naming what it should be and what it is.
+    """
+    found = store_kind(settings)
+    if found not in kinds:
+        raise StoreError(f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}")

@@ -1,0 +1,205 @@
+"""The secret that keys the noise: where it comes from, and how a store recognizes it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from meanstream.operators.noise.canonical import canonical
+from meanstream.operators.noise.key_strength import key_weakness
+from meanstream.operators.noise.keyed import KeyedNoise
+
+SECRET_VARIABLE = "MEANSTREAM_SECRET"  # noqa: S105 - names, not secrets
+SECRET_FILE_VARIABLE = "MEANSTREAM_SECRET_FILE"  # noqa: S105
+SECRET_SUFFIX = ".secret"  # noqa: S105
+_MOST_BYTES = 1 << 20  # of a file that is meant, and no device without an end
+
+_log = logging.getLogger("meanstream.secret")
+
+
+def secret_path(store: Path) -> Path:
+    """Where the secret of a store lies unless another place is named."""
+    return store.with_name(store.name + SECRET_SUFFIX)
+
+
+def is_named_secret(environment: Mapping[str, str]) -> bool:
+    """Say whether the environment names a secret; otherwise it lies beside the store."""
+    return SECRET_VARIABLE in environment or SECRET_FILE_VARIABLE in environment
+
+
+Recognize = Callable[[bytes], bool]
+"""Says whether a durable state began with a key."""
+
+
+def _nothing(key: bytes) -> bool:  # noqa: ARG001 - a `Recognize`
+    return False
+
+
+def load_secret(
+    store: Path, *, environment: Mapping[str, str], create: bool = True, recognized: Recognize = _nothing
+) -> bytes:
+    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file beside the store.
+
+    The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
+    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Whoever has
+    the secret and the releases knows the noise, hence the sums.
+
+    Parameters
+    ----------
+    store : Path
+        The store's file.
+    environment : mapping
+        Usually `os.environ`.
+    create : bool
+        Whether the file beside the store may be made.
+    recognized : callable
+        As for `require_secret_key`.
+
+    Raises
+    ------
+    ValueError
+        If the secret is empty or no random key of 128 bits, or a named or needed file is missing.
+    """
+    if (text := environment.get(SECRET_VARIABLE)) is not None:
+        return require_secret_key(os.fsencode(text), SECRET_VARIABLE, recognized)
+    named = environment.get(SECRET_FILE_VARIABLE)
+    if named == "":
+        raise ValueError(f"secret must be in a readable file, got an empty {SECRET_FILE_VARIABLE}")
+    path = Path(named) if named else secret_path(store)
+    if not named and create and not os.path.exists(path) and not os.path.exists(store):
+        make_secret(path)
+    return read_secret(path, recognized)
+
+
+def read_secret(path: Path, recognized: Recognize = _nothing) -> bytes:
+    """Read a key from a file; a good one that others may read is a warning.
+
+    Raises
+    ------
+    ValueError
+        If the file is missing or cannot be read, or what is in it is no random key of 128 bits.
+    """
+    try:
+        with path.open("rb") as file:
+            key = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise ValueError(f"secret must be in a readable file, got no {str(path)!r}") from None
+    except OSError as error:
+        raise ValueError(f"secret must be in a readable file, got {str(path)!r} ({error.strerror})") from None
+    if len(key) > _MOST_BYTES:
+        raise ValueError(f"secret must be at most {_MOST_BYTES} bytes, got more in {str(path)!r}")
+    key = require_secret_key(key, str(path), recognized)
+    warn_if_secret_shared(path, "secret")
+    return key
+
+
+def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing) -> bytes:
+    """Give the key back if it can be 128 random bits or more, or a store that is there began with it.
+
+    **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
+
+    Parameters
+    ----------
+    key : bytes
+        From a file or a variable.
+    where : str
+        The file or variable, for the message, which shows nothing of the key.
+    recognized : callable
+        Asked about a weak key only. A store of the time before weak keys were refused goes on with its own, since
+        another one would give its release ids a second value; a warning says what to do.
+
+    Raises
+    ------
+    ValueError
+        Saying what it is instead.
+    """
+    key = key.strip()
+    found = "an empty one" if not key else key_weakness(key)
+    if found is not None and key and recognized(key):
+        _log.warning(
+            "the key of this store is weak (%s): whoever guesses it knows the noise; begin a new store with a new name "
+            "and a new key (meanstream secret new FILE)",
+            found,
+        )
+    elif found is not None:
+        raise ValueError(f"secret must be 128 random bits or more (meanstream secret new FILE), got {found} in {where}")
+    return key
+
+
+def warn_if_secret_shared(path: Path, what: str) -> None:
+    """Warn of a private file that others than its owner may read."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        shown = {"file": str(path), "mode": f"{mode:04o}"}
+        _log.warning("%s can be read by others than its owner", what, extra=shown)
+
+
+def key_derived_from_secret(secret: bytes, purpose: str) -> bytes:
+    """Key for something else than noise, such as the hash of ids."""
+    return hmac.new(secret, b"meanstream " + purpose.encode(), hashlib.sha256).digest()
+
+
+def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
+    """Keyed noise of a deployment of agents, on whichever host.
+
+    `Agents` and `PairwiseFederation` take a key of their own from it, of all their settings.
+
+    **Privacy.** The name is part of the key. Otherwise two columns of one source, or two jobs, would meet the same
+    draws, and equal releases would tell that their sums are equal.
+
+    Raises
+    ------
+    ValueError
+        If there is no name.
+    """
+    if name is None:
+        raise ValueError("name must be given: it tells the noise of deployments that share a secret apart, got None")
+    return KeyedNoise(secret, deployment=name, purpose="deployment")
+
+
+class UnnamedNoise(KeyedNoise):
+    """Keyed noise of a store that was begun before deployments had names: that store's own key, to its end.
+
+    **Privacy.** Its draws are those that it always had, so that no release id gets a second value. Two such stores
+    under one secret and the same settings share their draws; a store that is begun now shares none with anybody.
+    """
+
+    @classmethod
+    def of(cls, secret: bytes, saved: Mapping[str, Any]) -> Self:
+        """Make it of the settings as the store keeps them."""
+        return cls(secret, deployment=hashlib.sha256(canonical(dict(saved))).hexdigest(), purpose="agents")
+
+    def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:  # noqa: ARG002 - its key has them already
+        """Give itself: the settings are in its key."""
+        return self
+
+
+def make_secret(path: Path) -> None:
+    """Write a new key of 256 random bits into a new file that its owner can read, whole or not at all.
+
+    Raises
+    ------
+    ValueError
+        If the file is there, or cannot be made.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(secrets.token_hex(32).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            path.unlink()
+            raise
+    except FileExistsError:
+        raise ValueError(f"secret must be a new file, got {str(path)!r}, which is there") from None
+    except OSError as error:
+        raise ValueError(f"secret must be in a writable folder, got {str(path)!r} ({error.strerror})") from None

@@ -1,0 +1,143 @@
+"""What a store is filled from: topic and cluster or file, columns, lateness; another one is refused, or adopted.
+
+**Privacy.** A position in one source means nothing in another, and samples of another column are other data: both would
+be released under the ids, and on top of the sums, of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from meanstream.streaming.store.store import Store, StoreError
+
+_STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
+OLDER_COPY = "older_copy"
+"""State that lets the next run, and no other, go on beside releases that the store does not know."""
+
+SourceIdentity = dict[str, Any]
+"""Option and value of what a store is filled from: `source`, `cluster`, columns, lateness; None is not known yet."""
+
+ENGINES = ("engine", "rounds")
+"""States of engines, with the positions in the sources that they have read."""
+
+
+def source_identity_of(store: Store) -> SourceIdentity | None:
+    """Tell what a store is filled from; None if no run has said so yet."""
+    found = store.state(_STATE)
+    return None if found is None else dict(found)
+
+
+def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
+    """Refuse another source than the store is filled from, before anything is read; nothing is written.
+
+    A store of an older version has positions only: the source must be one of those that it has read.
+
+    Raises
+    ------
+    StoreError
+        Naming the option, what the store has, and the command that changes it.
+    """
+    saved = source_identity_of(store) or _read_before(store, found["source"])
+    adopted = saved.pop(_ADOPTED, {})
+    if found["source"] in adopted:
+        saved |= {"source": found["source"], "cluster": adopted[found["source"]]}
+    for option, value in found.items():
+        known = saved.get(option, value)
+        if known != value and not (option == "cluster" and known is None):
+            raise StoreError(
+                f"{option} must be {known!r} as in the store that is continued, got {value!r}: another store is "
+                "another deployment; `meanstream store adopt` says that it is the same data under another name"
+            )
+
+
+def keep_source_identity(store: Store, found: Mapping[str, Any]) -> None:
+    """Note what a store is filled from, once `require_source_identity` has taken it."""
+    saved = source_identity_of(store) or dict(found)
+    adopted = saved.pop(_ADOPTED, {})
+    if found["source"] in adopted:
+        adopted = {**adopted, found["source"]: found["cluster"]}
+        new = saved
+    else:
+        new = {**saved, **found}
+    if adopted:
+        new = {**new, _ADOPTED: adopted}
+    if source_identity_of(store) != new:
+        with store.transaction():
+            store.put_state(_STATE, new)
+
+
+def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Change what a store is filled from, and record it for good; give the record.
+
+    Parameters
+    ----------
+    store : Store
+        Open for writing.
+    changes : mapping
+        Option to its new value. A `source` is one more that the store may be filled from; the cluster of a topic is
+        taken from its first run.
+
+    Raises
+    ------
+    StoreError
+        If no run has begun the store, or nothing changes.
+    """
+    saved = source_identity_of(store)
+    if saved is None:
+        raise StoreError(f"store must have been filled by a run of this version, got {str(store.path)!r}")
+    unknown = sorted(set(changes) - set(saved))
+    if unknown:
+        rule = f"be left out for a store whose options are {', '.join(saved)}"
+        raise StoreError(f"{unknown[0]} must {rule}, got {changes[unknown[0]]!r}")
+    new = {option: value for option, value in changes.items() if saved[option] != value}
+    if not new:
+        raise StoreError(f"store must be given something else than it has, got {dict(changes)!r}")
+    before, adopted = {option: saved[option] for option in new}, dict(saved.get(_ADOPTED, {}))
+    if "source" in new:
+        adopted.setdefault(new["source"], None)
+    columns = {option: value for option, value in new.items() if option != "source"}
+    with store.transaction():
+        store.put_state(_STATE, {**saved, **columns, **({_ADOPTED: adopted} if adopted else {})})
+        return _record(store, {"from": before, "to": new})
+
+
+def adopt_older_copy(store: Store) -> dict[str, Any]:
+    """Let the next run go on from an older copy beside newer releases, once, and record it; give the record.
+
+    **Privacy.** On the input that it had read from, the copy repeats what was released, to the byte. On another input
+    it would release a second value under the same ids. A store that never released anything is no older copy but a new
+    one: it would release everything a second time.
+
+    Raises
+    ------
+    StoreError
+        If the store has never released anything.
+    """
+    if not store.ledger.rows():
+        raise StoreError(
+            f"store must have released something to be an older copy, got a new one in {str(store.path)!r}: put the "
+            "newest copy back, or begin where nothing was released"
+        )
+    with store.transaction():
+        store.put_state(OLDER_COPY, True)
+        return _record(store, {"older_copy": True, "commits": store.commits()})
+
+
+def _record(store: Store, what: dict[str, Any]) -> dict[str, Any]:
+    record = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **what}
+    store.put_state(_ADOPTIONS, [*adoptions(store), record])
+    return record
+
+
+def adoptions(store: Store) -> list[dict[str, Any]]:
+    """List what was ever adopted, the oldest first."""
+    return list(store.state(_ADOPTIONS) or ())
+
+
+def _read_before(store: Store, source: str) -> SourceIdentity:
+    """Give what an older version has noted of its source: the names of those that it has read."""
+    states = [state for name in ENGINES if (state := store.state(name)) is not None]
+    names = sorted({name for state in states for name in state.get("positions", ())})
+    return {"source": names[-1]} if names and source not in names else {}

@@ -1,1 +1,0 @@
-"""Beam's side of what a pipeline is made of; users import `pipelines.agents` and `pipelines.rounds`."""

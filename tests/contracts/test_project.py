@@ -1,0 +1,30 @@
+"""The files around the package agree with it: version, citation, the gate that a hosted runner would run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+import meanstream
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_one_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert citation["version"] == meanstream.__version__
+    assert re.search(r"## \[(\d[\d.]*)\]", changelog)[1] == meanstream.__version__  # type: ignore[index]
+    assert {word["family-names"] for paper in citation["references"] for word in paper["authors"]} >= {"Yakimenka"}
+
+
+def test_the_workflow_is_valid_and_runs_the_gate() -> None:
+    path = ROOT / ".github" / "workflows" / "ci.yml"
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(path))
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    steps = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]["gate"]["steps"]
+    assert steps[-1] == {"run": ".ci/run"}

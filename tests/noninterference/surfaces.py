@@ -1,0 +1,160 @@
+"""Every surface of the product, enumerated once. `test_surfaces.py` compares this list with the product itself.
+
+A surface is what somebody can see. Of everybody's, every byte must be equal in two worlds that differ in what is not
+theirs to know; of what is addressed, every byte that is addressed to another. What is the operator's is inside the
+trust domain and is named here, so that nothing becomes private by being forgotten.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reader(StrEnum):
+    """Who reads a surface."""
+
+    EVERYBODY = "everybody"
+    OWNER = "its owner, line by line"
+    OPERATOR = "the operator, inside the trust domain"
+
+
+SINKS = {
+    "releases": Reader.EVERYBODY,
+    "estimates": Reader.OWNER,
+    "population": Reader.EVERYBODY,
+    "dead_letters": Reader.EVERYBODY,  # of rounds the operator's: their events are private
+    "notices": Reader.EVERYBODY,
+    "reports": Reader.EVERYBODY,
+    "stages": Reader.EVERYBODY,
+    "means": Reader.EVERYBODY,
+}
+"""Roles of sinks."""
+
+EVENTS = {
+    "sample": Reader.OPERATOR,
+    "estimate": Reader.OWNER,
+    "release": Reader.EVERYBODY,
+    "population": Reader.EVERYBODY,
+    "dead_letter": Reader.EVERYBODY,
+    "private_dead_letter": Reader.OPERATOR,
+    "budget": Reader.EVERYBODY,
+    "refusal": Reader.EVERYBODY,
+    "report": Reader.EVERYBODY,
+    "charge": Reader.EVERYBODY,
+    "stage_reports": Reader.EVERYBODY,
+    "stage_result": Reader.EVERYBODY,
+    "window_estimate": Reader.EVERYBODY,
+    "round_refusal": Reader.EVERYBODY,
+}
+"""Topics of events."""
+
+SINK_KINDS = {".jsonl": "agents, rounds", ".parquet": "agents", "kafka:": "topics", "-": "federated"}
+"""Kinds of places, and the worlds that write to them."""
+
+OUTPUT_OPTIONS = {
+    **dict.fromkeys(("sink", "releases", "population", "dead_letters", "notices", "reports", "stages"), "worlds"),
+    **dict.fromkeys(("json", "as_json", "metrics", "page", "log_format", "quiet", "dry_run", "store", "to"), "worlds"),
+    **dict.fromkeys(("reports_only", "private_metrics", "private_figures"), "worlds"),
+    "raw_to": "a file of the operator's",
+    "page_remote": "says who may connect to the page",
+    "page_address": "of a demo, whose data are public",
+    "out": "of reproductions and demos; `report`, whose file is an argument, is in the worlds",
+    "trace": "of a simulation",
+    "file": "a new key",
+}
+"""Options, by the name of their parameter, that say where something is written or what is shown; `worlds` use them."""
+
+SETTINGS = {
+    "max_agents", "max_dead_letters", "max_future", "spread_share", "max_users", "older_copy", "quorum",
+    "agent", "agents", "allowed_lateness", "as_of", "batch_size", "between_users", "between_users_law", "calibration",
+    "checkpoints", "class_sizes", "collaboration", "components", "config", "configs", "constant", "counter", "data",
+    "delta", "density", "dimension", "effective_size", "epsilon", "estimator", "figure", "final_release", "from_",
+    "from_reports", "half_width", "head", "horizon", "id", "lateness", "least_size", "level", "levels", "limit",
+    "literal", "lower", "max_samples", "means", "mode", "name", "noise", "noise_variance", "offsets", "option",
+    "order", "out_of_bounds", "partition", "per_person", "person", "radius", "reading", "reason", "refresh", "result",
+    "rows", "runner", "runner_arg", "runs", "samples_per_user", "schedule", "second_moment", "secret_file", "seed",
+    "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
+    "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
+    "variance", "votes", "weights", "window",
+}  # fmt: skip
+"""All other options: they say what is read and how, not where something is shown."""
+
+COMMANDS = {
+    "run agents": "agents, beam",
+    "run agent-side": "federated",
+    "run collaborate": "federated",
+    "run rounds": "rounds, sides, curator",
+    "report": "readers",
+    "budget": "readers",
+    "ledger verify": "readers",
+    "ledger backup": "readers",
+    "store show": "settings only",
+    "store adopt": "settings only",
+    "dlq list": "readers",
+    "dlq show": "readers",
+    "dlq replay": "replay",
+    "explain agents": "settings only",
+    "explain rounds": "settings only",
+    "explain together": "settings only",
+    "plan agents": "settings only",
+    "plan rounds": "settings only",
+    "schema": "settings only",
+    "simulate agents": "made-up data",
+    "simulate rounds": "made-up data",
+    "secret new": "no data",
+    "theory agents": "settings only",
+    "reproduce colme": "made-up data",
+    "reproduce dame": "made-up data",
+    "reproduce kent": "made-up data",
+    "reproduce cummings": "made-up data",
+    "demo": "public data",
+    "demo rounds": "public data",
+}
+"""Commands, and the world that compares them; what reads no protected datum has nothing to compare."""
+
+TRANSFORMS = {
+    "CollaborateAgents": "beam", "ReleaseMeans": "beam", "SnapshotReleases": "beam", "EstimateAgents": "beam",
+    "CollaboratePairwise": "beam", "RunRounds": "beam", "ReportRounds": "beam", "AnswerReports": "beam",
+    "SummarizeUsers": "a part", "JoinUsers": "a part", "EncodeReports": "a part", "AggregateReports": "a part",
+    "DecodeEstimate": "a part", "RunStages": "a part", "CountedUsers": "a part", "CarryRounds": "a part",
+    "JoinSessions": "a part", "RunReleases": "a part", "WithFindings": "a part", "SingleEvents": "a part",
+    "ReportLines": "a part", "TickShards": "a part", "CarryNotes": "a part", "CarryAnswers": "a part",
+    "ForGood": "a part", "AnswerRoundsSource": "a source", "AnswerAgentsSource": "a source",
+    "ReadKafka": "a source", "ReadPubSub": "a source",
+    "ReadTopic": "a source", "WriteEvents": "a sink", "WriteKafka": "a sink", "WritePubSub": "a sink",
+}  # fmt: skip
+"""Beam's transforms; parts, sources and sinks are run within the others."""
+
+PUBLIC_METRICS = {
+    "Metrics": {
+        "estimates", "events", "letters_unwritten", "refusals", "releases", "agents", "agents_exhausted",
+        "budget_spent_ratio_max", "effective_class_size_median", "estimate_half_width_median", "input_lag_events",
+        "prior_components",
+        "prior_spread", "prior_count_ratio", "budget_spent_ratio", "effective_class_size", "estimate_half_width",
+        "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
+        "watermark_lag_seconds",
+    },
+    "RoundsMetrics": {
+        "rounds", "rounds_over_budget", "rounds_reports", "rounds_results_refused", "agents", "agents_exhausted",
+        "budget_spent_ratio_max", "rounds_half_width", "rounds_lower", "rounds_stages", "rounds_upper", "rounds_value",
+        "rounds_waiting", "rounds_window_end_timestamp_seconds", "rounds_window_users", "budget_spent_ratio",
+        "ledger_rows", "ready",
+    },
+    "Beam": {
+        "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
+        "results_refused", "rounds", "rounds_reports_", "samples", "sent", "batch_samples", "batch_milliseconds",
+        "release_lag_milliseconds", "rounds_window_users",
+    },
+}  # fmt: skip
+"""What Prometheus sees at the address for everybody, and what Beam counts: compared in the worlds with their page."""
+
+PRIVATE_METRICS = {
+    "accepted", "clipped", "events", "letters_unwritten", "refusals", "input_lag_events", "rounds_open_windows",
+    "users_seen", "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "watermark_lag_seconds",
+}  # fmt: skip
+"""What the operator of rounds sees at an address of its own."""
+
+METRICS_PATHS = ("/metrics", "/healthz", "/readyz")
+PAGE_ROUTES = ("/", "/page.css", "/page.js", "/charts.js", "/plotly.js", "/data", "/agent")
+PRIVATE_FIGURES = {"convergence"}
+"""Parts of the page's data that are of personal estimates: the page of agents is the operator's and says so."""

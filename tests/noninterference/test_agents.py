@@ -1,0 +1,181 @@
+"""Non-interference of `run agents`: an agent's unreleased values change no byte on any surface of anybody else.
+
+Two worlds differ in values that no release has shown, or in all of an agent's values under releases that are the same.
+The whole command runs with every output on, is killed, goes on, starts again; everything that reads its store follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from meanstream.operators.collaboration import posterior_table, prior_fitted
+from meanstream.operators.collaboration.prior import LearnedPrior
+from meanstream.streaming.engine.intake import Intake
+from meanstream.streaming.metrics.metrics import Metrics
+from tests.noninterference.agents_worlds import CHANGED, UNRELEASED, at_once, hosted, releases_as, to_parquet
+from tests.noninterference.comparison import Compared, Seen, nothing_differs
+from tests.noninterference.surfaces import METRICS_PATHS
+from tests.privacy.test_answers_of_others import table_from_the_least_mean
+
+Ports = tuple[int, ...]
+MANY = 20_000
+
+
+@pytest.fixture(autouse=True)
+def _table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpolate wherever agents are many enough, however few components the learned prior has."""
+    monkeypatch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
+
+
+@pytest.mark.parametrize(
+    "values", [("least", "far outside"), pytest.param(("most", "tiny"), marks=pytest.mark.slow)], ids=" and ".join
+)
+def test_unreleased_values_change_no_byte_of_anybody_else(
+    values: tuple[str, ...], tmp_path: Path, ports: Ports
+) -> None:
+    first = hosted(tmp_path / "first", 3, ports)
+    assert_all_is_seen(first)
+    assert len(first) > 40
+    assert sum(map(len, first.values())) > 200_000
+    assert nothing_differs(first, *(hosted(tmp_path / n, 3, ports, unreleased=UNRELEASED[n]) for n in values))
+
+
+def test_no_file_of_columns_tells_of_them(tmp_path: Path) -> None:
+    first, other = to_parquet(tmp_path / "first", 3), to_parquet(tmp_path / "other", 3, unreleased=1e300)
+    files = {name.partition("/")[0] for name in first if name.endswith(".parquet")}
+    assert files == {f"file {role}.parquet" for role in ("releases", "population", "dead_letters", "estimates")}
+    assert nothing_differs(first, other)
+
+
+def test_neither_do_values_under_releases_that_are_the_same(tmp_path: Path, ports: Ports) -> None:
+    told: dict[tuple[str, int], tuple[int, int, list[int]]] = {}
+    with releases_as(told):
+        first = hosted(tmp_path / "first", 300, ports)
+        other = hosted(tmp_path / "other", 300, ports, unreleased=2.75, all_of_it=True)
+    assert len(told) == 300
+    assert nothing_differs(first, other)
+
+
+OLD = {"collaboration": LearnedPrior.name}
+"""Of which the twins are."""
+
+
+def many(folder: Path, ports: Ports, **more: Any) -> tuple[Seen, Seen]:
+    """Compare worlds in which the changed agent's raw mean is the least of all, or one among others."""
+    told: dict[tuple[str, int], tuple[int, int, list[int]]] = {}
+    with releases_as(told):
+        first = at_once(folder / "first", MANY, ports, **more)
+        other = at_once(folder / "other", MANY, ports, unreleased=-1.0, all_of_it=True, **more)
+    assert first["file estimates.jsonl"].count(b"\n") == MANY - 1  # all but the changed agent's
+    return first, other
+
+
+def test_neither_do_they_among_many_agents(tmp_path: Path, ports: Ports) -> None:
+    """From 16,384 agents on estimates are read from a table."""
+    assert nothing_differs(*many(tmp_path, ports, options=OLD))
+
+
+@pytest.mark.slow
+def test_the_table_of_before_is_caught(tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prior_fitted, "look_up_posterior", table_from_the_least_mean)
+    assert Compared(*many(tmp_path, ports, options=OLD))["file estimates.jsonl"] > 1000
+
+
+def assert_all_is_seen(seen: Seen) -> None:
+    """Nothing is compared that is empty in all worlds, and what should fail has failed."""
+    codes = {name.removesuffix(": exit code"): data for name, data in seen.items() if name.endswith("exit code")}
+    failed = {name for name, code in codes.items() if code != b"0"}
+    assert failed == {"killed", "with another epsilon"}
+    for role in ("releases", "population", "dead_letters", "estimates"):
+        assert seen[f"file {role}.jsonl"], role
+    assert b"releases | lag" in seen["continued: standard error"]
+    assert b"2 replayed" in seen["replay: standard error"]
+    assert b"rejected" in seen["continued: standard output"]
+    for path in METRICS_PATHS:
+        assert b"200" in seen[f"GET {path} of the metrics"]
+    assert b"flow" in seen["GET /data of the page"]
+    assert f"GET /agent?name={CHANGED} of the page" not in seen
+
+
+# -- known-bad twins, each of which the test above has to catch ------------------------------------------------------
+
+
+def shows_clipped(patch: pytest.MonkeyPatch) -> None:
+    exposition, observe = Metrics.collect, Metrics.observe
+
+    def observed(self: Metrics, stats: object) -> None:
+        self.clipped = getattr(stats, "clipped", 0)  # type: ignore[attr-defined]
+        observe(self, stats)  # type: ignore[arg-type]
+
+    def collected(self: Metrics) -> object:
+        from prometheus_client.core import GaugeMetricFamily
+
+        yield from exposition(self)
+        yield GaugeMetricFamily("meanstream_clipped", "Clipped values.", value=getattr(self, "clipped", 0))
+
+    patch.setattr(Metrics, "observe", observed)
+    patch.setattr(Metrics, "collect", collected)
+
+
+def floors_by_all(patch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    import numpy as np
+
+    posterior = prior_fitted.FittedPrior.posterior
+
+    def floored(self: object, mean: object, variance: object) -> object:
+        found = posterior(self, mean, variance)  # type: ignore[arg-type]
+        return replace(found, variance=np.maximum(found.variance, 2 * found.variance.min()))
+
+    patch.setattr(prior_fitted.FittedPrior, "posterior", floored)
+
+
+def rejects_out_of_bounds(patch: pytest.MonkeyPatch) -> None:
+    """What `--out-of-bounds reject` did: a public dead letter says whose value was out of bounds."""
+    admit = Intake.admit
+
+    def rejecting(self: Intake, samples: Any, rejects: Any, now: float) -> None:
+        outside = (samples.value < self._lower) | (samples.value > self._upper)
+        admit(self, self._reject(samples, outside, "out_of_bounds", rejects), rejects, now)
+
+    patch.setattr(Intake, "admit", rejecting)
+
+
+def cuts_by_bytes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("meanstream.streaming.sources.lines.MOST_BYTES", 1)
+    patch.setattr("meanstream.streaming.sources.lines.READ_BYTES", 256)
+    patch.setattr("meanstream.streaming.sources.lines.LINE_BYTES", 1)
+    patch.setattr("meanstream.streaming.sources.lines.BLOCK_BYTES", 256)
+
+
+TWINS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "metrics that count clipped values": (shows_clipped, "GET /metrics of the metrics"),
+    "a floor of the variance over all agents": (floors_by_all, "file estimates.jsonl"),
+    "out-of-bounds reject": (rejects_out_of_bounds, "file dead_letters.jsonl"),
+}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_twins_are_caught(twin: str, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil, where = TWINS[twin]
+    spoil(monkeypatch)
+    first = at_once(tmp_path / "a", 3, ports, options=OLD)
+    other = at_once(tmp_path / "b", 3, ports, options=OLD, unreleased=1e300)
+    assert Compared(first, other).get(where, 0) > 0
+
+
+@pytest.mark.slow
+def test_batches_that_end_after_so_many_bytes_are_caught(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twin: as text files were read once; longer values move what is in a batch, and what is said after each."""
+    long = {"unreleased": -0.12345678901234567, "all_of_it": True}
+    where = "continued: standard error"
+    assert where not in Compared(hosted(tmp_path / "a", 3, ports), hosted(tmp_path / "b", 3, ports, **long))
+    cuts_by_bytes(monkeypatch)
+    assert where in Compared(hosted(tmp_path / "c", 3, ports), hosted(tmp_path / "d", 3, ports, **long))

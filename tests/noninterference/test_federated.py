@@ -1,0 +1,40 @@
+"""Non-interference between organizations, and on Beam: one's unreleased values reach nobody else, to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.noninterference.agents_worlds import asking_each_other, federated, on_beam
+from tests.noninterference.comparison import Seen, nothing_differs
+
+
+def assert_ended_well(seen: Seen) -> None:
+    assert {data for name, data in seen.items() if name.endswith("exit code")} == {b"0"}
+
+
+def test_an_organization_learns_nothing_of_anothers_unreleased_values(tmp_path: Path) -> None:
+    first, other = federated(tmp_path / "first", 30), federated(tmp_path / "other", 30, unreleased=1e300)
+    assert_ended_well(first)
+    assert first["answers of b: standard output"].count(b"\n") == 30
+    assert nothing_differs(first, other)
+
+
+@pytest.mark.parametrize("agents", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (300, 20_000))])
+def test_a_pipeline_shows_nothing_of_unreleased_values(agents: int, tmp_path: Path) -> None:
+    first, other = on_beam(tmp_path / "first", agents), on_beam(tmp_path / "other", agents, unreleased=1e300)
+    assert_ended_well(first)
+    assert first["file estimates.first.jsonl"].count(b"\n") == agents - 1
+    assert first["file releases.first.jsonl"] == first["file releases.again.jsonl"]
+    for surface in ("display data", "job graph", "counters"):
+        assert first[surface]
+    assert nothing_differs(first, other)
+
+
+@pytest.mark.parametrize("agents", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_neither_do_agents_who_ask_each_other(agents: int) -> None:
+    first, other = asking_each_other(agents), asking_each_other(agents, unreleased=5.9)
+    assert first["told"]
+    assert first["file estimates.asked"].count(b"\n") % (agents - 1) == 0
+    assert nothing_differs(first, other)

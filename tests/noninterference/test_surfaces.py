@@ -1,0 +1,210 @@
+"""The list of surfaces is complete: it is compared with the product; and what it lists as compared, worlds use."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields, make_dataclass
+from typing import Any
+
+import apache_beam as beam
+import pytest
+import typer
+
+import meanstream.pipelines
+from meanstream.pipelines import agents as beam_agents
+from meanstream.pipelines.beam import metrics as beam_metrics
+from meanstream.pipelines.commands.main import app
+from meanstream.pipelines.page import server
+from meanstream.streaming import open_sink
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.events import wire
+from meanstream.streaming.events.base import PrivateEvent
+from meanstream.streaming.events.wire import EVENTS, Release
+from meanstream.streaming.metrics import server as metrics_server
+from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics, RoundsMetrics
+from meanstream.streaming.sinks import group
+from tests.noninterference import agents_worlds, kafka_worlds, rounds_worlds, surfaces
+from tests.noninterference.surfaces import Reader
+
+ADD = "a new one belongs into tests/noninterference/surfaces.py, and into a world that compares its bytes"
+WORLDS = "".join(map(inspect.getsource, (agents_worlds, rounds_worlds, kafka_worlds)))
+COMPARED_ELSEWHERE = ("settings only", "made-up data", "public data", "no data")
+
+# -- what there is in the product ------------------------------------------------------------------------------------
+
+
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command that can be called, with its click object."""
+    below = getattr(command, "commands", {})
+    if not below or getattr(command, "invoke_without_command", False):
+        yield " ".join(path), command
+    for name, one in below.items():
+        yield from walk(one, (*path, name))
+
+
+def commands() -> set[str]:
+    return {name for name, _ in walk(typer.main.get_command(app))}
+
+
+def options() -> set[str]:
+    return {parameter.name for _, one in walk(typer.main.get_command(app)) for parameter in one.params}
+
+
+def roles() -> set[str]:
+    return {field.name for field in fields(group.Sinks)}
+
+
+def events_with_readers() -> set[tuple[str, bool]]:
+    return {(name, issubclass(kind, PrivateEvent)) for name, kind in EVENTS.items()}
+
+
+def metrics_of(kind: type[Metrics]) -> set[str]:
+    return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live}
+
+
+def paths_of_the_metrics() -> set[str]:
+    """The server names its paths to whoever asks for another; of an engine that has not begun."""
+    health = EngineHealth()
+    settings = type("Settings", (), {"lower": 0.0, "upper": 1.0, "horizon": 3})()
+    answer = metrics_server._application(Metrics(settings=settings, health=health), health)
+    said = b"".join(answer({"PATH_INFO": "/x", "REQUEST_METHOD": "GET"}, lambda *_: None)).decode()
+    return set(re.findall(r"/\w+", said))
+
+
+def routes_of_the_page() -> set[str]:
+    """Whatever a path is compared with, in the server of the page."""
+    compared = {
+        node.value
+        for node in ast.walk(ast.parse(inspect.getsource(server)))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/")
+    }
+    return compared - {"//", "/?token="}
+
+
+def transforms() -> set[str]:
+    """Beam's transforms, whose outputs somebody can write anywhere."""
+    found = set()
+    for module in pkgutil.walk_packages(meanstream.pipelines.__path__, "meanstream.pipelines."):
+        there = importlib.import_module(module.name)
+        found |= {
+            kind.__name__
+            for kind in vars(there).values()
+            if inspect.isclass(kind) and issubclass(kind, beam.PTransform) and kind.__module__ == module.name
+        }
+    return found
+
+
+LISTS: dict[str, tuple[Callable[[], set[Any]], set[Any]]] = {
+    "commands": (commands, set(surfaces.COMMANDS)),
+    "options": (options, surfaces.OUTPUT_OPTIONS.keys() | surfaces.SETTINGS),
+    "roles of sinks": (roles, set(surfaces.SINKS)),
+    "kinds of sinks": (lambda: set(open_sink.SINKS), set(surfaces.SINK_KINDS)),
+    "events": (
+        events_with_readers,
+        {(name, reader is not Reader.EVERYBODY) for name, reader in surfaces.EVENTS.items()},
+    ),
+    "metrics of agents": (lambda: metrics_of(Metrics), surfaces.PUBLIC_METRICS["Metrics"]),
+    "metrics of rounds": (lambda: metrics_of(RoundsMetrics), surfaces.PUBLIC_METRICS["RoundsMetrics"]),
+    "private metrics of rounds": (lambda: metrics_of(PrivateRoundsMetrics), surfaces.PRIVATE_METRICS),
+    "metrics of Beam": (
+        lambda: {*beam_metrics.COUNTERS, *beam_metrics.DISTRIBUTIONS},
+        surfaces.PUBLIC_METRICS["Beam"],
+    ),
+    "paths of the metrics": (paths_of_the_metrics, set(surfaces.METRICS_PATHS)),
+    "routes of the page": (routes_of_the_page, set(surfaces.PAGE_ROUTES)),
+    "transforms": (transforms, set(surfaces.TRANSFORMS)),
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_all_that_there_is_is_listed(what: str) -> None:
+    found, listed = LISTS[what]
+    assert found() == listed, ADD
+
+
+def test_an_option_is_an_output_or_a_setting() -> None:
+    assert not surfaces.OUTPUT_OPTIONS.keys() & surfaces.SETTINGS
+
+
+def test_the_page_answers_one_method() -> None:
+    assert {name for name in vars(server._Handler) if name.startswith("do_")} == {"do_GET"}
+
+
+def test_worlds_use_what_is_listed_as_compared() -> None:
+    """Each option that shows something, each command that reads data and each kind of place stands in a world."""
+    typed = {name for name, where in surfaces.OUTPUT_OPTIONS.items() if where == "worlds"} - {"as_json"}
+    unused = {name for name in typed if not re.search(rf"\b{name}\b\W{{0,2}}[=:]|--{name}\b|\"{name}\"", WORLDS)}
+    called = {name for name, where in surfaces.COMMANDS.items() if where not in COMPARED_ELSEWHERE}
+    unused |= {name for name in called if '"' + name.replace(" ", '", "') + '"' not in WORLDS}
+    unused |= {
+        kind for kind in surfaces.SINK_KINDS if f'{kind.rstrip(":")}"' not in WORLDS and f"{kind}//" not in WORLDS
+    }
+    assert not unused
+
+
+# -- known-bad twins: of each list, one that has more ----------------------------------------------------------------
+
+
+def one_more_command(patch: pytest.MonkeyPatch) -> None:
+    def leak(*, leak_to: str = "-") -> None:
+        """Write down everything."""
+
+    patch.setattr(
+        app, "registered_commands", [*app.registered_commands, typer.models.CommandInfo("leak", callback=leak)]
+    )
+
+
+def one_more_role(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        group,
+        "Sinks",
+        make_dataclass("Sinks", [("raw", object, None)], bases=(group.Sinks,), kw_only=True, frozen=True),
+    )
+
+
+def one_more_route(patch: pytest.MonkeyPatch) -> None:
+    source = inspect.getsource(server) + "\ndef leak(path):\n    return path == '/leak'\n"
+    patch.setattr(inspect, "getsource", lambda _: source)
+
+
+def one_more_path(patch: pytest.MonkeyPatch) -> None:
+    text = metrics_server._text
+    patch.setattr(metrics_server, "_text", lambda start, status, line: text(start, status, f"{line}, /leak"))
+
+
+def one_more_transform(patch: pytest.MonkeyPatch) -> None:
+    leak = type("Leak", (beam.PTransform,), {"__module__": beam_agents.__name__})
+    patch.setattr(beam_agents, "Leak", leak, raising=False)
+
+
+def one_more_in(table: dict[str, Any], value: Any = "Leaks.") -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setitem(table, "leak", value)
+
+
+TWINS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "commands": one_more_command,
+    "options": one_more_command,
+    "roles of sinks": one_more_role,
+    "kinds of sinks": one_more_in(open_sink.SINKS),
+    "events": one_more_in(wire.EVENTS, Release),
+    "metrics of agents": one_more_in(Metrics.gauges),
+    "metrics of rounds": one_more_in(RoundsMetrics.gauges),
+    "private metrics of rounds": one_more_in(PrivateRoundsMetrics.counters),
+    "metrics of Beam": one_more_in(beam_metrics.COUNTERS),
+    "paths of the metrics": one_more_path,
+    "routes of the page": one_more_route,
+    "transforms": one_more_transform,
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_one_that_is_added_without_being_listed_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    TWINS[what](monkeypatch)
+    found, listed = LISTS[what]
+    assert len(found() - listed) == 1

@@ -1,0 +1,63 @@
+"""What finite arithmetic adds to noise is small, stated, or refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
+from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.numerics import LARGEST_SHARE, numeric_slack
+from tests.pipelines.command_line import arguments, meanstream
+
+AGENTS: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
+
+
+@pytest.mark.parametrize("noise", [GaussianNoise(1e6), LaplaceNoise(3e7)])
+@pytest.mark.parametrize("draws", [1, 40, 10**4, 10**6])
+def test_the_sum_of_small_errors_is_never_more_than_the_worst_case(noise: Any, draws: int) -> None:
+    worst = draws * noise.epsilon_slack
+    assert numeric_slack(noise, draws) == worst
+    assert numeric_slack(noise, draws, 1e-12) <= worst
+    # Of n draws that are off by a fair coin each, Hoeffding's bound; concentrated DP gives no less.
+    assert numeric_slack(noise, draws, 1e-12) >= min(worst, noise.epsilon_slack * math.sqrt(draws / 2 * math.log(1e12)))
+
+
+@pytest.mark.parametrize("counter", ["pm1", "pm2", "toeplitz"])
+@pytest.mark.parametrize("horizon", [1, 40, 10_000])
+def test_agents_state_what_float64_adds(counter: str, horizon: int) -> None:
+    settings = AgentsSettings(**AGENTS, counter=counter, horizon=horizon)
+    assert 0 < settings.numeric_slack <= LARGEST_SHARE * settings.epsilon
+    named = {**AGENTS, "counter": counter, "horizon": horizon, "spread_share": 0}
+    total = meanstream("explain", "agents", "--json", *arguments(named)).json["total"]
+    assert total["epsilon_with_numerics"] == 1 + settings.numeric_slack
+
+
+@pytest.mark.parametrize(
+    "changes", [{"epsilon": 1e-4}, {"per_person": 60_000}, {"epsilon": 1e-4, "noise": "laplace", "counter": "pm2"}]
+)
+def test_agents_for_whom_it_is_more_than_a_hundredth_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^epsilon must be at least .*, a hundredth of which is what float64 adds"):
+        AgentsSettings(**AGENTS | changes)
+
+
+def test_tails_are_inside_delta_for_both_shapes_of_noise() -> None:
+    for changes in ({}, {"noise": "laplace", "counter": "pm1"}):
+        with pytest.raises(ValueError, match=r"^delta must exceed the 2\.2e-18 that the noise's tails cost"):
+            AgentsSettings(**AGENTS | changes | {"delta": 40 * TAIL_DELTA})
+
+
+CENTRAL = [name for name in ESTIMATORS if getattr(estimator_class(name), "trust", "local") == "central"]
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_a_curator_states_what_float64_adds_or_refuses(name: str) -> None:
+    named = {"lower": 0, "upper": 1, "window": "1d", "users": 1000, "estimator": name, "sizes": "uniform:1,20"}
+    total = meanstream("explain", "rounds", "--json", *arguments({**named, "epsilon": 1})).json["total"]
+    assert 1 < total["with_numerics"]["epsilon"] <= 1 + LARGEST_SHARE
+    assert total["delta"] < total["with_numerics"]["delta"] <= total["delta"] + 100 * TAIL_DELTA
+    refused = meanstream("explain", "rounds", *arguments({**named, "epsilon": 0.0005}))
+    assert "a hundredth of which is what float64 adds" in refused.message

@@ -1,0 +1,182 @@
+"""The prior given the count: what it learns of counts, that it is never much worse than alone, and its guards.
+
+Every population is drawn with a fixed seed and known truth; errors are relative to the own mean's sampling variance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
+from meanstream.operators.collaboration.prior_by_count_fitted import TRANSLATION
+from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
+
+STDDEV = 0.25
+FIRST = 10
+"""Agents with fewer samples have not released."""
+
+
+@dataclass(frozen=True)
+class World:
+    truth: Floats
+    own: OwnMeans
+    releases: ReleaseColumns
+
+    def answer(self, name: str = "learned_prior", releases: ReleaseColumns | None = None) -> AgentEstimates:
+        collaboration = make_collaboration(name, lower=0.0, upper=1.0)
+        summary = collaboration.summarize(self.releases if releases is None else releases)
+        return collaboration.fit_summary(summary, STDDEV**2).estimate(self.own)
+
+    def ratio(self, answer: AgentEstimates, some: slice = slice(None)) -> float:
+        squared = (answer.value - self.truth)[some] ** 2
+        return float(squared.sum() / (STDDEV**2 / self.own.count[some]).sum())
+
+    def coverage(self, answer: AgentEstimates) -> np.ndarray:
+        return (answer.lower <= self.truth) & (self.truth <= answer.upper)
+
+
+def world(truth: Floats, count: Ints, seed: int, epsilon: float = 1.0) -> World:
+    rng = np.random.default_rng(seed)
+    agent, variance = np.arange(len(truth)), STDDEV**2 / count
+    mean = truth + rng.normal(0, 1, len(truth)) * np.sqrt(variance)
+    noise = (analytic_gaussian_stddev(epsilon, 1e-6) / count) ** 2
+    released = mean + rng.normal(0, 1, len(truth)) * np.sqrt(noise)
+    ones = np.ones_like(agent)
+    releases = ReleaseColumns(agent=agent, index=ones, count=count, total=ones, mean=released, noise_variance=noise)
+    own = OwnMeans(agent=agent, count=count, mean=mean, variance=variance)
+    return World(truth, own, releases.take(count >= FIRST))
+
+
+def counts(rng: np.random.Generator, n: int, least: float = 5, most: float = 1000) -> Ints:
+    return np.exp(rng.uniform(np.log(least), np.log(most), n)).astype(np.int64)
+
+
+def with_trend(seed: int, n: int = 2000) -> World:
+    """Batters: who has few samples has a low mean."""
+    rng = np.random.default_rng([seed, 1])
+    count = counts(rng, n)
+    return world(0.15 + 0.1 * np.log10(count) + rng.normal(0, 0.02, n), count, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_means_that_go_with_counts_are_learned(seed: int) -> None:
+    """The prior for all counts pulls small agents to where the large ones are; it is the twin that fails."""
+    made = with_trend(seed)
+    answer = made.answer()
+    assert made.ratio(answer) < 0.3
+    for low, high in ((5, 10), (10, 30), (30, 100), (100, 1000)):  # 430 agents or more: a standard error is .012
+        some = (made.own.count >= low) & (made.own.count < high)
+        assert made.coverage(answer)[some].mean() > 0.93 - 2 * 0.012
+    assert made.ratio(made.answer("pooled_prior")) > 0.5
+
+
+def test_a_trend_is_described_and_its_probability() -> None:
+    made = with_trend(0)
+    collaboration = make_collaboration("learned_prior", lower=0.0, upper=1.0)
+    described = collaboration.fit_summary(collaboration.summarize(made.releases), STDDEV**2).describe()
+    assert described["count_probability"]["trend"] > 0.99
+    rows = {row["n"]: row for row in described["count_trend"]["counts"]}
+    for n in (30, 100, 300):
+        assert rows[n]["center"] == pytest.approx(0.15 + 0.1 * np.log10(n), abs=4 * rows[n]["center_stddev"])
+    assert rows[1]["center_stddev"] > 5 * rows[100]["center_stddev"]  # nobody with one sample has released
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_counts_that_say_nothing_cost_little(seed: int) -> None:
+    rng = np.random.default_rng([seed, 2])
+    made = world(rng.normal(0.4, 0.05, 2000), counts(rng, 2000), seed)
+    assert made.ratio(made.answer()) < 1.1 * made.ratio(made.answer("pooled_prior"))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 3.0])
+def test_no_seed_is_much_worse_than_alone(epsilon: float) -> None:
+    """Few values each, wide spread, and releases that say little of it: the worst of 20 seeds, not the mean."""
+    ratios = []
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 3])
+        made = world(rng.normal(0.5, 0.2, 400).clip(0, 1), counts(rng, 400, 5, 30), seed, epsilon)
+        ratios.append(made.ratio(made.answer()))
+    assert np.mean(ratios) < 1.02
+    assert max(ratios) < 1.15 + 2 * np.sqrt(2 / 400)  # a ratio of 400 squared errors has that standard error alone
+
+
+def liars(made: World, share: float, mean: float, count: int) -> ReleaseColumns:
+    """Some of the agents publish this mean, of so many samples."""
+    some = np.arange(len(made.releases)) < share * len(made.releases)
+    noise = (analytic_gaussian_stddev(1.0, 1e-6) / count) ** 2
+    return replace(
+        made.releases,
+        mean=np.where(some, mean, made.releases.mean),
+        count=np.where(some, count, made.releases.count),
+        noise_variance=np.where(some, noise, made.releases.noise_variance),
+    )
+
+
+@pytest.mark.parametrize(("mean", "count"), [(0.9, 10**7), (0.0, 10**7), (0.55, 10**7), (0.9, 100)])
+@pytest.mark.parametrize(("share", "limit"), [(0.01, 1.05), (0.1, 1.5)])
+def test_liars_cost_the_honest_little(share: float, limit: float, mean: float, count: int) -> None:
+    rng = np.random.default_rng(4)
+    made = world(rng.normal(0.4, 0.05, 600), counts(rng, 600, 20, 200), 4)
+    honest = slice(int(share * 600) + 1, None)
+    before, after = (made.answer(releases=r) for r in (made.releases, liars(made, share, mean, count)))
+    if share < 0.05:
+        assert made.ratio(after, honest) < limit * max(made.ratio(before, honest), 0.5)
+    assert made.ratio(after, honest) < limit
+    assert made.coverage(after)[honest].mean() > 0.9
+
+
+def test_one_liar_moves_the_prior_without_guards() -> None:
+    """The twin: what the prior for all counts, without guards, makes of the same releases."""
+    rng = np.random.default_rng(4)
+    made = world(rng.normal(0.4, 0.05, 600), counts(rng, 600, 20, 200), 4)
+    lies = liars(made, 0.01, 0.55, 10**7)
+    honest = slice(7, None)
+    assert made.ratio(made.answer("pooled_prior", lies), honest) > 1.1 * made.ratio(made.answer(releases=lies), honest)
+
+
+def test_an_answer_leaves_the_own_mean_by_a_bounded_number_of_standard_errors() -> None:
+    made = with_trend(5)
+    far = replace(made.own, mean=np.where(np.arange(2000) < 50, 0.99, made.own.mean))
+    answer = World(made.truth, far, made.releases).answer()
+    assert (np.abs(answer.value - far.mean) <= TRANSLATION * np.sqrt(far.variance) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 1.0, 3.0, 10.0])
+def test_intervals_cover_those_far_from_the_crowd(ratio: float) -> None:
+    """Of a normal population, given the prior; the normal interval is the twin that does not cover them."""
+    rng = np.random.default_rng(6)
+    truth = rng.normal(0, 1, 200_000)
+    own, variance = truth + rng.normal(0, np.sqrt(ratio), len(truth)), np.full(len(truth), ratio)
+    keep = 1 / (1 + ratio)
+    half = posterior_far_half_width(keep * variance, variance, 0.95)
+    far = np.abs(truth) > np.quantile(np.abs(truth), 0.95)
+    covered = np.abs(keep * own - truth) <= half
+    assert covered.mean() > 0.95 - 3 * 0.0005
+    assert covered[far].mean() > 0.90 - 0.005 - 3 * 0.003  # the factor is fitted within half a per cent
+    if ratio >= 0.5:
+        assert (np.abs(keep * own - truth) <= 1.96 * np.sqrt(keep * variance))[far].mean() < 0.85
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_few_agents_have_finite_answers(n: int) -> None:
+    rng = np.random.default_rng(7)
+    made = world(rng.uniform(0.2, 0.8, n), np.r_[10**6, counts(rng, n - 1, 10, 50)], 7)
+    answer = made.answer()
+    assert np.isfinite(answer.value).all()
+    assert np.isfinite(answer.lower).all()
+    assert (answer.lower < answer.upper).all()
+
+
+def test_a_large_spread_of_own_samples_is_no_member_of_a_class() -> None:
+    """Whose values are of one class today and of another tomorrow has a mean between the classes."""
+    made = world(np.array([0.2, 0.8])[np.arange(600) % 2], np.full(600, 300), 8, epsilon=3.0)
+    between = replace(made.own, mean=np.where(np.arange(600) < 20, 0.35, made.own.mean))
+    steady = World(made.truth, between, made.releases).answer()
+    wide = replace(between, variance=np.where(np.arange(600) < 20, 4 * between.variance, between.variance))
+    mixed = World(made.truth, wide, made.releases).answer()
+    assert (np.abs(mixed.value[:20] - 0.35) < np.abs(steady.value[:20] - 0.35)).all()

@@ -1,0 +1,164 @@
+"""The state of pairwise agents on Beam: charged before they tell, restored from bytes, refused another input."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from meanstream.operators.pairwise.federation import PairwiseFederation
+from meanstream.pipelines.beam.agents.coders import pack_for_coder
+from meanstream.pipelines.beam.agents.pairwise import ESTIMATES, StepFederation
+from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
+from meanstream.pipelines.beam.agents.records import AgentSamples, Tick
+from meanstream.pipelines.beam.agents.release import REFUSALS
+from meanstream.pipelines.beam.agents.shard import ReleaseLedger
+from meanstream.pipelines.beam.packed import unpacked
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.streaming.store.snapshot import CorruptedSnapshotError
+from tests.pipelines.beam.agents.test_agents_pairwise import NAMES, SETTINGS, WINDOWS, noise, samples, totals_of
+
+
+class Alarm:
+    """A timer, which is let go off by hand."""
+
+    def set(self, *_: Any, **__: Any) -> None:
+        """Note nothing."""
+
+
+class Cell:
+    """Keyed state as a runner gives it."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def read(self) -> Any:
+        return self.value
+
+    def write(self, value: Any) -> None:
+        self.value = value
+
+
+class Bag(Cell):
+    def __init__(self) -> None:
+        self.value: list[bytes] = []
+
+    def read(self) -> list[bytes]:
+        return list(self.value)
+
+    def add(self, value: bytes) -> None:
+        self.value.append(value)
+
+    def clear(self) -> None:
+        self.value = []
+
+
+def fresh_state() -> dict[str, Any]:
+    return {"waiting": Bag(), "ticks": Bag(), "federation": Cell(), "charges": Cell(), "ledger": Bag(), "made": Cell()}
+
+
+def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
+    """One window in a worker that was just started, on given state; what it gives, as it gives it."""
+    step = StepFederation(SETTINGS, WINDOWS, SecretPlace(), 0.95)
+    step.setup()
+    mine = [s for s in samples() if s[2] // 10 == number]
+    who, value, time = (np.array(column) for column in zip(*mine, strict=True))
+    part = AgentSamples(
+        names=pa.array(NAMES, pa.large_string()),
+        agent=np.array([NAMES.index(name) for name in who]),
+        point=SETTINGS.release.grid.encode(value + shift),
+        time=time,
+        key=np.zeros(0, np.uint64),
+        position=np.arange(len(mine)),
+    )
+    for element in (pack_for_coder(part), Tick(number, float(time.max()))):
+        cells = (state[name] for name in ("waiting", "ticks"))
+        step.process((0, element), *cells, Alarm(), *(state[name] for name in ("federation", "charges", "made")))
+    names = ("waiting", "ticks", "federation", "charges", "ledger", "made")
+    return step.due(WINDOWS.released(number), *(state[name] for name in names))
+
+
+def told_of(out: list[Any]) -> dict[str, list[int]]:
+    return totals_of(one.value for one in out if not isinstance(one, beam.pvalue.TaggedOutput))
+
+
+def tagged(out: list[Any], tag: str) -> list[Any]:
+    return [one.value.value for one in out if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == tag]
+
+
+def check_charged_first() -> None:
+    """When the first thing leaves, every release of the window is in the ledger, for its ordered pair."""
+    state = fresh_state()
+    out = life(state, 0)
+    first = next(out)
+    charged = ReleaseLedger(state["charges"].value, state["ledger"].read)
+    found = told_of([first, *out])
+    assert len(found) == 20
+    for release_id in found:
+        agent, reader, index = release_id.removeprefix("test/").split(":")
+        words = PairwiseFederation(SETTINGS, noise(SETTINGS)).words(
+            np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
+        )
+        assert charged._spend.spent(words).item() >= int(index)
+    rows = [unpacked(row, "charged")[2] for row in state["ledger"].value]
+    assert sum(len(row["index"]) for row in rows) == 20
+
+
+def test_a_release_is_charged_to_its_pair_before_it_leaves() -> None:
+    check_charged_first()
+
+
+def test_what_leaves_uncharged_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bag, "add", lambda self, value: None if b'"charged"' in value else self.value.append(value))
+    with pytest.raises(AssertionError):
+        check_charged_first()
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_state_restored_from_its_bytes_tells_the_same(cut: int) -> None:
+    whole = fresh_state()
+    expected = [told_of(list(life(whole, number))) for number in range(4)]
+    state = fresh_state()
+    before = [told_of(list(life(state, number))) for number in range(cut)]
+    saved = {name: (list(one.value) if isinstance(one, Bag) else one.value) for name, one in state.items()}
+    lost = told_of(list(life(state, cut)))  # done, and then the worker dies
+    for name, value in saved.items():
+        state[name].value = value
+    after = [told_of(list(life(state, number))) for number in range(cut, 4)]
+    assert lost == after[0]
+    assert before + after == expected
+    assert state["federation"].value == whole["federation"].value
+
+
+def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
+    """The same input is told again and costs nothing; another is refused, and who was refused learns alone."""
+    state = fresh_state()
+    first = told_of(list(life(state, 0)))
+    rows, charges = list(state["ledger"].value), state["charges"].value
+    state["federation"].value = None
+    assert told_of(list(life(state, 0))) == first != {}
+    state["federation"].value = None
+    out = list(life(state, 0, shift=0.5))
+    assert told_of(out) == {}
+    refusals = tagged(out, REFUSALS)
+    assert {one.release_id for one in refusals} == set(first)
+    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {(1, SETTINGS.horizon)}
+    (batch,) = tagged(out, ESTIMATES)
+    for event in map(json.loads, batch.lines):
+        assert (event["value"], event["class_size"]) == (event["local"], 1)
+    assert (state["ledger"].value, state["charges"].value) == (rows, charges)  # nothing was charged
+    shard = FederationShard(SETTINGS, noise(SETTINGS), state["federation"].value)
+    assert shard.alone.all()
+
+
+def test_damaged_state_is_refused() -> None:
+    state = fresh_state()
+    list(life(state, 0))
+    kept = state["federation"].value
+    assert FederationShard(SETTINGS, noise(SETTINGS), kept).to_bytes() == kept
+    with pytest.raises(CorruptedSnapshotError):
+        FederationShard(SETTINGS, noise(SETTINGS), kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:])

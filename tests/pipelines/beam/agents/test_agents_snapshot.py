@@ -1,0 +1,332 @@
+"""The population from releases alone, as those have it who read a public topic; and their own agents under it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.window import TimestampedValue
+
+from meanstream.operators.agents.possible import PossibleReleases
+from meanstream.operators.collaboration.variance_pooled import PooledVariance
+from meanstream.pipelines.agents import (
+    AgentWindows,
+    CollaborateAgents,
+    EngineOptions,
+    EstimateAgents,
+    ReleaseMeans,
+    SingleEvents,
+    SnapshotReleases,
+)
+from meanstream.pipelines.beam.agents import snapshot
+from meanstream.pipelines.beam.agents.coders import PartialReleasesCoder
+from meanstream.pipelines.beam.agents.gather import JoinReleases, gather_releases
+from meanstream.pipelines.beam.agents.latest import LatestOfShard
+from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.ticks import TickShards
+from meanstream.pipelines.beam.runners import runner_arguments
+from meanstream.pipelines.beam.samples import RememberedWords
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.events.wire import Release
+from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
+from tests.pipelines.beam.support.collecting import collector, run_pipeline
+from tests.pipelines.beam.support.prism import on_prism
+from tests.streaming.support.rounds_world import SECRET
+
+OPTIONS = EngineOptions()
+REFRESHES = [None, 28 * HOUR]
+
+
+class World:
+    """What `CollaborateAgents` makes of all samples together: the oracle."""
+
+    def __init__(self, stream: list[Any], refresh: float | None, options: EngineOptions = OPTIONS) -> None:
+        keep_batches, self.batches = collector()
+        keep_events, self.events = collector()
+        keep_population, self.population = collector()
+
+        def build(pipeline: beam.Pipeline) -> Any:
+            collaborate = CollaborateAgents(
+                SETTINGS, refresh=refresh, collaboration=options.collaboration, level=options.level
+            )
+            answers = pipeline | beam.Create(stream, reshuffle=False) | collaborate
+            _ = answers.releases | "Batches" >> keep_batches
+            _ = answers.releases | "Single" >> SingleEvents(SETTINGS) | "Events" >> keep_events
+            _ = answers.population | "Population" >> keep_population
+            return answers.estimates
+
+        self.estimates = lines_of(run_pipeline(build)[0])
+
+
+def lines_of(batches: Iterable[Any]) -> list[bytes]:
+    return sorted(line for batch in batches for line in batch.lines)
+
+
+@cache
+def world_of(refresh: float | None) -> World:
+    return World(samples(), refresh)
+
+
+@pytest.fixture(params=REFRESHES, ids=["once", "windows"])
+def world(request: pytest.FixtureRequest) -> tuple[float | None, World]:
+    return request.param, world_of(request.param)
+
+
+def snapshots(releases: list[Any], refresh: float | None, options: EngineOptions = OPTIONS) -> list[FittedReleases]:
+    """What a reader of releases fits."""
+    snapshot = SnapshotReleases(SETTINGS, options, AgentWindows(refresh=refresh))
+    return run_pipeline(lambda pipeline: pipeline | beam.Create(releases, reshuffle=False) | snapshot)[0]
+
+
+@pytest.mark.parametrize("form", ["batches", "events", "twice and in another order"])
+def test_a_reader_of_releases_has_the_same_population(form: str, world: tuple[float | None, World]) -> None:
+    refresh, made = world
+    releases: list[Any] = made.batches if form == "batches" else made.events
+    if form.startswith("twice"):
+        releases = [made.events[place] for place in np.random.default_rng(0).permutation(len(made.events))] * 2
+    found = snapshots(releases, refresh)
+    told = sorted((e.agents, e.fitted["n_components"]) for e in made.population)
+    assert sorted((e.agents, e.fitted.describe()["n_components"]) for e in found) == told
+    assert sorted(str(e.fitted.describe()) for e in found) == sorted(str(e.fitted) for e in made.population)
+    assert len(found) == (1 if refresh is None else 4)
+    fewer = snapshots(releases[: len(releases) // 4], refresh)  # the comparison sees what is missing
+    assert sorted(str(e.fitted.describe()) for e in fewer) != sorted(str(e.fitted) for e in made.population)
+
+
+def federation(refresh: float | None, *, alone: bool = False, runner: Any = None, **place: Any) -> list[bytes]:
+    """Two parties release their agents' means to one topic; each answers its own, or, `alone`, reads its own only."""
+    windows = AgentWindows(refresh=refresh)
+    stream = samples()
+    parties = [[s for s in stream if (int(s[0].split()[1]) % 3 == 0) is first] for first in (True, False)]
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        made = [
+            pipeline | f"Samples {i}" >> beam.Create(part, reshuffle=False) | f"Release {i}" >> ReleaseMeans(
+                SETTINGS, refresh=refresh, **place)
+            for i, part in enumerate(parties)
+        ]  # fmt: skip
+        events = [one.releases | f"Single {i}" >> SingleEvents(SETTINGS) for i, one in enumerate(made)]
+        topic = events | "Topic" >> beam.Flatten()
+        answers = []
+        for i, one in enumerate(made):
+            read = events[i] if alone else topic
+            population = read | f"Snapshot {i}" >> SnapshotReleases(SETTINGS, OPTIONS, windows, ticks=one.ticks)
+            estimate = EstimateAgents(SETTINGS, OPTIONS, windows, population=population)
+            answers.append(one.own | f"Estimate {i}" >> estimate)
+        return answers | "Answers" >> beam.Flatten()
+
+    options = [] if runner is None else runner_arguments(runner, ())
+    return lines_of(run_pipeline(build, runner=runner, options=options)[0])
+
+
+def windows_of(lines: Iterable[bytes]) -> list[dict[str, bytes]]:
+    """Estimates by agent, for each number of samples that an agent had."""
+    windows: dict[int, dict[str, bytes]] = defaultdict(dict)
+    for line in lines:
+        event = json.loads(line)
+        del event["time"]  # a party knows that of its own newest sample and of everybody's newest release
+        windows[event["n"]][event["agent"]] = json.dumps(event).encode()
+    return [windows[n] for n in sorted(windows)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_federation_of_two_answers_as_one_pipeline_would(alone: bool, world: tuple[float | None, World]) -> None:
+    refresh, made = world
+    found, expected = windows_of(federation(refresh, alone=alone)), windows_of(made.estimates)
+    assert len(found) == len(expected) > 5
+    wrong = 0
+    for here, there in zip(found, expected, strict=True):
+        try:
+            assert_same_estimates(here.values(), there.values(), SETTINGS)
+        except AssertionError:
+            wrong += 1
+    assert wrong == 0 if not alone else wrong > len(found) / 2
+
+
+@on_prism
+def test_a_federation_on_prism(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    secret, refresh = SecretPlace(file=str(tmp_path / "secret")), 28 * HOUR
+    found = windows_of(federation(refresh, runner="PrismRunner", secret=secret))
+    for here, there in zip(found, windows_of(world_of(refresh).estimates), strict=True):
+        assert_same_estimates(here.values(), there.values(), SETTINGS)
+
+
+def test_a_window_with_own_samples_and_no_release_has_a_population() -> None:
+    """Two samples are enough for the first release; here an agent with one asks while nobody has released."""
+    stream = [("agent 1", 3.0, 10.0), ("agent 2", 4.0, 100.0), ("agent 2", 5.0, 101.0)]
+    windows = AgentWindows(refresh=60.0)
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        made = pipeline | beam.Create(stream, reshuffle=False) | ReleaseMeans(SETTINGS, refresh=60.0)
+        population = made.releases | SnapshotReleases(SETTINGS, OPTIONS, windows, ticks=made.ticks)
+        return made.own | EstimateAgents(SETTINGS, OPTIONS, windows, population=population)
+
+    assert len(lines_of(run_pipeline(build)[0])) == 2
+
+
+@on_prism
+@pytest.mark.parametrize("fault", [False, True])
+def test_releases_that_come_with_the_end_of_their_window_are_no_late_ones(
+    fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they do from `ReleaseMeans` in the same pipeline: made when event time has reached the end."""
+    if fault:
+        monkeypatch.setattr(
+            snapshot, "TickShards", lambda windows, shards, owner, step: TickShards(windows, shards, owner)
+        )
+    events = [TimestampedValue(event, 60.0) for event in events_of({1: 1.0}, SETTINGS.epsilon)]
+    script = Stream().advance_watermark_to(60.0).add_elements(events).advance_watermark_to(70.0)
+    found, _ = run_pipeline(
+        lambda pipeline: (
+            pipeline
+            | script.advance_watermark_to_infinity()
+            | beam.Map(lambda event: event).with_output_types(Release)
+            | SnapshotReleases(SETTINGS, OPTIONS, AgentWindows(refresh=60.0), shards=1)
+        ),
+        runner="PrismRunner",
+        options=[*runner_arguments("PrismRunner", ()), "--streaming"],
+    )
+    assert [one.agents for one in found] == ([] if fault else [1])
+
+
+@pytest.mark.parametrize("collaboration", ["tests", "none"])
+def test_other_collaborations_are_fitted_too(collaboration: str) -> None:
+    options = EngineOptions(collaboration=collaboration)
+    made = World(samples(), None, options)
+    (found,) = snapshots(made.events, None, options)
+    assert [str(found.fitted.describe())] == [str(e.fitted) for e in made.population]
+
+
+def told_of(totals: dict[int, float], epsilon: float, agent: str = "ann") -> list[Release]:
+    """Releases of an agent, such as nobody can have made: for what comes behind the rule."""
+    from datetime import UTC, datetime
+
+    return [
+        Release(
+            release_id=f"{agent}:{index}", agent=agent, index=index, time=datetime.fromtimestamp(index, UTC),
+            n=2 * index, total=0, mean=mean, noise_variance=0.1, epsilon=epsilon, delta=SETTINGS.delta, mode="tuned",
+        )
+        for index, mean in totals.items()
+    ]  # fmt: skip
+
+
+def events_of(totals: dict[int, float], epsilon: float, agent: str = "ann") -> list[Release]:
+    """Releases of an agent, such as can have been made."""
+    from datetime import UTC, datetime
+
+    found = []
+    for index, wanted in totals.items():
+        n = 10 * index
+        total = round((wanted - SETTINGS.lower) * n / SETTINGS.grid.resolution)
+        least = PossibleReleases(SETTINGS).least_variance(np.array([index]), np.array([n]))[0]
+        event = Release(
+            release_id=f"{agent}:{index}", agent=agent, index=index, time=datetime.fromtimestamp(index, UTC), n=n,
+            total=total, mean=float(SETTINGS.grid.mean(total, n)), noise_variance=float(least), epsilon=epsilon,
+            delta=SETTINGS.delta, mode="tuned",
+        )  # fmt: skip
+        found.append(event)
+    return found
+
+
+@pytest.mark.parametrize("epsilon", [SETTINGS.epsilon, 2.0])
+def test_the_variance_is_read_off_releases_that_are_alike(epsilon: float) -> None:
+    events = events_of({1: 1.0, 2: 9.0}, epsilon)
+    shard = LatestOfShard(SETTINGS)
+    shard.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
+    assert shard.latest().index.tolist() == [2]
+    assert shard.pool.n == (1 if epsilon == SETTINGS.epsilon else 0)
+
+
+def partials(n: int = 5) -> list[PartialReleases]:
+    """Summaries of shards, with pools whose sums depend on their order."""
+    rng, host = np.random.default_rng(1), PersonalEstimates(SETTINGS, OPTIONS)
+    found = []
+    for shard in range(n):
+        events = [
+            event
+            for agent in range(40)
+            for event in told_of(dict(enumerate(rng.normal(5, 2, 3), 1)), SETTINGS.epsilon, f"{shard} {agent}")
+        ]
+        latest = LatestOfShard(SETTINGS)
+        latest.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
+        summary = host.summarize(latest.latest())
+        found.append(PartialReleases(newest=float(shard), summary=summary, pools={shard: latest.pool}))
+    return found
+
+
+def check_joins() -> None:
+    """Parts in any order and any tree, through bytes at each step: the same bytes, the same variance."""
+    results = set()
+    for seed in range(6):
+        rng, join, coder = np.random.default_rng(seed), JoinReleases(SETTINGS, OPTIONS), PartialReleasesCoder()
+        parts = [coder.decode(coder.encode(part)) for part in partials()]
+        groups = np.array_split(rng.permutation(len(parts)), rng.integers(1, 4))
+        accumulators = []
+        for group in groups:
+            accumulator = join.create_accumulator()
+            for place in group.tolist():
+                accumulator = join.add_input(accumulator, parts[place])
+            accumulators.append(coder.decode(coder.encode(accumulator)))
+        whole = join.extract_output(join.merge_accumulators(accumulators))
+        assert whole.summary.n == 200
+        results.add((coder.encode(whole), whole.pool().variance))
+    assert len(results) == 1
+
+
+def test_shards_join_in_any_order() -> None:
+    check_joins()
+
+
+def test_pools_that_are_added_as_they_come_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    def merge(self: PartialReleases, other: PartialReleases) -> None:
+        self.summary.merge(other.summary)
+        self.newest = max(self.newest, other.newest)
+        pool = PooledVariance(SETTINGS.lower, SETTINGS.upper)
+        for one in (*self.pools.values(), *other.pools.values()):
+            pool.merge(one)
+        self.pools = {0: pool}
+
+    monkeypatch.setattr(PartialReleases, "merge", merge)
+    with pytest.raises(AssertionError):
+        check_joins()
+
+
+def test_bytes_of_batches_that_do_not_say_whether_they_are_alike_still_load() -> None:
+    from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder
+    from meanstream.pipelines.beam.packed import packed, unpacked
+
+    (batch,) = gather_releases(events_of({1: 1.0}, SETTINGS.epsilon), SETTINGS)
+    _, head, columns = unpacked(AgentReleasesCoder().encode(batch), "releases")
+    del head["alike"]
+    again = AgentReleasesCoder().decode(packed("releases", head, columns))
+    assert again.alike
+    assert isinstance(again, AgentReleases)
+    assert again.names.to_pylist() == ["ann"]
+
+
+def test_what_is_private_is_refused() -> None:
+    def build(pipeline: beam.Pipeline) -> Any:
+        made = pipeline | beam.Create(samples(50), reshuffle=False) | ReleaseMeans(SETTINGS)
+        return made.own | SnapshotReleases(SETTINGS)
+
+    with pytest.raises(TypeError, match=r"collaboration takes releases only, got .*OwnBatch"):
+        run_pipeline(build)
+
+
+def test_releases_without_an_end_need_a_refresh() -> None:
+    pipeline = beam.Pipeline()
+    releases = pipeline | beam.Create(events_of({1: 1.0}, 1.0))
+    releases.is_bounded = False
+    with pytest.raises(ValueError, match="refresh must be given for an unbounded input, got None"):
+        _ = releases | SnapshotReleases(SETTINGS)

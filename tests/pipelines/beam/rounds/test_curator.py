@@ -1,0 +1,180 @@
+"""A trusted curator and vectors on Beam: the engine's bytes; noise once per release, after adding up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.central import ReleaseWords
+from meanstream.operators.rounds.records import Tally
+from meanstream.pipelines.beam.rounds.curator import AddSums, CuratorSums, CuratorSumsCoder, ReleaseOnce, SumUp
+from meanstream.pipelines.beam.rounds.known import FINDINGS
+from meanstream.pipelines.beam.rounds.records import StageFindings, UserBatch
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.rounds import RunRounds, sample_batch
+from meanstream.streaming.events.base import PublicEvent
+from meanstream.streaming.events.rounds import WindowEstimate
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.rounds.summarize import summarize
+from meanstream.streaming.rounds.windows import Window
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.testing import ScriptedSource
+from tests.pipelines.beam.support.collecting import lines, run
+from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors, write
+from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
+
+CURATORS: dict[str, dict[str, Any]] = {
+    "ratio": {"estimator": "cummings.ratio"},
+    "sizes public": {"estimator": "cummings.known_sizes", "users": 60},
+    "tested": {"estimator": "cummings.private_sizes"},
+    "ideal, sliding": {"estimator": "cummings.ideal", "window": "2d,1d", "user_budget": 10.0},
+    "sessions": {"estimator": "cummings.ratio", "window": "session:20m"},
+    "budget": {"estimator": "cummings.ratio", "user_budget": 4.0},
+}
+
+
+def stream() -> list[tuple[str, float, float]]:
+    return samples(700, users=60)
+
+
+@pytest.mark.parametrize("case", CURATORS)
+def test_a_curators_answers_have_the_bytes_of_the_engine(case: str, tmp_path: Path) -> None:
+    world = RoundsWorld(tmp_path, rounds_settings(**CURATORS[case]))
+    world.run(ScriptedSource(stream()))
+    shuffled = [stream()[place] for place in np.random.default_rng(7).permutation(700)]
+    estimates, counters = run(shuffled, RunRounds(world.settings, shards=3))
+    assert len(estimates) >= 3
+    assert lines(estimates) == world.lines("means")
+    assert counters.get("refusals", 0) == 0
+    assert (counters.get("over_budget", 0) > 0) == (case == "budget")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"estimator": "kent.l2", "users": 40},
+        {"estimator": "kent.sparse_threshold", "options": {"sparsity": 2}},
+    ],
+)
+def test_answers_about_vectors_have_the_bytes_of_the_engine(changes: dict[str, Any], tmp_path: Path) -> None:
+    rows = vectors()
+    world = RoundsWorld(tmp_path / "engine", vector_settings(epsilon=6.0, **changes))
+    path = write(tmp_path, "csv", rows)
+    world.run(open_source(str(path), ColumnMapping(agent="who", values=("x", "y", "z"), time="t")))
+    user, value, time = zip(*rows, strict=True)
+    cuts = [slice(0, 100), slice(100, 101), slice(101, None)]
+    batches = [sample_batch(user[cut], value[cut], time[cut]) for cut in cuts]
+    estimates, _ = run(batches, RunRounds(world.settings, shards=3))
+    assert lines(estimates) == world.lines("means")
+    one_by_one, _ = run(rows, RunRounds(world.settings, shards=1))
+    assert lines(one_by_one) == world.lines("means")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"estimator": "kent.density", "options": {"terms": 4}},
+        {"estimator": "kent.mixture", "options": {"components": 2, "half_width": 0.1}},
+    ],
+)
+def test_a_density_and_a_mixture_too(changes: dict[str, Any], tmp_path: Path) -> None:
+    world = RoundsWorld(tmp_path, rounds_settings(epsilon=4.0, sizes="point:2", **changes))
+    world.run(ScriptedSource(stream()))
+    estimates, _ = run(stream(), RunRounds(world.settings, shards=2))
+    assert lines(estimates) == world.lines("means")
+    assert all(json.loads(line).get("function") or json.loads(line).get("components") for line in lines(estimates))
+
+
+def test_noise_is_drawn_in_the_keyed_step_and_in_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One draw per round and release, whatever the shards; with noise forbidden, everything before it still runs."""
+    drawn: list[tuple[str, int]] = []
+    original = ReleaseWords.__init__
+
+    def counted(self: ReleaseWords, noise: Any, round_id: str, stage: int, tally: Tally) -> None:
+        drawn.append((round_id, stage))
+        original(self, noise, round_id, stage, tally)
+
+    monkeypatch.setattr(ReleaseWords, "__init__", counted)
+    estimates, _ = run(stream(), RunRounds(rounds_settings(estimator="cummings.ratio"), shards=4))
+    assert len(estimates) == 4
+    assert len(drawn) == len(set(drawn)) == 4 * 5
+    drawn.clear()
+    settings = rounds_settings(estimator="cummings.ratio", users=60)
+    parts = [sums_of(settings, n) for n in (3, 5, 1)]
+    whole = AddSums().merge_accumulators([AddSums().add_input(None, part) for part in parts])
+    assert whole is not None
+    assert whole.taking == 9
+    assert not drawn
+
+
+def sums_of(settings: Any, n: int) -> CuratorSums:
+    """What the first release adds up of some users."""
+    names = [f"user {n} {i}" for i in range(n)]
+    one = summarize(np.arange(n), np.full(n, 3.0), np.zeros(n), settings.grid)
+    batch = UserBatch(
+        window=Window(0, 86_400_000_000),
+        names=pa.array(names, pa.large_string()),
+        words=keyed_owner_words(names),
+        sums=one,
+    )
+    (found,) = SumUp(settings, 0).process((0, batch))
+    return found
+
+
+def test_sums_are_added_in_any_order_and_their_bytes_hold_everything() -> None:
+    settings = rounds_settings(estimator="cummings.ratio", users=60)
+    a, b, c = (sums_of(settings, n) for n in (3, 5, 2))
+    assert a + b + c == c + (a + b) == b + c + a
+    coder = CuratorSumsCoder()
+    for value in (None, a, a + b):
+        assert coder.decode(coder.encode(value)) == value
+        assert coder.encode(coder.decode(coder.encode(value))) == coder.encode(value)
+    with pytest.raises(ValueError, match="must be of version 1"):
+        coder.decode(b"[2]")
+    with pytest.raises(ValueError, match="must be of one release of one round"):
+        a + CuratorSums(window=a.window, release=1, users=a.users, taking=1, tally=a.tally)
+
+
+class State:
+    """The cell of one key."""
+
+    def __init__(self) -> None:
+        self.held: bytes | None = None
+
+    def read(self) -> bytes | None:
+        return self.held
+
+    def write(self, value: bytes) -> None:
+        self.held = value
+
+
+def test_a_release_is_made_once_and_other_sums_under_its_name_are_refused() -> None:
+    """A retried bundle, whose state was not committed, releases the same; a second look is refused."""
+    settings = rounds_settings(estimator="cummings.ratio", users=60)
+    sums, other = sums_of(settings, 5), sums_of(settings, 6)
+    step = ReleaseOnce(settings, SecretPlace(), last=False)
+    step.setup()
+    cell, made = State(), State()
+    (first,) = step.process(("a", sums), cell, made)
+    assert first.tag == FINDINGS
+    assert isinstance(first.value, StageFindings)
+    assert list(step.process(("a", sums), cell, made)) == []
+    assert list(step.process(("a", other), cell, made)) == []
+    (again,) = step.process(("a", sums), State(), State())
+    assert again.value == first.value
+    assert cell.held is not None
+    assert CuratorSumsCoder().encode(sums) not in cell.held
+
+
+def test_nothing_private_is_a_public_event() -> None:
+    assert not issubclass(CuratorSums, PublicEvent)
+    assert issubclass(WindowEstimate, PublicEvent)
+    assert beam.coders.registry.get_coder(CuratorSums).__class__ is CuratorSumsCoder

@@ -1,0 +1,117 @@
+"""The engine and Beam are given the same samples, secret and settings: the answers are the same bytes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meanstream.pipelines.beam import metrics
+from meanstream.pipelines.beam.metrics import PRIVATE_NAMESPACE, metric_counters
+from meanstream.pipelines.beam.rounds.file import run_rounds_file
+from meanstream.pipelines.beam.runners import runner_arguments
+from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.source import SourcePlace
+from meanstream.pipelines.rounds import RunRounds, sample_batch
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.open_source import open_source
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.secret import key_derived_from_secret
+from meanstream.streaming.testing import ScriptedSource
+from tests.pipelines.beam.support.collecting import lines, run
+from tests.pipelines.beam.support.prism import on_prism
+from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
+
+CASES = {
+    "two stages": {},
+    "users declared": {"users": 12},
+    "one stage": {"estimator": "one_shot"},
+    "dame": {"estimator": "dame", "sizes": "uniform:1,30"},
+    "sliding": {"window": "2d,1d", "user_budget": 6.0},
+    "sessions": {"window": "session:2h"},
+    "budget": {"user_budget": 4.0, "estimator": "one_shot"},
+    "sliding budget": {"window": "2d,1d", "user_budget": 5.0},
+    "lateness": {"allowed_lateness": 7200.5, "estimator": "one_shot"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_window_has_the_bytes_of_the_engine(case: str, tmp_path: Path) -> None:
+    world = RoundsWorld(tmp_path, rounds_settings(**CASES[case]))
+    stream = samples(n=160)
+    world.run(ScriptedSource(stream))
+    shuffled = [stream[place] for place in np.random.default_rng(7).permutation(len(stream))]
+    estimates, counters = run(shuffled, RunRounds(world.settings))
+    assert len(estimates) > 3
+    assert lines(estimates) == world.lines("means")
+    assert counters["samples"] == len(stream)
+    if "budget" in case:
+        refused = world.events("notices")
+        assert counters["over_budget"] == sum("remaining" in event for event in refused) > 0
+
+
+def test_batches_of_samples_are_samples(tmp_path: Path) -> None:
+    settings, stream = rounds_settings(), samples()
+    one_by_one, _ = run(stream, RunRounds(settings, shards=3))
+    cuts = [stream[:100], stream[100:101], stream[101:]]
+    batched, counters = run([sample_batch(*zip(*part, strict=True)) for part in cuts], RunRounds(settings, shards=1))
+    assert lines(batched) == lines(one_by_one)
+    assert counters["samples"] == len(stream)
+
+
+def flawed_file(folder: Path) -> Path:
+    """Samples out of order, some of them twice, in the future, or unreadable."""
+    rows = [f"{user},{value!r},{time!r},id{n}" for n, (user, value, time) in enumerate(samples())]
+    order = np.random.default_rng(3).permutation(len(rows)).tolist()
+    rows = [rows[place] for place in order]
+    rows += [rows[5], "user 1,3.5,5000000000,soon", "user 2,,1000,none", "user 3,nan,1000,nan"]
+    path = folder / "samples.csv"
+    path.write_text("\n".join(["user,value,time,id", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("sort", [True, False])
+def test_a_file_is_read_as_the_engine_reads_it(sort: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = flawed_file(tmp_path)
+    mapping = ColumnMapping(agent="user", value="value", time="time", id="id")
+    settings = rounds_settings(allowed_lateness=0.25 * DAY)
+    world = RoundsWorld(tmp_path / "engine", settings)
+    stats = world.run(
+        open_source(str(path), mapping, sort=sort, id_key=key_derived_from_secret(SECRET.encode(), "sample ids"))
+    )
+    monkeypatch.setattr(metrics, "metric_counters", lambda result: metric_counters(result, PRIVATE_NAMESPACE))
+    counters = run_rounds_file(
+        settings,
+        SourcePlace(location=str(path), mapping=mapping, sort=sort),
+        tmp_path / "beam.jsonl",
+        secret=SecretPlace(),
+        engine_options=EngineOptions(batch_size=50),
+    )
+    assert (tmp_path / "beam.jsonl").read_bytes().splitlines() == world.lines("means")
+    assert counters["accepted"] == stats.accepted
+    assert {"bad_time", "missing_value", "not_finite"} <= set(stats.rejected)
+    assert ("duplicate" if sort else "late") in stats.rejected
+    for reason, count in stats.rejected.items():
+        assert counters[f"rejected_{reason}"] == count
+
+
+@on_prism
+def test_prism_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = flawed_file(tmp_path)
+    mapping = ColumnMapping(agent="user", value="value", time="time", id="id")
+    source = SourcePlace(location=str(path), mapping=mapping)
+    settings = rounds_settings(user_budget=4.0, estimator="one_shot")
+    (tmp_path / "secret").write_text(os.environ["MEANSTREAM_SECRET"])
+    place = SecretPlace(file=str(tmp_path / "secret"))
+    written = []
+    for runner in ("FnApiRunner", "PrismRunner"):
+        sink = tmp_path / f"{runner}.jsonl"
+        run_rounds_file(
+            settings, source, sink, secret=place, engine_options=EngineOptions(), runner=runner,
+            arguments=runner_arguments(runner, ()),
+        )  # fmt: skip
+        written.append(sink.read_bytes())
+    assert written[0] == written[1]
+    assert written[0].count(b"\n") == 4

@@ -1,0 +1,85 @@
+"""Names without end are refused by number in rounds on Beam; samples of the others are counted for the operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.pipelines.beam.rounds.budget import SLOTS
+from meanstream.pipelines.rounds import RunRounds, SummarizeUsers, sample_batch
+from tests.pipelines.beam.support.collecting import run
+from tests.streaming.support.rounds_world import rounds_settings
+
+DAY = 86400.0
+USERS = [f"user {number}" for number in range(400)]
+
+
+def day(number: int, users: list[str], times: int = 1) -> Any:
+    who = [name for name in users for _ in range(times)]
+    return sample_batch(who, np.ones(len(who)), number * DAY + np.linspace(0, DAY - 1, len(who)))
+
+
+def windows_of(batches: list[Any]) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for _, batch in batches:
+        found.setdefault(round(batch.window.start / 1e6 / DAY), set()).update(batch.names.to_pylist())
+    return found
+
+
+def least(users: list[str], shards: int, most: int) -> set[str]:
+    """Of each part of the users those whose names have the least hashes."""
+    words = keyed_owner_words(users)
+    order = np.lexsort((words[:, 1], words[:, 0])).tolist()
+    taken: dict[int, list[str]] = {}
+    for place in order:
+        part = taken.setdefault(int(words[place, 1] % np.uint64(shards)), [])
+        if len(part) < most:
+            part.append(users[place])
+    return {name for part in taken.values() for name in part}
+
+
+@pytest.mark.parametrize("window", ["1d", "session:7h"])
+def test_without_a_budget_each_window_has_room_for_so_many(window: str) -> None:
+    settings = rounds_settings(window=window, estimator="one_shot", users=400)
+    summarize = SummarizeUsers(settings, shards=4, max_users=82)
+    orders = [USERS, USERS[::-1]]
+    found = [run([day(0, order), day(0, order[:50])], summarize) for order in orders]
+    for batches, counters in found:
+        kept = least(USERS, 4, 21)
+        assert set().union(*windows_of(batches).values()) == kept
+        assert len(kept) == 84  # a part is rounded up
+        again = sum(name in kept for name in orders[0 if batches is found[0][0] else 1][:50])
+        assert counters["rejected_too_many_agents"] == 450 - len(kept) - again
+
+
+def test_with_a_budget_who_was_taken_is_never_displaced() -> None:
+    settings = rounds_settings(window="1d", estimator="one_shot", users=400, user_budget=100.0)
+    first, later = USERS[:100], USERS[100:]
+    taken = least(first, SLOTS, 2)
+    batches, counters = run(
+        [day(0, first, 2), day(1, [*first, *later])], SummarizeUsers(settings, shards=4, max_users=128)
+    )
+    found = windows_of(batches)
+    assert found[0] == taken
+    assert taken <= found[1]
+    words = keyed_owner_words(sorted(found[1]))[:, 1] % np.uint64(SLOTS)
+    assert np.bincount(words.astype(np.int64)).max() == 2
+    assert counters["rejected_too_many_agents"] == 2 * (100 - len(found[0])) + 400 - len(found[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_users": 7}, "max_users must be at least 8, the parts that users fall into, got 7"),
+        (
+            {"max_users": 63, "user_budget": 5.0},
+            "max_users must be at least 64, the parts that users fall into, got 63",
+        ),
+    ],
+)
+def test_too_few_for_the_parts_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunRounds("one_shot", name="test", lower=0, upper=1, epsilon=1.0, window="1d", **options)

@@ -1,0 +1,86 @@
+"""The launcher's entry of the templates, from a topic to topics on a real broker: the engine's answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from meanstream.pipelines.template.launch import launch_template
+from tests.pipelines.beam.agents.test_agents_kafka import encoded, run_agents
+from tests.pipelines.beam.kafka.test_kafka import PARTITIONS, consumed, fill
+from tests.pipelines.beam.support import agents_world
+from tests.pipelines.beam.support.agents_world import assert_same_estimates
+from tests.pipelines.beam.support.prism import RUNNERS
+from tests.pipelines.command_line import SECRET, arguments, meanstream
+from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
+
+AGENTS = (
+    "--lower=0",
+    "--upper=10",
+    "--epsilon=1",
+    "--delta=1e-6",
+    "--schedule=every:7h",
+    "--horizon=12",
+    "--id=id",
+    "--name=test",
+)
+ROUNDS = {
+    "user": "agent",
+    "lower": 0,
+    "upper": 10,
+    "epsilon": 2,
+    "window": "1d",
+    "estimator": "one_shot",
+    "name": "test",
+}
+
+
+@pytest.fixture
+def source(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> str:  # noqa: F811
+    """A topic of samples in order, one of them twice, and one record that cannot be read."""
+    records = [encoded(*sample, number) for number, sample in enumerate(agents_world.samples(300))]
+    values = {partition: list(records[partition::PARTITIONS]) for partition in range(PARTITIONS)}
+    topic = new_topic(PARTITIONS)
+    fill(broker_address, topic, {**values, 0: [*values[0], values[0][-1], b"{"]})
+    (tmp_path / "secret").write_text(SECRET)
+    return f"kafka://{broker_address}/{topic}"
+
+
+def made(address: str, place: str) -> list[bytes]:
+    return sorted(message.value() for message in consumed(address, place.rpartition("/")[2].partition("?")[0]))
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_agents_of_a_topic_are_the_engines(runner: str, source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
+    names = ("sink", "releases", "dead_letters")
+    files = {name: tmp_path / f"engine.{name}.jsonl" for name in names}
+    run_agents(tmp_path, "engine", {**files, "source": source}, "--until-end", lateness="10d", final_release=False)
+    engine = {name: sorted(path.read_bytes().splitlines()) for name, path in files.items()}
+    places = {name: f"{source}-{name}?create=1" for name in names}
+    launch_template("agents", [
+        *AGENTS, f"--source={source}", "--until_end=true", f"--secret={tmp_path / 'secret'}", f"--runner={runner}",
+        *(f"--{name}={place}" for name, place in places.items()),
+    ])  # fmt: skip
+    assert made(broker_address, places["releases"]) == engine["releases"]
+    assert len(engine["releases"]) > 100
+    assert_same_estimates(made(broker_address, places["sink"]), engine["sink"], agents_world.SETTINGS)
+    # What was there twice is dropped behind the reader, and counted, as windows see it: the rest is as the engine's.
+    letters = [line for line in engine["dead_letters"] if json.loads(line)["reason"] != "duplicate"]
+    assert made(broker_address, places["dead_letters"]) == letters != []
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_rounds_of_a_topic_are_the_engines(runner: str, source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
+    engine = {"source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
+              "secret_file": tmp_path / "secret", "allowed_lateness": "10d", **ROUNDS}  # fmt: skip
+    assert meanstream("run", "rounds", *arguments(engine), "--until-end", "--quiet").code == 0
+    sink = f"{source}-means?create=1"
+    launch_template("rounds", [
+        *(f"--{name}={value}" for name, value in ROUNDS.items()), f"--source={source}", f"--sink={sink}",
+        "--until_end=true", "--allowed_lateness=10d", f"--secret={tmp_path / 'secret'}", f"--runner={runner}",
+    ])  # fmt: skip
+    assert made(broker_address, sink) == sorted((tmp_path / "engine.jsonl").read_bytes().splitlines())
+    assert len(made(broker_address, sink)) > 3

@@ -1,0 +1,81 @@
+"""The demo on the real flights, and the parts that it is made of on small tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from meanstream.pipelines.commands.demo.flights import Truth, flights_file, hold_back_flights, read_flights
+from meanstream.pipelines.commands.demo.score import score_demo
+from tests.pipelines.command_line import meanstream
+
+
+def test_every_second_flight_of_an_aircraft_is_held_back() -> None:
+    flights = pa.table({"tailnum": ["a", "b", "a", "a", "b", "a"], "dep_delay": [1, 10, 200, 3, 20, 4]})
+    stream, truth = hold_back_flights(flights)
+    assert stream.to_pydict() == {"tailnum": ["a", "b", "a"], "dep_delay": [1, 10, 3]}
+    assert truth.agent.tolist() == ["a", "b"]
+    assert truth.count.tolist() == [2, 1]
+    assert truth.mean.tolist() == [62.0, 20.0]  # 200 is clipped to 120
+    assert truth.variance_of_mean[0] == pytest.approx(np.var([120, 4], ddof=1) / 2)
+
+
+def test_the_flights_are_all_there_and_in_order_of_time() -> None:
+    flights = read_flights(flights_file())
+    assert flights.num_rows == 328_521
+    assert np.all(np.diff(flights["time_hour"].to_numpy()) >= np.timedelta64(0, "s"))
+
+
+def test_the_score_is_free_of_the_noise_of_the_truth() -> None:
+    """Errors of variance 1 and 4 against a truth of variance 2: the ratio is 1/4, within 5 standard errors (6e-7)."""
+    generator = np.random.default_rng(5)
+    n = 20_000
+    true = generator.normal(0, 10, n)
+    truth = Truth(
+        agent=np.arange(n).astype(str),
+        count=np.full(n, 30),
+        mean=true + generator.normal(0, 2**0.5, n),
+        variance_of_mean=np.full(n, 2.0),
+    )
+    value, local = true + generator.normal(0, 1, n), true + generator.normal(0, 2, n)
+    measured = score_demo(truth, count=truth.count, value=value, local=local, lower=value - 1.96, upper=value + 1.96)
+    assert measured is not None
+    assert abs(measured.ratio - 0.25) < 5 * measured.stderr
+    assert abs(measured.coverage - 0.95) < 5 * (0.05 * 0.95 / n) ** 0.5 + 0.01
+
+
+def test_a_score_over_few_aircraft_is_none() -> None:
+    few = np.full(20, 30)
+    nothing = np.zeros(20)
+    truth = Truth(agent=few.astype(str), count=few, mean=nothing, variance_of_mean=nothing)
+    assert score_demo(truth, count=few, value=nothing, local=nothing, lower=nothing, upper=nothing) is None
+
+
+@pytest.mark.slow
+def test_the_demo_learns_and_repeats_itself(tmp_path: Path) -> None:
+    """The goal, as a mean over seeds: at most .6 of the squared error of learning alone; better than the tests."""
+    first = meanstream("demo", "--quiet", "--json", "--out", str(tmp_path / "first")).json
+    errors = first["squared_error_relative_to_alone"]
+    others = [
+        meanstream("demo", "--quiet", "--json", "--seed", str(seed), "--out", str(tmp_path / "other")).json
+        for seed in (1, 2, 3)
+    ]
+    ratios = [ran["squared_error_relative_to_alone"]["learned_prior"]["ratio"] for ran in (first, *others)]
+    assert np.mean(ratios) < 0.6
+    assert errors["learned_prior"]["ratio"] < errors["tests"]["ratio"]
+    assert errors["learned_prior"]["aircraft"] > 2000
+    assert errors["learned_prior"]["coverage"] > 0.9
+    assert Path(first["picture"]).stat().st_size > 20_000
+    second = meanstream("demo", "--quiet", "--out", str(tmp_path / "second")).out.decode()
+    assert f"{errors['learned_prior']['ratio']:.2f}" in second
+    for name in ("learned_prior-releases.jsonl", "learned_prior-estimates.jsonl"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_an_impossible_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "out must be a folder" in meanstream("demo", "--out", str(tmp_path / "file")).message
+    assert "epsilon must be positive" in meanstream("demo", "--epsilon", "0").message

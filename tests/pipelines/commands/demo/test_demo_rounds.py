@@ -1,0 +1,44 @@
+"""The demo of rounds on the real flights: a table per window beside the truth, and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from scipy.stats import binom
+
+from meanstream.pipelines.commands.demo.rounds import _true_means
+from tests.pipelines.command_line import meanstream
+
+
+def test_the_truth_counts_every_aircraft_once() -> None:
+    hours = np.array(["2013-01-01T10", "2013-01-01T11", "2013-01-02T10", "2013-01-05T10"], "datetime64[h]")
+    flights = pa.table(
+        {
+            "tailnum": ["a", "a", "b", "a"],
+            "dep_delay": [10.0, 20.0, 500.0, -3.0],  # 500 is clipped to 120
+            "time_hour": hours.astype("datetime64[s]"),
+        }
+    )
+    # Weeks begin on Thursday, as days since the epoch do: the last flight is in the week of January 3.
+    assert _true_means(flights, "7d").tolist() == [(15 + 120) / 2, -3.0]
+
+
+def test_the_demo_answers_every_week_and_repeats_itself(tmp_path: Path) -> None:
+    first = meanstream("demo", "rounds", "--quiet", "--json", "--out", str(tmp_path / "first")).json
+    assert first["answered"] == len(first["windows"]) == 53
+    # Intervals of level .95: fewer covered than this has probability 1e-4.
+    assert first["covered"] >= binom.ppf(1e-4, 53, 0.95)
+    assert first["root_mean_squared_error"] < first["median_half_width"] < 10
+    assert Path(first["picture"]).stat().st_size > 20_000
+    second = meanstream("demo", "rounds", "--quiet", "--out", str(tmp_path / "second")).out.decode()
+    assert f"{first['covered']} of 53 intervals hold the true mean" in second
+    for name in ("means.jsonl", "reports.jsonl", "stages.jsonl"):
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_options_before_the_name_of_the_demo_are_refused(tmp_path: Path) -> None:
+    assert meanstream("demo", "--seed", "3", "rounds").message == "seed must come after 'rounds'"
+    assert "epsilon must be positive" in meanstream("demo", "rounds", "--epsilon", "0").message
+    assert "window must be SIZE" in meanstream("demo", "rounds", "--window", "week").message

@@ -1,0 +1,78 @@
+"""`meanstream plan agents`: the tables, JSON, a file of options, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.command_line import changed, meanstream
+
+BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
+WHOLE = (*BASE, "--sizes", "lognormal:80,1", "--spread", "6")
+
+
+def test_json_and_the_tables_say_the_same() -> None:
+    found = meanstream(*WHOLE, "--target-half-width", "12", "--json").json
+    assert [row["quantile"] for row in found["rows"]] == [0.1, 0.5, 0.9]
+    assert found["by_epsilon"]["1.0"] == pytest.approx(found["rows"][1]["together"])
+    text = meanstream(*WHOLE, "--target-half-width", "12").out.decode()
+    for part in ("4,000 agents, epsilon 1", "of it privacy", "What epsilon buys", *found["sentences"][:1]):
+        assert " ".join(part.split()) in " ".join(text.split())
+    assert f"{found['rows'][1]['alone']:.3g}" in text
+
+
+def test_options_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("agents: 200\nepsilon: 2\nsizes: point:500\nlower: 0\nupper: 1\nspread: 0.05\nstddev: 0.3\n")
+    found = meanstream("plan", "agents", "--config", str(path), "--json").json
+    assert found["agents"] == 200
+    assert found["rows"][0]["alone"] == pytest.approx(0.3 / 500**0.5)
+
+
+@pytest.mark.parametrize("per_person", [None, 7])
+def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) -> None:
+    more = () if per_person is None else ("--per-person", str(per_person))
+    agreed = ("--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--horizon", "40")
+    explained = ("explain", "agents", *agreed, "--schedule", "preferred:10")
+    if per_person is not None:
+        explained += ("--person", "who", "--per-person", "7")
+    unit = meanstream(*WHOLE, *more, "--json").json["unit"]
+    assert unit == meanstream(*explained, "--json").json["unit"]
+    if per_person is None:
+        assert unit["many_samples"][0] == "for K samples of one person mu is K times and rho K^2 times as large;"
+        two = meanstream(*WHOLE, "--per-person", "2", "--json").json["unit"]
+        assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
+        assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu
+    else:
+        assert unit["many_samples"] == ["the variance of the noise is 7^2 = 49 times that of protecting one sample"]
+    lines = meanstream(*WHOLE, *more).out.decode().splitlines()
+    said = meanstream(*explained).out.decode().splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("unit "))
+    assert "\n".join(lines[begin:]) in "\n".join(said)
+    assert all(line.strip() in " ".join(lines) for line in unit["many_samples"])
+
+
+def test_without_a_name_rounds_are_planned() -> None:
+    arguments = ("--users", "4000", "--epsilon", "1", "--sizes", "point:2", "--json")
+    assert meanstream("plan", *arguments).json == meanstream("plan", "rounds", *arguments).json
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (BASE, "sizes must be given"),
+        ((*BASE, "--sizes", "point:9"), "spread must be given"),
+        ((*WHOLE, "--spread", "100"), "spread must be at most half the width (75), got 100.0"),
+        ((*WHOLE, "--stddev", "0"), "stddev must be positive and finite, got 0.0"),
+        ((*WHOLE, "--schedule", "every:1d"), "schedule must count samples here"),
+        ((*WHOLE, "--epsilon", "0"), "epsilon must be positive"),
+        ((*WHOLE, "--level", "1"), "level must lie strictly between 0 and 1, got 1.0"),
+        ((*WHOLE, "--sizes", "point:0"), "sizes must"),
+    ],
+)
+def test_refusals(arguments: tuple[str, ...], message: str) -> None:
+    found = meanstream(*changed(*arguments))
+    assert found.code == 2
+    assert message in found.err.decode()
+    assert len(found.err.decode().splitlines()) == 1

@@ -1,0 +1,208 @@
+"""`meanstream report` writes one file that refers to no other, says what the ledger says, and tells no secret."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_as_html
+from meanstream.pipelines.commands.report.rounds import report_answers_of_rounds
+from meanstream.pipelines.commands.report.store import report_convergence_of_store
+from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.rounds.settings import RoundsSettings
+from tests.pipelines.command_line import SECRET, meanstream, run_agents, spoil_row, write_samples
+
+SECTIONS = ["Privacy budget", "Reliability", "What is protected, and how"]
+ROUNDS = ("--user", "tailnum", "--value", "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120")
+ENVIRONMENT = {"MEANSTREAM_SECRET": SECRET}
+
+
+class References(HTMLParser):
+    """Collects everything by which a page could fetch something."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.headings: list[str] = []
+        self._heading = False
+        self.feed(text)
+        self.outside += [url for url in re.findall(r"url\(([^)]*)\)", text) if not url.startswith("#")]
+        self.outside += re.findall(r"@import|<!ENTITY|<!DOCTYPE svg", text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._heading = tag == "h2"
+        if tag in ("script", "iframe", "object", "embed"):
+            self.outside.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "srcset", "action") and not (value or "").startswith(
+                ("#", "data:")
+            ):
+                self.outside.append(str(value))
+
+    def handle_data(self, data: str) -> None:
+        if self._heading:
+            self.headings.append(data)
+            self._heading = False
+
+
+def report(folder: Path, *arguments: str) -> str:
+    ran = meanstream("report", str(folder / "out.html"), *arguments)
+    assert (ran.code, ran.err) == (0, b""), ran.err
+    text = (folder / "out.html").read_text(encoding="utf-8")
+    assert References(text).outside == []
+    return text
+
+
+def run_rounds(folder: Path, **changes: Any) -> Path:
+    write_samples(folder / "flights.csv", agents=60, rows=600)
+    flags = {"epsilon": "4", "window": "5d", "store": str(folder / "rounds.db"), "sink": str(folder / "means.jsonl")}
+    typed = [word for name, value in (flags | changes).items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    ran = meanstream(
+        "run", "rounds", "--source", str(folder / "flights.csv"), *ROUNDS, *typed, "--quiet", environment=ENVIRONMENT
+    )
+    assert ran.code == 0, ran.err
+    return folder / "rounds.db"
+
+
+def test_a_store_of_agents(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", agents=20, rows=2000)
+    run_agents(tmp_path, horizon=12)
+    text = report(tmp_path, "--store", str(tmp_path / "state.db"))
+    assert References(text).headings[:2] == ["Convergence", "Learned population"]
+    assert set(SECTIONS) <= set(References(text).headings)
+    assert text.count("<svg") == 3
+    rows = len((tmp_path / "releases.jsonl").read_bytes().splitlines())
+    assert f"<td>{rows:,}</td>" in text
+    head = meanstream("ledger", "verify", "--store", str(tmp_path / "state.db"), "--json").json["head"]
+    assert head in text
+    explained = meanstream(
+        "explain", "agents", "--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--horizon", "12"
+    )
+    lines = explained.out.decode().splitlines()
+    assert next(line for line in lines if line.startswith("total")).removeprefix("total").strip() in text
+
+
+def test_it_tells_releases_and_no_raw_mean(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", agents=5, rows=400)
+    run_agents(tmp_path)
+    text = report(tmp_path, "--store", str(tmp_path / "state.db"))
+    written = [json.loads(line) for line in (tmp_path / "estimates.jsonl").read_bytes().splitlines()]
+    private = {f"{event[name]:.4g}" for event in written for name in ("value", "local")}
+    shown = set(re.findall(r"-?\d+\.\d+", re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)))
+    assert not private & shown
+    assert SECRET not in text
+    assert str(tmp_path) not in text  # nor where the store is
+    assert private & {f"{written[0]['local']:.4g}"}  # and would be found
+
+
+def test_convergence_follows_the_releases(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", agents=10, rows=3000)
+    run_agents(tmp_path, epsilon=5)
+    store = tmp_path / "state.db"
+    points, population = report_convergence_of_store(store, own_settings(store))
+    assert population is not None
+    releases = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
+    newest = {event["agent"]: event for event in releases}
+    assert points["events"][-1] == sum(event["n"] for event in newest.values())
+    assert points["events"] == sorted(points["events"])
+    for name in ("together", "alone"):
+        low, median, high = (np.array(points[name][band]) for band in ("low", "median", "high"))
+        assert np.all((low <= median) & (median <= high))
+        assert median[-1] < median[0]
+    assert np.sort(population.releases.mean).tolist() == sorted(event["mean"] for event in newest.values())
+
+
+@pytest.mark.parametrize("estimator", ["kent", "adaptive", "one_shot"])
+def test_answers_of_rounds_are_computed_again_from_the_ledger(tmp_path: Path, estimator: str) -> None:
+    sizes = {"sizes": "point:2"} if estimator == "kent" else {}
+    store = run_rounds(tmp_path, estimator=estimator, **sizes)
+    text = report(tmp_path, "--store", str(store))
+    assert set(SECTIONS) | {"Rounds per window"} <= set(References(text).headings)
+    settings = RoundsSettings(
+        name="rounds",
+        lower=-30.0,
+        upper=120.0,
+        epsilon=4.0,
+        window="5d",
+        estimator=estimator,
+        allowed_lateness=3600.0,
+        **sizes,
+    )
+    written = [json.loads(line) for line in (tmp_path / "means.jsonl").read_bytes().splitlines()]
+    again = report_answers_of_rounds(store, settings)
+    assert [(row["start"], row["value"], row["users"]) for row in again] == [
+        (event["start"], event["value"], event["users"]) for event in written
+    ]
+    assert len(again) > 3
+
+
+def test_a_trusted_curator_and_an_empty_store(tmp_path: Path) -> None:
+    store = run_rounds(tmp_path, estimator="cummings.ratio", option="largest_size=20")
+    text = report(tmp_path, "--store", str(store))
+    assert "give the file of --sink" in text
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "flights.csv").write_text("tailnum,dep_delay,time_hour,flight\n")
+    run_agents(tmp_path / "empty")
+    assert "No agent has released anything yet" in report(tmp_path, "--store", str(tmp_path / "empty" / "state.db"))
+
+
+def test_means_of_rounds(tmp_path: Path) -> None:
+    run_rounds(tmp_path, estimator="one_shot")
+    text = report(tmp_path, "--result", str(tmp_path / "means.jsonl"))
+    assert "Rounds per window" in References(text).headings
+    assert "<td>one_shot</td>" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate agents --agents 6 --steps 60 --runs 2 --checkpoints 20,60 --class-sizes 2,2,2 --seed 3",
+        "simulate rounds --estimator kent --users 500 --sizes uniform:1,9 --runs 5 --threshold median --epsilon 2",
+    ],
+)
+def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, command: str) -> None:
+    typed = meanstream(*command.split(), "--json")
+    (tmp_path / "result.json").write_bytes(typed.out)
+    text = report(tmp_path, "--result", str(tmp_path / "result.json"))
+    found = re.search(r"<h2>The command that made the result</h2>\n<pre>meanstream (.*?)</pre>", text)
+    assert found is not None
+    again = meanstream(*shlex.split(found[1])).json
+    assert again["mse"] == typed.json["mse"]
+    assert again["config"] == typed.json["config"]
+
+
+def test_names_cannot_write_html(tmp_path: Path) -> None:
+    evil = '<script src="http://x.invalid/"></script>'
+    part = ReportPart(title=evil, text=evil, table=[(evil, evil)], lines=evil)
+    assert References(report_as_html(ReportPage(title=evil, about=evil, parts=[part]))).outside == []
+    assert References(f"<p>{evil}</p>").outside == ["script", "http://x.invalid/"]  # and would be found
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    out = str(tmp_path / "out.html")
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    (tmp_path / "broken.json").write_text('{"a": ')
+    assert "one of the two" in meanstream("report", out).message
+    assert "one of the two" in meanstream("report", out, "--store", "a", "--result", "b").message
+    for name in ("other.json", "broken.json"):
+        assert "result must be what" in meanstream("report", out, "--result", str(tmp_path / name)).message
+    assert "readable file" in meanstream("report", out, "--result", str(tmp_path / "none.json")).message
+    assert "existing file" in meanstream("report", out, "--store", str(tmp_path / "none.db")).message
+    nowhere = str(tmp_path / "none" / "out.html")
+    assert "out must be" in meanstream("report", nowhere, "--result", str(tmp_path / "other.json")).message
+    assert not Path(out).exists()
+
+
+def test_a_changed_ledger_is_not_reported(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", rows=200)
+    run_agents(tmp_path)
+    spoil_row(tmp_path / "state.db", 2)
+    assert "row 2" in meanstream("report", str(tmp_path / "out.html"), "--store", str(tmp_path / "state.db")).message
+    assert not (tmp_path / "out.html").exists()

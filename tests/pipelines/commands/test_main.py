@@ -1,0 +1,96 @@
+"""The command as a whole: every command explains itself with an example, and ends as a shell expects."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from meanstream.pipelines.commands.main import app
+from tests.pipelines.command_line import meanstream
+
+
+def commands() -> Iterator[list[str]]:
+    """Every command with its group, from the application itself."""
+
+    def walk(command: object, path: list[str]) -> Iterator[list[str]]:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield path
+            return
+        if getattr(command, "invoke_without_command", False):
+            yield path  # a group that does something itself
+        for name, child in inner.items():
+            yield from walk(child, [*path, name])
+
+    return walk(typer.main.get_command(app), [])
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_every_command_has_help_with_an_example_of_itself(path: list[str]) -> None:
+    ran = meanstream(*path, "--help")
+    assert (ran.code, ran.err) == (0, b"")
+    text = " ".join(ran.out.decode().split())
+    assert re.search(f"Examples?: meanstream {' '.join(path)}", text)
+    assert "--help" in text
+
+
+def test_the_commands_of_the_manual_exist() -> None:
+    assert {" ".join(path) for path in commands()} >= {
+        "run agents",
+        "explain agents",
+        "simulate agents",
+        "theory agents",
+        "reproduce colme",
+        "demo",
+        "demo rounds",
+        "plan agents",
+        "plan rounds",
+        "run rounds",
+        "simulate rounds",
+        "reproduce dame",
+        "explain rounds",
+        "budget",
+        "ledger verify",
+        "schema",
+    }
+
+
+@pytest.mark.parametrize("path", [path for path in commands() if path != ["schema"]], ids=" ".join)
+def test_every_command_takes_a_configuration_and_gives_json(path: list[str]) -> None:
+    text = meanstream(*path, "--help").out.decode()
+    assert "--config" in text or "{configs}..." in text
+    assert "--json" in text
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    ran = meanstream()
+    assert b"Commands" in ran.out + ran.err
+    assert b"Traceback" not in ran.err
+
+
+def test_a_fault_of_the_program_is_not_a_bad_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only refusals are shortened to one line; a defect keeps its traceback."""
+
+    def broken(name: str) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("meanstream.streaming.events.wire.event_schema", broken)
+    ran = meanstream("schema", "release")
+    assert (ran.code, ran.out) == (1, b"")
+    assert b"in broken" in ran.err
+    assert b"RuntimeError (" in ran.err
+
+
+def test_as_a_process_of_its_own() -> None:
+    """The installed entry point's exit codes and streams, once through a real process."""
+    program = [sys.executable, "-m", "meanstream.pipelines.commands.main"]
+    good = subprocess.run([*program, "--help"], capture_output=True, check=False)
+    assert (good.returncode, good.stderr) == (0, b"")
+    bad = subprocess.run([*program, "explain", "agents", "--epsilo", "1"], capture_output=True, check=False)
+    assert (bad.returncode, bad.stdout, bad.stderr.count(b"\n")) == (2, b"", 1)
+    assert bad.stderr.startswith(b"meanstream: ")

@@ -1,0 +1,230 @@
+"""One real Kafka broker (KRaft, broker and controller in one JVM) on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers.support.waiting import NotInTimeError
+
+KAFKA_VERSION = "4.3.1"  # as in the Makefile
+SERVERS = Path(os.environ.get("MEANSTREAM_SERVERS", Path.home() / ".cache" / "meanstream-servers"))
+JARS = SERVERS / f"kafka-{KAFKA_VERSION}"
+HEAP = "384m"
+START_SECONDS = 90.0
+STOP_SECONDS = 20.0
+
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+log.dirs={folder}/logs
+auto.create.topics.enable=false
+num.partitions=1
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+log.cleaner.dedupe.buffer.size=4194304
+"""
+
+_LOGGING = """
+status=error
+appender.out.type=Console
+appender.out.name=OUT
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d %p %c: %m%n
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=OUT
+logger.server.name=kafka.server.KafkaRaftServer
+logger.server.level=INFO
+"""
+
+
+def missing() -> str | None:
+    """Say what is not there to start a broker, or None."""
+    if shutil.which("java") is None:
+        return "no java on the path"
+    if not (JARS / ".complete").is_file():
+        return f"no Kafka in {JARS}: run `make servers`"
+    return None
+
+
+class Broker:
+    """A broker over a folder; it can be stopped, killed, paused and started again over the same data.
+
+    Parameters
+    ----------
+    folder : Path
+        Configuration, data and log.
+    properties : mapping
+        Server properties that replace or add to the standard ones; `{port}` and `{spare}` are filled in.
+    """
+
+    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.port, self.controller, self.spare = free_ports(3)
+        self.pid: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = dict(line.split("=", 1) for line in _PROPERTIES.strip().splitlines())
+        lines.update(properties or {})
+        values = {"port": self.port, "controller": self.controller, "spare": self.spare, "folder": folder}
+        text = "".join(f"{key}={value.format(**values)}\n" for key, value in lines.items())
+        (folder / "server.properties").write_text(text)
+        (folder / "log4j2.properties").write_text(_LOGGING)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def spare_address(self) -> str:
+        """Address of the listener that `properties` put on the spare port."""
+        return f"127.0.0.1:{self.spare}"
+
+    @property
+    def _properties(self) -> str:
+        return str(self.folder / "server.properties")
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "kafka.log"
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start, the first time after formatting the folder."""
+        if not (self.folder / "logs" / "meta.properties").is_file():
+            self._format()
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._java(HEAP, "-XX:+ExitOnOutOfMemoryError", "kafka.Kafka", self._properties),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until it serves."""
+        end = time.monotonic() + START_SECONDS
+        while not (b"Kafka Server started" in self.log.read_bytes() and self._answers()):
+            if self._process is not None and self._process.poll() is not None:
+                raise RuntimeError(f"the broker ended: {self.log.read_text()[-2000:]}")
+            if time.monotonic() > end:
+                self.kill()
+                raise NotInTimeError(f"the broker was not ready: {self.log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Ask it to end; insist if it does not."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Let it die as a machine does."""
+        self._end(signal.SIGKILL)
+
+    def detach(self) -> int:
+        """Leave it to somebody else to stop it, by its process id."""
+        assert self._process is not None
+        pid = self._process.pid
+        self._process.returncode = 0  # no warning that it still runs
+        self._process = None
+        return pid
+
+    def pause(self) -> None:
+        """Make it silent: connections stand, nothing answers."""
+        assert self.pid is not None
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self.pid is not None
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = self.pid = None
+
+    def _format(self) -> None:
+        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22].replace("-", "A")
+        arguments = ["--standalone", "-t", cluster, "-c", self._properties]
+        subprocess.run(
+            self._java("128m", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments),
+            check=True,
+            capture_output=True,
+        )
+
+    def _java(self, heap: str, option: str, *command: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
+        options = [f"-Xms{heap}", f"-Xmx{heap}", "-Djava.awt.headless=true", "-XX:+UseSerialGC", logging, option]
+        return ["java", *options, "-cp", f"{JARS}/*", *command]
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(0.5)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports of 127.0.0.1 that nobody listens on."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+@contextmanager
+def temporary_broker() -> Iterator[Broker]:
+    """Give a broker that serves, in a new folder with room for others' files; both go at the end.
+
+    Raises
+    ------
+    SystemExit
+        With what is missing to start one.
+    """
+    if reason := missing():
+        raise SystemExit(reason)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        broker = Broker(Path(folder) / "kafka")
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()

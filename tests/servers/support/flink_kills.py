@@ -1,0 +1,188 @@
+"""Kills of a TaskManager and of a pool of workers under two jobs on one topic: as we release, and with fresh noise."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.servers.support.flink_cluster import FlinkCluster
+from tests.servers.support.flink_jobs import Attempts, Found, Topics, contradictions, examine, submit, time_of
+from tests.servers.support.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
+from tests.servers.support.waiting import NotInTimeError
+
+PATIENCE = 180.0
+"""Seconds in which a job must have gone on after a kill; a busy machine is slow to start workers."""
+SPAN_SECONDS = 3.0
+"""A kill comes at most so long after the jobs have come up with the stream."""
+
+
+class Victim(StrEnum):
+    """What is killed; its worker processes die with the pool."""
+
+    TASKMANAGER = "TaskManager"
+    POOL = "worker pool"
+
+
+@dataclass
+class Job:
+    """One job and what it lets out."""
+
+    id: str
+    releases: Attempts
+    estimates: Attempts
+    refusals: Attempts
+
+    def close(self) -> None:
+        for attempts in (self.releases, self.estimates, self.refusals):
+            attempts.close()
+
+
+class FlinkWorld:
+    """Jobs on one topic of a broker, and the stream that they read.
+
+    Parameters
+    ----------
+    cluster : FlinkCluster
+    address : str
+        Of the broker.
+    folder : Path
+        For the secret and the engine's store.
+    prefix : str
+        Of the names of topics and jobs.
+    """
+
+    def __init__(self, cluster: FlinkCluster, address: str, folder: Path, prefix: str) -> None:
+        self.cluster, self.address, self.folder, self._prefix = cluster, address, folder, prefix
+        self._admin = AdminClient({"bootstrap.servers": address})
+        self._secret = folder / "secret"
+        self._secret.write_text(SECRET)
+        self.samples = self._topic("samples", PARTITIONS)
+
+    def start(self, name: str, *more: str, secret: Path | None = None, **how: Any) -> Job:
+        """Submit a job to topics of its own; `how` as for `submit`."""
+        names = {role: self._topic(f"{name}-{role}") for role in ("releases", "estimates", "refusals")}
+        topics = Topics(samples=self.samples, **names)
+        place = secret or self._secret
+        job = submit(self.cluster, self.address, topics, place, f"{self._prefix}-{name}", *more, **how)
+        return Job(job, **{role: Attempts(self.address, topic) for role, topic in names.items()})
+
+    def expected(self, windows: int) -> list[bytes]:
+        """What the engine releases."""
+        return expected_releases(self.folder / f"engine-{windows}", windows)
+
+    def wait(self, jobs: list[Job], until: float, what: str) -> None:
+        """Wait until every job has released what is due at a time."""
+        self._wait([job.releases for job in jobs], until, what)
+
+    def wait_for_estimates(self, job: Job, until: float) -> None:
+        """Wait until everybody with samples at a time was answered."""
+        self._wait([job.estimates], until, "no estimates")
+
+    def _wait(self, followed: list[Attempts], until: float, what: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while min(attempts.newest() for attempts in followed) < until:
+            if time.monotonic() > end:
+                raise NotInTimeError(f"{what} in {PATIENCE:g} s: {self.cluster.jobs()}; logs: {self.cluster.folder}")
+            time.sleep(0.1)
+
+    def _topic(self, name: str, partitions: int = 1) -> str:
+        topic = f"{self._prefix}-{name}"
+        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        until = time.monotonic() + 30
+        while topic not in self._admin.list_topics(timeout=10).topics and time.monotonic() < until:
+            time.sleep(0.05)
+        return topic
+
+
+@dataclass
+class FlinkKills:
+    """Kills, one after the other, each once both jobs have come up with the stream again.
+
+    Parameters
+    ----------
+    world : FlinkWorld
+        Of which nobody else uses the cluster.
+    seed : int
+        The same seed gives the same times.
+    count : int
+        Number of kills: of the TaskManager and of the pool in turn.
+
+    Attributes
+    ----------
+    ours, fresh : Found
+        Of the job as it is, and of the control with fresh noise.
+    contradictions : list of str
+        Agents of ours that were told two things of one time.
+    unanswered : list of int
+        Windows of ours without estimates.
+    refusals : int
+        Of ours.
+    releases : int
+        That the engine makes.
+    """
+
+    world: FlinkWorld
+    seed: int
+    count: int
+    kills: list[Victim] = field(default_factory=list)
+    ours: Found = field(default_factory=Found)
+    fresh: Found = field(default_factory=Found)
+    contradictions: list[str] = field(default_factory=list)
+    unanswered: list[int] = field(default_factory=list)
+    refusals: int = 0
+    releases: int = 0
+
+    def run(self) -> None:
+        """Kill so often, let the stream end, and compare."""
+        jobs = [self.world.start("ours"), self.world.start("fresh", fresh=True)]
+        rng = np.random.default_rng(self.seed)
+        producer = PacedProducer(self.world.address, self.world.samples)
+        self.world.wait(jobs, WINDOW, "no release")
+        for number in range(self.count):
+            time.sleep(rng.uniform(0, SPAN_SECONDS))
+            self._kill(list(Victim)[number % 2])
+            self.world.wait(jobs, producer.windows * WINDOW, f"kill {number + 1}: nothing new")
+        producer.end()
+        self.world.wait(jobs, (producer.windows - 1) * WINDOW, "the last releases are not there")
+        with suppress(TimeoutError):  # what is not there then is told
+            self.world.wait_for_estimates(jobs[0], (producer.windows - 1) * WINDOW)
+        expected = self.world.expected(producer.windows)
+        self._wait_for_all(jobs, len(expected))
+        ours, fresh = jobs
+        self.releases = len(expected)
+        self.ours, self.fresh = (examine(job.releases.look(), expected) for job in (ours, fresh))
+        self.contradictions = contradictions(ours.estimates.look())
+        answered = {time_of(line) // WINDOW for line in ours.estimates.look()}
+        self.unanswered = sorted(set(range(producer.windows)) - answered)
+        self.refusals = len(ours.refusals.look())
+        for job in jobs:
+            self.world.cluster.cancel(job.id)
+            job.close()
+
+    def landed(self) -> dict[str, int]:
+        """Count kills by what was killed."""
+        return dict(Counter(victim.value for victim in self.kills))
+
+    def _kill(self, victim: Victim) -> None:
+        cluster = self.world.cluster
+        if victim is Victim.TASKMANAGER:
+            cluster.kill_taskmanager()
+            cluster.start_taskmanager()
+        else:
+            cluster.kill_pool()
+            cluster.start_pool()
+        self.kills.append(victim)
+
+    def _wait_for_all(self, jobs: list[Job], count: int) -> None:
+        """Give the last ones time; what is not there then is lost."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end and min(len(set(job.releases.ids())) for job in jobs) < count:
+            time.sleep(0.2)

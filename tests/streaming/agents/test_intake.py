@@ -1,0 +1,36 @@
+"""What the intake does with late samples that are to count all the same, and what it counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.streaming.engine.intake import Intake
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.events.columns import Rejects
+from meanstream.streaming.testing import ScriptedSource
+
+LATENESS = 3.0
+SETTINGS = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", name="world")
+
+
+def admitted(intake: Intake, times: Sequence[float], *, now: float = 1e6, value: float = 5.0) -> Rejects:
+    samples = ScriptedSource([("ann", value, t) for t in times]).next_batch(len(times)).samples
+    rejects = Rejects()
+    intake.admit(samples, rejects, now)
+    return rejects
+
+
+def test_late_samples_that_count_have_the_time_of_the_watermark_or_their_own_if_it_is_newer() -> None:
+    options = EngineOptions(allowed_lateness=LATENESS, late="accept", quorum=1)
+    intake = Intake(SETTINGS, options, "script", EngineStats())
+    admitted(intake, [100.0])
+    assert not len(intake.due([0]).time)
+    assert intake.watermark == 97.0
+    # 10 is long past; 150 is late because of the 200 before it, and yet after the watermark; 96 and 97 are at its edge.
+    assert not admitted(intake, [10.0, 200.0, 150.0, 96.0, 198.0])
+    just_before = math.nextafter(97.0, -math.inf)
+    assert intake.due([0]).time.tolist() == [just_before, just_before, 100.0, 150.0]
+    assert intake.due([0], ended=True).time.tolist() == [198.0, 200.0]

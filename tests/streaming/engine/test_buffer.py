@@ -1,0 +1,32 @@
+"""Samples leave the buffer by event time, then by the hash of their id, then by position: never by value."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meanstream.streaming.engine.buffer import EventBuffer, Piece
+
+SAMPLE = st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans())  # time, id, whether it has one
+BATCHES = st.lists(st.tuples(st.lists(SAMPLE, max_size=20), st.integers(0, 10)), max_size=8)
+
+
+@given(BATCHES, st.randoms(use_true_random=False))
+def test_the_order_is_that_of_a_plain_sort(batches: list[tuple[list[tuple[int, int, bool]], int]], rng: object) -> None:
+    buffer, waiting, position, watermark = EventBuffer(), list[tuple[float, int, int]](), 0, 0
+    for batch, until in batches:
+        rows = [(float(time), number * has, position + at) for at, (time, number, has) in enumerate(batch)]
+        rng.shuffle(rows)  # type: ignore[attr-defined]  # several partitions give positions in any order
+        position += len(rows)
+        time, key, place = (np.array([row[i] for row in rows]) for i in range(3))
+        value = -place.astype(np.float64)
+        buffer.add(Piece(place, value, time.astype(np.float64), key.astype(np.uint64), place).sorted_by_time())
+        waiting += rows
+        watermark = max(watermark, until)
+        due = buffer.drain(watermark)
+        expected = sorted(row for row in waiting if row[0] < watermark)
+        assert due.agent.tolist() == [row[2] for row in expected]
+        assert due.time.tolist() == [row[0] for row in expected]
+        waiting = [row for row in waiting if row[0] >= watermark]
+    assert len(buffer) == len(waiting)

@@ -1,0 +1,88 @@
+"""What probes are told, to the second: alive, ready, and how old the last checkpoint is."""
+
+from __future__ import annotations
+
+import pytest
+
+from meanstream.streaming.engine.health import EngineHealth
+
+
+class Clock:
+    """Seconds that are set."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> EngineHealth:
+    return EngineHealth(silent_seconds=100.0, stuck_seconds=10.0, now=clock)
+
+
+def test_before_the_start_it_is_alive_and_not_ready(health: EngineHealth, clock: Clock) -> None:
+    assert (health.not_alive(), health.not_ready()) == (None, "state is being restored")
+    assert health.checkpoint_age is None
+    clock.now += 100.5
+    assert health.not_alive() == "no sign of life for 100 s"
+
+
+def test_every_report_is_a_sign_of_life(health: EngineHealth, clock: Clock) -> None:
+    for report in (health.started, health.turned, health.delivering, health.delivered):
+        clock.now += 100.0
+        assert health.not_alive() is None
+        clock.now += 0.5
+        assert health.not_alive() == "no sign of life for 100 s"
+        report()
+        assert health.not_alive() is None
+
+
+def test_only_a_turn_is_a_checkpoint(health: EngineHealth, clock: Clock) -> None:
+    health.started()
+    clock.now += 7.0
+    assert health.checkpoint_age == 7.0
+    health.delivering()
+    health.delivered()
+    assert health.checkpoint_age == 7.0
+    health.turned()
+    assert health.checkpoint_age == 0.0
+    clock.now -= 1.0
+    assert health.checkpoint_age == 0.0  # a turn that ends while a probe asks
+
+
+def test_a_delivery_that_takes_long_is_not_ready_until_it_succeeds(health: EngineHealth, clock: Clock) -> None:
+    health.started()
+    health.delivering()
+    clock.now += 6.0
+    health.delivering()  # a second attempt at the same delivery
+    clock.now += 4.0
+    assert health.not_ready() is None
+    clock.now += 1.0
+    assert health.not_ready() == "delivery has not succeeded for 11 s"
+    health.delivered()
+    assert health.not_ready() is None
+    clock.now += 50.0
+    health.delivering()
+    assert health.not_ready() is None
+
+
+def test_it_is_not_ready_while_a_connection_is_down_or_when_it_stops(health: EngineHealth, clock: Clock) -> None:
+    down = {"source": False, "sink": False}
+    health.watch("source", lambda: down["source"])
+    health.watch("sink", lambda: down["sink"])
+    health.started()
+    assert health.not_ready() is None
+    for name in down:
+        down[name] = True
+        assert health.not_ready() == f"{name} cannot be reached"
+        down[name] = False
+    clock.now += 101.0
+    assert health.not_ready() == "no sign of life for 101 s"
+    health.stopping()
+    assert health.not_ready() == "stopping"

@@ -1,0 +1,41 @@
+"""256 connections that say nothing keep nobody from the metrics or the page, and take bounded room."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.page.server import PageServer
+from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.metrics.connections import MAX_CONNECTIONS
+from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.metrics.server import MetricsServer
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry
+
+SETTINGS = AgentsSettings(lower=0.0, upper=1.0, epsilon=1.0, delta=1e-6)
+
+
+def answers_among_idle_connections(url: str) -> None:
+    place = urlsplit(url)
+    before = threading.active_count()
+    with ExitStack() as idle:
+        for _ in range(256):
+            idle.enter_context(socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=10))
+        for _ in range(5):
+            with urlopen(url, timeout=10) as answer:  # noqa: S310 - of this test
+                assert answer.status == 200
+        assert threading.active_count() - before <= MAX_CONNECTIONS + 5  # those that are told to end are on their way
+
+
+def test_metrics() -> None:
+    with MetricsServer("127.0.0.1:0", Metrics(settings=SETTINGS, health=EngineHealth()), EngineHealth()) as server:
+        answers_among_idle_connections(server.url + "/healthz")
+
+
+def test_page() -> None:
+    with PageServer("127.0.0.1:0", AgentsTelemetry(settings=SETTINGS)) as server:
+        answers_among_idle_connections(server.url.replace("/?", "/data?"))

@@ -1,0 +1,230 @@
+"""The ledger: charged once and in order, chained, and any later change of it found and named."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meanstream.streaming.agents.budget import budgets
+from meanstream.streaming.store.audit import LedgerReport, NotedLedger, verify_ledger
+from meanstream.streaming.store.chain import START
+from meanstream.streaming.store.ledger import CHUNK
+from meanstream.streaming.store.store import DamagedStoreError
+from tests.streaming.store.conftest import NAMES, charge, open_store, rows
+from tests.streaming.store.test_ledger_tampered import _column, spoil
+
+
+def test_charges_once_and_refuses_another_version(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.add_agents(0, ["ann"])
+    assert charge(store, rows([], [])) == []
+    assert charge(store, rows([0, 0], [1, 2], [7, 8])) == []
+    assert charge(store, rows([0, 0, 0], [1, 2, 3], [7, 9, 5])) == [1]
+    assert charge(store, rows([0, 0, 0, 0], [4, 4, 3, 4], [1, 2, 5, 1])) == [1]
+    assert charge(store, rows([0], [2], [9])) == [0]
+    assert [output for _, output in store.ledger.after(0)] == [b"release %d of 0" % i for i in (1, 2, 3, 4)]
+    assert (store.ledger.charges(), store.ledger.rows(), store.ledger.last()) == ([(0, 4)], 4, 4)
+    assert (store.ledger.head().refused, store.ledger.head().size) == (3, 4 * len(b"release 1 of 0"))
+    store.close()
+    store = open_store(tmp_path)
+    assert charge(store, rows([0, 0], [1, 5], [6, 1])) == [0]
+    assert (store.ledger.rows(), store.ledger.head().refused) == (5, 4)
+    store.close()
+
+
+def test_releases_are_charged_in_their_order(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.add_agents(0, ["ann", "bob"])
+    charge(store, rows([0, 1, 0], [1, 1, 2]))
+    for agent, index in (([0], [4]), ([1, 0], [2, 4]), ([1, 1], [3, 2])):
+        with pytest.raises(ValueError, match="release_index must be the next one of agent"):
+            charge(store, rows(agent, index))
+    with pytest.raises(ValueError, match="release_index must be at least 1, got 0"):
+        charge(store, rows([0], [0]))
+    with pytest.raises(ValueError, match="agent must be one of 2, got 2"):
+        charge(store, rows([2], [1]))
+    assert store.ledger.charges() == [(0, 2), (1, 1)]
+    assert charge(store, rows([0, 1], [3, 2])) == []
+    store.close()
+    assert verify_ledger(tmp_path / "s.db").rows == 5
+
+
+def test_a_transaction_that_failed_charged_nothing(filled: Path) -> None:
+    before = verify_ledger(filled)
+    store = open_store(filled.parent)
+    store.ledger.charges()
+
+    def fail() -> None:
+        with store.transaction():
+            store.add_agents(3, ["dan"])
+            store.ledger.charge(rows([3, 0], [1, 4]))
+            raise KeyError
+
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            fail()
+    assert (store.ledger.rows(), store.ledger.after(9)) == (11, [(10, b"release 3 of 2"), (11, b"release 5 of 1")])
+    assert store.ledger.charges() == [(0, 3), (1, 5), (2, 3)]
+    assert verify_ledger(filled) == before
+    with store.transaction():
+        store.add_agents(3, ["eve"])
+        assert store.ledger.charge(rows([3, 0], [1, 4])) == []
+    store.close()
+    assert [row.agent for row in budgets(filled).agents] == [*NAMES, "eve"]
+
+
+def test_what_was_just_charged_and_what_is_read_are_the_same(filled: Path) -> None:
+    store = open_store(filled.parent)
+    charge(store, rows([0, 0, 1], [4, 5, 6]))
+    for seq in (12, 11, 13, 14, 0, 5):
+        charged = [(i + 1, o) for i, o in enumerate(_column(filled, "output")) if i >= seq]
+        assert store.ledger.after(seq) == charged
+    charge(store, rows([0, 1], [6, 7]))
+    assert store.ledger.after(15) == [(16, b"release 7 of 1")]
+    assert store.ledger.after(15) == [(16, b"release 7 of 1")]
+    with pytest.raises(DamagedStoreError):
+        store.ledger.after(17)
+    store.close()
+
+
+def test_many_agents(tmp_path: Path) -> None:
+    """More agents than counts are saved of at once, and more rows than are read at once."""
+    n = 2 * CHUNK + 5
+    rng = np.random.default_rng(1)
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.add_agents(0, [f"agent {i}" for i in range(n)])
+    charged = np.zeros(n, np.int64)
+    for _ in range(3):
+        who = rng.permutation(n)[: rng.integers(1, n)]
+        charged[who] += 1
+        assert charge(store, rows(who.tolist(), charged[who].tolist())) == []
+    assert store.ledger.charges() == [(int(i), int(charged[i])) for i in np.flatnonzero(charged)]
+    again = [*range(0, n, 7)]
+    index = np.maximum(charged[again], 1).tolist()
+    new = int(np.count_nonzero(charged[again] == 0))
+    assert charge(store, rows(again, index)) == []
+    assert store.ledger.rows() == charged.sum() + new
+    store.close()
+    assert verify_ledger(tmp_path / "s.db").rows == charged.sum() + new
+
+
+@settings(max_examples=30, deadline=None)
+@given(asked=st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=6), max_size=8))
+def test_any_order_of_asking_charges_each_release_once(
+    asked: list[list[tuple[int, int, bool]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each asks for a new release, or for one that was made up to three before, from the same input or another."""
+    folder = tmp_path_factory.mktemp("asked")
+    store = open_store(folder)
+    with store.transaction():
+        store.add_agents(0, NAMES)
+    made: list[list[int]] = [[], [], []]
+    for batch in asked:
+        entries, refused = [], []
+        for agent, back, same in batch:
+            index = max(len(made[agent]) + 1 - back, 1)
+            new = index > len(made[agent])
+            if new:
+                made[agent].append(index)
+            elif not same:
+                refused.append(len(entries))
+            entries.append((agent, index, 7 if new or same else 8))
+        columns = [list(column) for column in zip(*entries, strict=True)] if entries else [[], [], []]
+        assert charge(store, rows(*columns)) == refused
+    assert store.ledger.charges() == [(a, len(made[a])) for a in range(3) if made[a]]
+    store.close()
+    assert verify_ledger(folder / "s.db").rows == sum(map(len, made))
+
+
+def test_the_chain_is_what_its_description_says(filled: Path) -> None:
+    """Computed by hand from the table, as an auditor would."""
+    connection = sqlite3.connect(filled)
+    chain = START
+    for agent, *numbers, time, output, stored in connection.execute(
+        "SELECT agent, seq, release_index, input_version, charge, time, output, chain FROM ledger ORDER BY seq"
+    ):
+        name = NAMES[agent].encode()
+        chain = hashlib.sha256(chain + struct.pack(">4qdq", *numbers, time, len(name)) + name + output).digest()
+        assert stored == chain
+    connection.close()
+    assert verify_ledger(filled) == LedgerReport(rows=11, agents=3, head=chain)
+
+
+def test_the_chain_does_not_tell_who_was_seen_first(tmp_path: Path) -> None:
+    """Agents are numbered as they are first seen, which in rounds is private."""
+    heads = []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        (tmp_path / str(order)).mkdir()
+        store = open_store(tmp_path / str(order))
+        with store.transaction():
+            store.add_agents(0, [NAMES[number] for number in order])
+        for agent in (1, 0, 2):
+            one = replace(rows([agent], [1]), agent=[order.index(agent)])
+            assert charge(store, one) == []
+        store.close()
+        heads.append(verify_ledger(tmp_path / str(order) / "s.db").head)
+    assert heads[0] == heads[1]
+
+
+def test_an_empty_ledger_is_sound(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    assert verify_ledger(tmp_path / "s.db") == LedgerReport(0, 0, START)
+    assert verify_ledger(tmp_path / "s.db", NotedLedger(rows=0, head=START)).rows == 0
+    assert budgets(tmp_path / "s.db").agents == []
+
+
+@pytest.mark.parametrize("change", ["UPDATE ledger SET charge = 0", "DELETE FROM ledger"])
+def test_the_table_is_append_only(change: str, filled: Path) -> None:
+    connection = sqlite3.connect(filled)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        connection.execute(change)
+    connection.close()
+
+
+def test_a_release_that_was_charged_but_is_not_there_is_no_new_one(filled: Path) -> None:
+    """The counts say that it was charged: it must not be charged, and noised, again."""
+    spoil(filled, ("UPDATE ledger SET release_index = 7 WHERE seq = 11", ()))
+    store = open_store(filled.parent)
+    with pytest.raises(DamagedStoreError), store.transaction():
+        store.ledger.charge(rows([1], [5]))
+    store.close()
+
+
+def test_budgets_as_of_a_time_count_the_rows_up_to_it(filled: Path) -> None:
+    now = budgets(filled)
+    assert [(row.agent, row.spent, row.remaining) for row in now.agents] == [
+        ("ann", 3, 6),
+        ("bob b", 5, 4),
+        ("żaneta", 3, 6),
+    ]
+    assert (now.summary.agents, now.summary.spent_max, now.summary.at_horizon, now.summary.refused) == (3, 5, 0, 0)
+    for at, spent in (
+        (0.0, [0, 0, 0]),
+        (10.0, [1, 0, 0]),
+        (22.0, [2, 2, 2]),
+        (30.9999996, [3, 3, 2]),
+        (99.0, [3, 5, 3]),
+    ):
+        then = budgets(filled, as_of=at)
+        assert [row.spent for row in then.agents] == spent
+        assert then.summary.spent_max == max(spent)
+        assert then.summary.refused is None
+
+
+def test_budgets_count_refusals_and_horizons(filled: Path) -> None:
+    store = open_store(filled.parent)
+    assert charge(store, rows([1, 1, 1, 1, 0], [6, 7, 8, 9, 2], [1, 1, 1, 1, 1])) == [4]
+    store.close()
+    summary = budgets(filled).summary
+    assert (summary.spent_max, summary.horizon, summary.at_horizon, summary.refused) == (9, 9, 1, 1)

@@ -1,0 +1,397 @@
+"""The store: one owner, one identity, old files continued, a full disk, the secret."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.rounds.deployment import open_rounds_store
+from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.identity import fingerprint
+from meanstream.streaming.store.secret import load_secret, secret_path
+from meanstream.streaming.store.snapshot import (
+    CorruptedSnapshotError,
+    decode_snapshot_columns,
+    encode_snapshot_columns,
+    seal_snapshot,
+)
+from meanstream.streaming.store.store import EmptyStoreError, Store, StoreError
+from meanstream.streaming.testing import ScriptedSource
+from tests.streaming.support.rounds_world import SECRET as KEY
+from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
+from tests.streaming.support.rounds_world import samples as rounds_samples
+
+SECRET = b"a secret of more than sixteen bytes"
+WEAK = (
+    "the key of this store is weak (a phrase): whoever guesses it knows the noise; begin a new store with a new name "
+    "and a new key (meanstream secret new FILE)"
+)
+SETTINGS: dict[str, Any] = {"epsilon": 1.0, "counter": "pm1"}
+DATA = Path(__file__).parents[1] / "data"
+OLD_ROUNDS = rounds_settings(lower=0.0, upper=10.0, estimator="one_shot", users=12)
+SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
+
+
+def open_store(folder: Path, settings: dict[str, Any] = SETTINGS, secret: bytes = SECRET) -> Store:
+    return Store.open(folder / "s.db", settings=settings, secret=secret)
+
+
+def test_the_file_is_for_its_owner_and_holds_no_secret(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0
+    store.close()
+    assert SECRET not in (tmp_path / "s.db").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "secret", "message"),
+    [
+        ({**SETTINGS, "epsilon": 2.0}, SECRET, r"epsilon must be 1\.0 as in the store that is continued, got 2\.0"),
+        ({**SETTINGS, "counter": "pm2"}, SECRET, r"counter must be 'pm1' .* got 'pm2'"),
+        ({**SETTINGS, "lower": 0}, SECRET, r"lower must be None .* got 0"),
+        (SETTINGS, SECRET + b"!", r"secret must be the one that the store began with"),
+    ],
+)
+def test_another_identity_is_refused(settings: dict[str, Any], secret: bytes, message: str, tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    with pytest.raises(StoreError, match=message):
+        open_store(tmp_path, settings, secret)
+    open_store(tmp_path).close()  # and the refusal left no lock behind
+
+
+def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_bytes(b"something else, long enough to have been a header" * 10)
+    with pytest.raises(StoreError, match="must be a Meanstream store"):
+        open_store(tmp_path)
+    (tmp_path / "s.db").unlink()
+    connection = sqlite3.connect(tmp_path / "s.db")
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    with pytest.raises(StoreError, match="must be a Meanstream store"):
+        open_store(tmp_path)
+    with pytest.raises(StoreError, match="must be an existing file"):
+        Store.read(tmp_path / "none.db")
+    (tmp_path / "begun.db").touch()
+    with pytest.raises(EmptyStoreError, match=r"must hold something, got nothing yet in '.*begun\.db'"):
+        Store.read(tmp_path / "begun.db")
+    (tmp_path / "s.db").unlink()
+    open_store(tmp_path).close()
+    (tmp_path / "s.db").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"must have the \d+ commits that its lock file tells of, got 0"):
+        Store.read(tmp_path / "s.db")
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / "s.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="schema version 3, got 99"):
+        open_store(tmp_path)
+
+
+def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+
+    def fail() -> None:
+        with store.transaction():
+            store.put_state("x", 1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert store.state("x") is None
+    store.close()
+
+
+@given(st.data())
+def test_any_changed_byte_of_a_snapshot_is_found(data: st.DataObject) -> None:
+    columns: dict[str, Any] = {
+        "a": np.arange(5),
+        "b": np.array([0.5, np.nan]),
+        "c": np.zeros((2, 3), np.uint64),
+        "d": np.int64(3),
+    }
+    written = encode_snapshot_columns(columns)
+    read = decode_snapshot_columns(written)
+    assert all(np.array_equal(read[k], columns[k], equal_nan=k == "b") for k in columns)
+    at = data.draw(st.integers(0, len(written) - 1))
+    changed = bytearray(written)
+    changed[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CorruptedSnapshotError):
+        decode_snapshot_columns(bytes(changed))
+    with pytest.raises(CorruptedSnapshotError):
+        decode_snapshot_columns(written[:at])
+
+
+def test_objects_are_not_written() -> None:
+    with pytest.raises(TypeError, match="snapshot column must be of type"):
+        encode_snapshot_columns({"x": np.array([object()])})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_without_a_name_goes_on_with_its_own_ids_and_noise(
+    version: int, world: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files were left by engines of that time after 64 of these samples; the rest gives the releases of one run."""
+    world.secret = SECRET.decode()
+    expected = (DATA / "version-2.releases.jsonl").read_bytes().splitlines()
+    world.settings = replace(world.settings, name=None)
+    world.folder.mkdir()
+    shutil.copy(DATA / f"version-{version}.db", world.folder / "s.db")
+    world.run(ScriptedSource(SAMPLES))
+    assert 0 < len(world.lines("releases")) < len(expected)
+    assert world.lines("releases") == expected[-len(world.lines("releases")) :]
+    assert {e["agent"]: e["n"] for e in world.events("estimates")} == {f"agent {i}": 40 for i in range(3)}
+    assert verify_ledger(world.folder / "s.db").rows == len(expected)
+    with closing(sqlite3.connect(world.folder / "s.db")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == ({1: 3, 2: 2}[version],)
+    assert [r.getMessage() for r in caplog.records if "weak" in r.getMessage()] == [WEAK]
+    world.settings = replace(world.settings, name="later")
+    with pytest.raises(StoreError, match="name must be left out for a store that was begun without one"):
+        world.run(ScriptedSource(SAMPLES))
+
+
+def test_a_store_of_rounds_without_a_name_of_its_own_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every store was named "rounds" then; the file was left in the midst of these samples."""
+    monkeypatch.setattr("tests.streaming.support.rounds_world.SECRET", SECRET.decode())
+    world = RoundsWorld(tmp_path / "rounds", replace(OLD_ROUNDS, name=None), options=EngineOptions(batch_size=32))
+    world.folder.mkdir()
+    shutil.copy(DATA / "version-2-rounds.db", world.folder / "s.db")
+    world.run(ScriptedSource(rounds_samples()))
+    for role in ("reports", "means"):
+        expected = (DATA / f"version-2.{role}.jsonl").read_bytes().splitlines()
+        assert 0 < len(world.lines(role)) < len(expected)
+        assert sorted(world.lines(role)) == sorted(expected[-len(world.lines(role)) :])  # one order then, another now
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("key", ["another phrase, not the one of this store", "short", ""])
+def test_a_weak_key_opens_no_other_store_and_begins_none(version: int, key: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    shutil.copy(DATA / f"version-{version}.db", path)
+    before = path.read_bytes()
+    for store in (path, tmp_path / "new.db"):
+        with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .* in MEANSTREAM_SECRET$"):
+            open_rounds_store(store, OLD_ROUNDS, environment={"MEANSTREAM_SECRET": key})
+    with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
+        open_rounds_store(tmp_path / "new.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
+        open_rounds_store(tmp_path / "empty.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+    assert path.read_bytes() == before
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize(("name", "value", "now"), [("lower", 0, r"0\.0"), ("window", "24h", "'1d'")])
+def test_rounds_under_way_under_another_spelling_are_not_asked_again(
+    name: str, value: Any, now: str, tmp_path: Path
+) -> None:
+    saved = {"side": "users", **OLD_ROUNDS.plain(), name: value}
+    Store.open(tmp_path / "s.db", settings=saved, secret=KEY.encode()).close()
+    with pytest.raises(ValueError, match=rf"{name} must be {now} in a store that this version continues, got"):
+        open_rounds_store(tmp_path / "s.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": KEY})
+
+
+def open_old(folder: Path) -> Store:
+    connection = sqlite3.connect(folder / "s.db")
+    (sealed,) = connection.execute("SELECT value FROM state WHERE name = 'identity'").fetchone()
+    connection.close()
+    return open_store(folder, json.loads(sealed[:-16])["settings"])
+
+
+def test_version_1_is_brought_up_to_date_once_with_everything_in_it(tmp_path: Path) -> None:
+    shutil.copy(DATA / "version-1.db", tmp_path / "s.db")
+    connection = sqlite3.connect(tmp_path / "s.db")
+    connection.execute("INSERT INTO outbox VALUES (41, 'budget', x'7b7d'), (42, 'dead_letter', x'7b7d')")
+    connection.commit()
+    old = connection.execute("SELECT seq, agent, release_index, input_version, time, output FROM ledger").fetchall()
+    connection.close()
+    with pytest.raises(StoreError, match=r"must have schema version 3, got 1 .* run the engine on it once"):
+        Store.read(tmp_path / "s.db")
+    store = open_old(tmp_path)
+    assert store.outbox() == [(41, "budget", b"{}"), (42, "dead_letter", b"{}")]
+    with store.transaction():
+        store.clear_outbox(42)
+        store.post("budget", [b"{}"])
+    assert store.outbox() == [(43, "budget", b"{}")]
+    (block,) = store.ledger.verified()
+    assert list(zip(*(column for i, column in enumerate(block.rows.columns()) if i != 4), strict=True)) == old
+    assert store.ledger.charges() == [(0, 6), (1, 6), (2, 6)]
+    name = store.public_id()
+    store.close()
+    again = open_old(tmp_path)
+    assert (again.public_id(), len(name)) == (name, 32)
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE agents SET name = 'agent 7' WHERE number = 1",
+        "UPDATE ledger SET agent = 9 WHERE seq = 5",
+        "UPDATE ledger SET release_id = 'agent%201:9', release_index = 9 WHERE release_id = 'agent%201:2'",
+        "UPDATE ledger SET seq = 99 WHERE seq = 18",
+        "DELETE FROM ledger WHERE seq = 4",
+        "UPDATE state SET value = zeroblob(length(value)) WHERE name = 'engine'",
+        "UPDATE chunks SET data = zeroblob(length(data)) WHERE kind = 'agents'",
+        "UPDATE sqlite_sequence SET seq = 0; UPDATE state SET value = x'@outbox' WHERE name = 'delivered'",
+        "DROP TABLE outbox",
+    ],
+)
+def test_a_damaged_store_of_version_1_is_left_as_it_is(change: str, tmp_path: Path) -> None:
+    shutil.copy(DATA / "version-1.db", tmp_path / "s.db")
+    connection = sqlite3.connect(tmp_path / "s.db")
+    rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for name, _ in rules:
+        connection.execute(f"DROP TRIGGER {name}")
+    connection.executescript(change.replace("@outbox", seal_snapshot(b'{"outbox":3}').hex()))
+    for _, sql in rules:
+        connection.execute(sql)
+    connection.execute("PRAGMA wal_checkpoint")
+    connection.close()
+    before = (tmp_path / "s.db").read_bytes()
+    with pytest.raises(StoreError, match="must be undamaged, got a fault in"):
+        open_old(tmp_path)
+    assert (tmp_path / "s.db").read_bytes() == before
+
+
+def test_a_read_only_look_while_an_engine_runs(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.add_agents(0, ["ann"])
+    looked = Store.read(tmp_path / "s.db")
+    assert looked.agents() == ["ann"]
+    looked.close()
+    store.close()
+    looked = Store.read(tmp_path / "s.db")
+    assert looked.agents() == ["ann"]
+    looked.close()
+
+
+def test_the_public_id_is_random_and_stays(tmp_path: Path) -> None:
+    names = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        for _ in range(2):
+            store = open_store(folder)
+            names.append(store.public_id())
+            store.close()
+    looked = Store.read(tmp_path / "one" / "s.db")
+    assert names == [looked.public_id()] * 2 + [names[2]] * 2
+    looked.close()
+    assert names[0] != names[2]
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
+
+
+def test_a_look_leaves_the_files_as_they_were(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.post("budget", [b"x" * 100_000])
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for name in ("s.db", "s.db-wal", "s.db.lock"):  # as after a kill: the log is not folded in
+        shutil.copy(tmp_path / name, killed / name)
+    store.close()
+    for folder, log in ((tmp_path, False), (killed, True)):
+        before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        assert ("s.db-wal" in before) is log
+        looked = Store.read(folder / "s.db")
+        assert looked.outbox() == [(1, "budget", b"x" * 100_000)]
+        with pytest.raises(StoreError), looked.transaction():
+            looked.put_state("more", 1)
+        looked.close()
+        left = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        left.pop("s.db-shm" if log else "", None)  # no content: the index of the log
+        assert left == before
+
+
+def test_the_size_is_that_of_the_file_and_its_log(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    before = store.file_bytes()
+    with store.transaction():
+        store.post("budget", [b"x" * 100_000])
+    log = (tmp_path / "s.db-wal").stat().st_size
+    assert log > 100_000
+    assert store.file_bytes() == log + (tmp_path / "s.db").stat().st_size > before
+    store.close()
+
+
+def test_events_that_are_posted_together_come_back_in_order(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    with store.transaction():
+        store.post("budget", [b"one", b"two"])
+        store.post("refusal", [])
+        store.post("refusal", [b"three"])
+    assert store.outbox() == [(1, "budget", b"one"), (1, "budget", b"two"), (2, "refusal", b"three")]
+    with store.transaction():
+        store.clear_outbox(2)
+    assert (store.outbox(), store.posted()) == ([], 2)
+    with pytest.raises(ValueError, match="lines must hold no line end"), store.transaction():
+        store.post("budget", [b"one\ntwo"])
+    store.close()
+
+
+def test_names_are_kept_in_order_however_they_come(tmp_path: Path) -> None:
+    names = [f"agent {i}" for i in range(5000)]
+    store = open_store(tmp_path)
+    for first, last in ((0, 1), (1, 1), (1, 1000), (1000, 1024), (1024, 4500), (4500, 5000)):
+        with store.transaction():
+            store.add_agents(first, names[first:last])
+        assert store.agents() == names[:last]
+        assert store.encoded_names() == [name.encode() for name in names[:last]]
+    store.close()
+    looked = Store.read(tmp_path / "s.db")
+    assert looked.agents() == names
+    looked.close()
+
+
+# -- the secret ----------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_made_once_beside_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    secret = load_secret(store, environment={})
+    assert len(secret) == 64
+    assert secret_path(store).stat().st_mode & 0o777 == 0o600
+    assert load_secret(store, environment={}) == secret
+
+
+def test_a_lost_secret_is_not_replaced(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    load_secret(store, environment={})
+    store.touch()
+    secret_path(store).unlink()
+    with pytest.raises(ValueError, match="secret must be in a readable file"):
+        load_secret(store, environment={})
+
+
+def test_the_secret_may_come_from_elsewhere(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    (tmp_path / "mine").write_text("7c1e94b05fa3d2681be60c9d37f25a84\n")
+    assert (
+        load_secret(store, environment={"MEANSTREAM_SECRET_FILE": str(tmp_path / "mine")})
+        == b"7c1e94b05fa3d2681be60c9d37f25a84"
+    )
+    assert (
+        load_secret(store, environment={"MEANSTREAM_SECRET": "48a52f73d9c06eb1862d3af50b49e1c7"})
+        == b"48a52f73d9c06eb1862d3af50b49e1c7"
+    )
+    with pytest.raises(ValueError, match=r"128 random bits or more .* got 5 bytes in MEANSTREAM_SECRET"):
+        load_secret(store, environment={"MEANSTREAM_SECRET": "short"})
+    with pytest.raises(ValueError, match="readable file"):
+        load_secret(store, environment={"MEANSTREAM_SECRET_FILE": str(tmp_path / "none")})
+    assert fingerprint(b"a", b"salt") != fingerprint(b"b", b"salt")
