@@ -17,6 +17,7 @@ STORE_FILES = {"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "
 
 def own_files_of_store(store: Path) -> dict[str, Path]:
     """Name the files that belong to a store, whether or not they are there; its key lies beside it by default."""
+    require(bool(store.name), "store", "be a file", str(store))
     place = Path(os.path.realpath(store))
     beside = {f"the {what} of the store": place.with_name(place.name + suffix) for suffix, what in STORE_FILES.items()}
     return {"store": store, **beside, "the secret of the store": secret_path(store)}

@@ -147,6 +147,8 @@ ALIASES = {
 """Other words for an option, in what is about the thing that it names."""
 COMBINED = r" (must (be given|come|not come|be of the engine|be left out with|be in the source)|takes no option)"
 """A rule on several options together has no value to show."""
+FOUND_FALSE = {("ledger verify", "rows"), ("ledger verify", "head")}
+"""What is compared with a ledger that is read: a ledger that has lost rows is exit code 1, no bad option."""
 RUNNING = {"dry_run", "quiet", "help", "config"}
 BESIDE = {"flights.csv", "absent"}
 """What the line may name instead, where the command is stopped by its --out."""
@@ -291,6 +293,8 @@ class World:
             found.fault("traceback", **what, said=said[-400:])
         elif "memory must hold" in said:
             found.ended["taken, and too large"] += 1
+        elif ran.code == 1 and (what["command"], what["option"]) in FOUND_FALSE:
+            found.ended["taken, and found false"] += 1
         elif ran.code != 2:
             found.fault("not refused", **what, said=said[:300])
         elif said.count("\n") != 1 or len(lines) < 1 or not said.startswith("meanstream: "):

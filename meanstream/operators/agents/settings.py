@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -124,7 +124,12 @@ class AgentsSettings:
         if self.name is not None:
             require_name(self.name)
         require_bounds(self.lower, self.upper)
-        require(self.upper - self.lower <= WIDEST, "upper - lower", f"be at most {WIDEST:g}", self.upper - self.lower)
+        require(
+            self.upper - self.lower <= WIDEST,
+            "lower",
+            f"be at most {WIDEST:g} below upper ({self.upper!r})",
+            self.lower,
+        )
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, delta=self.delta)
         require(1 <= self.horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", self.horizon)
@@ -175,15 +180,18 @@ class AgentsSettings:
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
         means, votes = (self.epsilon * share for share in (1 - self.spread_share, self.spread_share))
-        found = require_small_numeric_slack(self.fresh, epsilon=means, delta=self.delta, draws=self.horizon)
-        if self.vote is None:
-            return found
         try:
+            found = require_small_numeric_slack(self.fresh, epsilon=means, delta=self.delta, draws=self.horizon)
+            if self.vote is None:
+                return found
             return found + require_small_numeric_slack(
                 self.vote.noise, epsilon=votes, delta=self.delta, draws=self._vote_draws
             )
         except ValueError:
-            rule = "be 0, or large enough for the noise of votes in float64"
+            if not self.spread_share:
+                raise
+            replace(self, spread_share=0.0)  # where all of epsilon is too little, that is what is refused
+            rule = f"be 0, or a part of epsilon ({self.epsilon!r}) that suffices for votes and leaves enough for means"
             raise ValueError(f"spread_share must {rule}, got {self.spread_share!r}") from None
 
     def sum_variance(self, index: Ints) -> Floats:

@@ -11,7 +11,7 @@ from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.noise.calibration import Calibration, gaussian_stddev, laplace_scale
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.distributions import MAX_SCALE, GaussianNoise, LaplaceNoise
 from meanstream.operators.validation import require, require_positive
 
 __all__ = [
@@ -116,8 +116,12 @@ def counter_noise(
     require_positive(sensitivity=sensitivity)
     require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
     if noise == "laplace":
-        return LaplaceNoise(laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity)
-    return GaussianNoise(_stddev(counter, epsilon, delta, calibration, composition) * sensitivity)
+        scale = laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity
+    else:
+        scale = _stddev(counter, epsilon, delta, calibration, composition) * sensitivity
+    rule = f"be so large that noise is at most 2**40 grid units, not {scale:.1e}"
+    require(scale <= MAX_SCALE, "epsilon", rule, epsilon)
+    return LaplaceNoise(scale) if noise == "laplace" else GaussianNoise(scale)
 
 
 def counter_noise_variance(

@@ -113,8 +113,9 @@ def forecast_together(
     if target_half_width is not None:
         require_positive(target_half_width=target_half_width)
     width = settings.upper - settings.lower
-    require(crowd.spread <= width / 2, "spread", f"be at most half the width ({width / 2:g})", crowd.spread)
-    require(crowd.stddev <= width / 2, "stddev", f"be at most half the width ({width / 2:g})", crowd.stddev)
+    rule = f"be at most half the width from lower ({settings.lower!r}) to upper ({settings.upper!r})"
+    require(crowd.spread <= width / 2, "spread", rule, crowd.spread)
+    require(crowd.stddev <= width / 2, "stddev", rule, crowd.stddev)
     middle = _quantiles(crowd.sizes, (0.5,))
     counts, share = _joined(crowd.sizes)
     every = np.append(counts, _quantiles(crowd.sizes, SHOWN))

@@ -22,8 +22,8 @@ from meanstream.pipelines.commands.simulate import command as simulate
 from meanstream.pipelines.commands.simulate import theory
 from meanstream.pipelines.commands.state import dlq, ledger, secret, store
 from meanstream.pipelines.commands.state.budget import budget
-from meanstream.pipelines.options.base import refusing_in_one_line
 from meanstream.pipelines.options.errors import BadOption, RunFailed
+from meanstream.pipelines.options.typed import TypedValues, refusing_in_one_line
 
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -90,10 +90,11 @@ def main() -> None:
 
 def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
+    typed = TypedValues()
     try:
-        return refusing_in_one_line(typer.main.get_command(app))(standalone_mode=False) or 0, "", True
+        return refusing_in_one_line(typer.main.get_command(app), typed)(standalone_mode=False) or 0, "", True
     except BadOption as error:
-        return 2, f"meanstream: {error}\n", True
+        return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
         return 1, f"meanstream: {error}\n", True
     except SystemExit as ended:  # where the logs have said why, or nobody reads standard output

@@ -1,4 +1,4 @@
-"""What every command shares: options from a YAML file, one-line refusals, JSON output."""
+"""What every command shares: options from a YAML file, options of a dataclass, JSON output."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ import inspect
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.typed import is_number_option
 
 T = TypeVar("T")
-LARGEST = 2**63 - 1
-"""Of whole numbers: what arrays and files hold."""
-LONGEST_NAME = 255
-"""Bytes of a name in a path: no file system here takes more."""
-SHOWN_AND_DONE = ("help", "version")
-"""Options that end a command: typed twice they mean nothing else."""
-_NUMBER = re.compile(r"\s*[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)\s*", re.ASCII | re.IGNORECASE)
 
 
 def _load_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -70,114 +62,13 @@ def _checked(parameter: Any, value: Any) -> Any:
         return value
     several = value if isinstance(value, list) else [value]
     if any(isinstance(one, bool) or not isinstance(one, str | int | float | None) for one in several):
-        rule = "a decimal number" if _is_number(parameter) else "text or a number"
+        rule = "a decimal number" if is_number_option(parameter) else "text or a number"
         raise BadOption(f"{option} must be {rule}, got {value!r}")
     if isinstance(value, list) and not parameter.multiple:
-        if _is_number(parameter) or not all(isinstance(one, int | float) for one in value):
+        if is_number_option(parameter) or not all(isinstance(one, int | float) for one in value):
             raise BadOption(f"{option} must be one value, got {value!r}")
         return str(value)
     return value
-
-
-def _is_number(parameter: Any) -> bool:
-    """Tell by the annotation, or by the type's name, as Typer comes with a click of its own or uses the package."""
-    descriptor = getattr(parameter, "type_descriptor", None)
-    kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()
-    return re.search(r"(^|\W)(int|float)", kind) is not None
-
-
-def _names_a_file(parameter: Any, value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    if "/" in value and "://" not in value and value[0] != "-":
-        return True
-    descriptor = getattr(parameter, "type_descriptor", None)
-    return "Path" in (str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__)
-
-
-def refusing_in_one_line(command: Any) -> Any:
-    """Let whatever an option of a command and its parts refuses name the value, and numbers be decimal ones.
-
-    An option that is typed twice is refused: which one is meant is unknown.
-    """
-    command.make_parser = partial(_once_each, command.make_parser)
-    for parameter in command.params:
-        parameter.process_value = partial(_process, parameter, parameter.process_value)
-    for part in getattr(command, "commands", {}).values():
-        refusing_in_one_line(part)
-    return command
-
-
-def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
-    """Make a parser that takes each option once, but for those of several values."""
-    parser = make_parser(context)
-    parse = parser.parse_args
-
-    def parse_args(args: list[str]) -> Any:
-        values, rest, order = parse(args)
-        for one in order:
-            times = sum(other is one for other in order)
-            if times > 1 and not (getattr(one, "multiple", False) or one.name in SHOWN_AND_DONE):
-                name, last = one.opts[0].lstrip("-").replace("-", "_"), values.get(one.name)
-                raise BadOption(f"{name} must be given once, got it {times} times, at last {last!r}")
-        return values, rest, order
-
-    parser.parse_args = parse_args
-    return parser
-
-
-def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    """Give an option its value; refuse in one line what nobody could use."""
-    for text in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(text, str):
-            _check_text(parameter, text)
-    try:
-        found = process(context, value)
-    except typer.BadParameter as error:
-        if value is None:
-            raise
-        raise BadOption(f"{parameter.name} must {_rule_in(error.format_message())}, got {value!r}") from None
-    for number in found if isinstance(found, list | tuple) else [found]:
-        if isinstance(number, int) and abs(number) > LARGEST:
-            raise BadOption(f"{parameter.name} must be at most {LARGEST} in size, got {number!r}")
-    return found
-
-
-def _check_text(parameter: Any, text: str) -> None:
-    """Refuse what no file or line can hold, and `1_0` or digits of other scripts, which Python reads as numbers."""
-    name = parameter.name
-    if "\0" in text:
-        raise BadOption(f"{name} must hold no NUL character, got {text!r}")
-    if not _encodes(text):
-        raise BadOption(f"{name} must be text without halves of characters, got {text!r}")
-    if _is_number(parameter) and not _NUMBER.fullmatch(text):
-        raise BadOption(f"{name} must be a decimal number, got {text!r}")
-    if _names_a_file(parameter, text) and any(len(os.fsencode(part)) > LONGEST_NAME for part in text.split("/")):
-        raise BadOption(f"{name} must have names of at most {LONGEST_NAME} bytes, got {text!r}")
-
-
-def _encodes(text: str) -> bool:
-    """Say whether a file or a line could be named by a text."""
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _rule_in(message: str) -> str:
-    """Find the rule in what Typer, or the package click, says of a value.
-
-    Examples
-    --------
-    >>> _rule_in("Invalid value for '--runs': Input should be a valid integer, unable to parse string as an integer.")
-    'be a valid integer'
-    >>> _rule_in("Invalid value for '--runs': 0 is not in the range x>=1.")
-    'be another value: 0 is not in the range x>=1'
-    """
-    _, _, said = message.rpartition("': ")
-    found = re.fullmatch(r"Input should (be [^,]+).*", said.rstrip("."), re.DOTALL)
-    return found[1] if found else f"be another value: {said.rstrip('.')}"
 
 
 def _parameter_name(key: str, names: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from meanstream.operators.agents.settings import WIDEST
 from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.operators.validation import require, require_between, require_positive
 
@@ -84,4 +85,5 @@ class EngineOptions:
         require_between(0, 1, level=self.level)
         if self.stddev is not None:
             require_positive(stddev=self.stddev)
+            require(self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev)  # its square is a number
         require_positive(poll=self.poll)

@@ -53,5 +53,7 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
     if s["between_users"] is not None:
         # Coordinates of different widths: the bound holds for all on the scale of the narrowest.
         width = np.min(np.asarray(s["upper"], np.float64) - np.asarray(s["lower"], np.float64))
-        options["between_users"] = s["between_users"] / (float(width) / 2)
+        half, between = float(width) / 2, s["between_users"]
+        require(between <= half, "between_users", f"lie in [0, {half:g}], half the range", between)
+        options["between_users"] = between / half
     return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)

@@ -138,6 +138,8 @@ epsilon 1), got None
         require(
             budget is None or budget >= self.epsilon, "user_budget", f"be at least epsilon {self.epsilon:g}", budget
         )
+        fits = budget is None or math.isfinite(budget / self.epsilon)
+        require(fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget)
         windows = self.windows
         object.__setattr__(self, "window", str(windows))
         overlap = windows.overlap

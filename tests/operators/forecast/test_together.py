@@ -116,9 +116,9 @@ def test_large_supports_are_joined_without_a_change() -> None:
     [
         ({"agents": 1}, "agents must be at least 2, got 1"),
         ({"spread": -1.0}, "spread must be finite and not negative, got -1.0"),
-        ({"spread": 0.6}, r"spread must be at most half the width \(0.5\), got 0.6"),
+        ({"spread": 0.6}, r"spread must be at most half the width from lower \(0.0\) to upper \(1.0\), got 0.6"),
         ({"stddev": 0.0}, "stddev must be positive and finite, got 0.0"),
-        ({"stddev": 0.6}, r"stddev must be at most half the width \(0.5\), got 0.6"),
+        ({"stddev": 0.6}, r"stddev must be at most half the width from lower \(0.0\) to upper \(1.0\), got 0.6"),
     ],
 )
 def test_refusals(changes: dict[str, float], message: str) -> None:

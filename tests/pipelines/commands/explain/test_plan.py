@@ -72,7 +72,7 @@ def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, o
         (("--sizes", "normal:1,2"), "sizes must be one of"),
         (("--sizes", "nofile.csv:user"), "sizes must name a readable file, got 'nofile.csv' (No such"),
         ((), "sizes must be given"),
-        (("--sizes", "point:2", "--lower", "1"), "lower must be below upper (1.0), got 1.0"),
+        (("--sizes", "point:2", "--lower", "1"), "lower must be below upper (1.0), got 1"),
         (("--sizes", "point:2", "--between-users", "3"), "between_users must lie in [0, 1]"),
         (("--sizes", "point:2", "--dimension", "3", "--density"), "dimension must be given alone: it, density or"),
         (("--sizes", "point:2", "--smoothness", "2"), "smoothness must be left out without density, got 2"),

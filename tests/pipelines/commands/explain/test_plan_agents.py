@@ -63,11 +63,11 @@ def test_without_a_name_rounds_are_planned() -> None:
     [
         (BASE, "sizes must be given"),
         ((*BASE, "--sizes", "point:9"), "spread must be given"),
-        ((*WHOLE, "--spread", "100"), "spread must be at most half the width (75), got 100.0"),
-        ((*WHOLE, "--stddev", "0"), "stddev must be positive and finite, got 0.0"),
+        ((*WHOLE, "--spread", "100"), "spread must be at most half the width from lower (-30) to upper (120), got 100"),
+        ((*WHOLE, "--stddev", "0"), "stddev must be positive and finite, got 0"),
         ((*WHOLE, "--schedule", "every:1d"), "schedule must count samples here"),
         ((*WHOLE, "--epsilon", "0"), "epsilon must be positive"),
-        ((*WHOLE, "--level", "1"), "level must lie strictly between 0 and 1, got 1.0"),
+        ((*WHOLE, "--level", "1"), "level must lie strictly between 0 and 1, got 1"),
         ((*WHOLE, "--sizes", "point:0"), "sizes must"),
     ],
 )

@@ -84,11 +84,11 @@ def test_the_table_has_a_line_per_checkpoint_and_says_the_mode(command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--epsilon 0", "epsilon must be positive and finite, got 0.0"),
-        ("--delta 1", "delta must lie strictly between 0 and 1, got 1.0"),
-        ("--mode paper --epsilon 2", "epsilon must be at most 1 with calibration classical, got 2.0"),
+        ("--epsilon 0", "epsilon must be positive and finite, got 0"),
+        ("--delta 1", "delta must lie strictly between 0 and 1, got 1"),
+        ("--mode paper --epsilon 2", "epsilon must be at most 1 with calibration classical, got 2"),
         ("--checkpoints 1,x", "checkpoints must be integers separated by commas, got '1,x'"),
-        ("--noise-variance 2", "noise_variance must be left out without --trace, got 2.0"),
+        ("--noise-variance 2", "noise_variance must be left out without --trace, got 2"),
         ("--trace nowhere.npz", "trace must be a readable .npz file of numbers, got 'nowhere.npz'"),
         ("--agents 1", "agents must be at least 2, got 1"),
     ],
@@ -129,7 +129,7 @@ def test_trace_replays_given_arrays(command, tmp_path: Path) -> None:
         ("", {"data": np.full((30, 4), np.nan)}, "data must be finite, got 'NaN or infinity'"),
         ("--test oracle", {}, "class_sizes must be given for a trace with test oracle, got None"),
         ("--schedule broadcast", {}, "schedule must be pairwise for a trace, got 'broadcast'"),
-        ("--noise-variance -1", {}, "noise_variance must be positive and finite, got -1.0"),
+        ("--noise-variance -1", {}, "noise_variance must be positive and finite, got -1"),
     ],
 )
 def test_traces_that_do_not_fit_are_refused(command, tmp_path: Path, arguments: str, extra: dict, line: str) -> None:

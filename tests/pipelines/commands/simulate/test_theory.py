@@ -57,8 +57,8 @@ def test_weights_and_levels_change_the_variance_of_the_statistic(command) -> Non
     ("arguments", "line"),
     [
         ("--means normal:0,1", "means must be classes:LIST for theory (agents placed uniformly), got 'normal:0,1'"),
-        ("--epsilon -1", "epsilon must be positive and finite, got -1.0"),
-        ("--mode paper --epsilon 3", "epsilon must be at most 1 with calibration classical, got 3.0"),
+        ("--epsilon -1", "epsilon must be positive and finite, got -1"),
+        ("--mode paper --epsilon 3", "epsilon must be at most 1 with calibration classical, got 3"),
         ("--counter pm3", "counter must be one of pm1, pm2, toeplitz, optimal, got 'pm3'"),
     ],
 )

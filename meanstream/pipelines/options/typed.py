@@ -1,0 +1,203 @@
+"""What was typed: what no option could use is refused in one line, and a refused value is shown as it was typed."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from meanstream.pipelines.options.errors import BadOption
+
+# Typer comes with a click of its own, or uses the package, by its version.
+_USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+LARGEST = 2**63 - 1
+"""Of whole numbers: what arrays and files hold."""
+LONGEST_NAME, LONGEST_PATH = 255, 4095
+"""Bytes of a name in a path, and of a path: no file system here takes more."""
+SHOWN_AND_DONE = ("help", "version")
+"""Options that end a command: typed twice they mean nothing else."""
+_NUMBER = re.compile(r"\s*[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)\s*", re.ASCII | re.IGNORECASE)
+_SHOWN = re.compile(r"""(?<=, got )('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+]?[\w.]+(?:[-+]\d+)?)""")
+_BESIDE = re.compile(r"\b(\w+) \(([-+.\w]+)\)")
+"""The value of another option in the rule, as in `below upper (1.0)`."""
+
+
+class TypedValues:
+    """The texts that a command's options were given, so that a refusal shows them as they were typed.
+
+    Validators see numbers and paths, which have lost their spelling: `-0` became 0, a folder its last slash.
+
+    Examples
+    --------
+    >>> typed = TypedValues()
+    >>> typed.note("runs", "-0")
+    >>> typed.shown_in("runs must be at least 1, got 0"), typed.shown_in("runs must be at least 1, got 7")
+    ('runs must be at least 1, got -0', 'runs must be at least 1, got 7')
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+
+    def note(self, name: str, text: str) -> None:
+        """Remember what an option was given."""
+        self._texts.setdefault(name, []).append(text)
+
+    def shown_in(self, message: str) -> str:
+        """Spell the value that a refusal shows as it was typed."""
+        named = self._texts.get(message.partition(" ")[0])
+        texts = named or [text for several in self._texts.values() for text in several]
+        message = _BESIDE.sub(
+            lambda found: f"{found[1]} ({_spelled(found[2], self._texts.get(found[1], []))})", message
+        )
+        return _SHOWN.sub(lambda found: _spelled(found[0], texts), message)
+
+
+def _spelled(shown: str, texts: list[str]) -> str:
+    quoted = shown[0] in "'\""
+    meant = ast.literal_eval(shown) if quoted else shown
+    same = [text for text in texts if text == meant] or [text for text in texts if _means(text, meant)]
+    if not same:
+        return shown
+    return repr(same[0]) if quoted else same[0].strip()
+
+
+def _means(text: str, value: str) -> bool:
+    """Say whether two texts are one number or one path."""
+    try:
+        one, other = float(text), float(value)
+    except ValueError:
+        return bool(text) and str(Path(text)) == value
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def is_number_option(parameter: Any) -> bool:
+    """Tell by the annotation, or by the type's name, as Typer comes with a click of its own or uses the package."""
+    descriptor = getattr(parameter, "type_descriptor", None)
+    kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()
+    return re.search(r"(^|\W)(int|float)", kind) is not None
+
+
+def _names_a_file(parameter: Any, value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    if "/" in value and "://" not in value and value[0] != "-":
+        return True
+    descriptor = getattr(parameter, "type_descriptor", None)
+    return "Path" in (str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__)
+
+
+def refusing_in_one_line(command: Any, typed: TypedValues) -> Any:
+    """Let whatever an option of a command and its parts refuses name the value, and numbers be decimal ones.
+
+    An option that is typed twice is refused: which one is meant is unknown. What is typed is noted in `typed`.
+    """
+    command.make_parser = partial(_once_each, command.make_parser)
+    for parameter in command.params:
+        parameter.process_value = partial(_process, parameter, parameter.process_value, typed)
+    for part in getattr(command, "commands", {}).values():
+        refusing_in_one_line(part, typed)
+    return command
+
+
+def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
+    """Make a parser that takes each option once, but for those of several values."""
+    parser = make_parser(context)
+    parse = parser.parse_args
+
+    def parse_args(args: list[str]) -> Any:
+        given = list(args)
+        try:
+            values, rest, order = parse(args)
+        except _USAGE_ERROR as error:
+            _refuse_argument(context, str(getattr(error, "option_name", "")), given)
+            raise
+        for one in order:
+            times = sum(other is one for other in order)
+            if times > 1 and not (getattr(one, "multiple", False) or one.name in SHOWN_AND_DONE):
+                name, last = one.opts[0].lstrip("-").replace("-", "_"), values.get(one.name)
+                raise BadOption(f"{name} must be given once, got it {times} times, at last {last!r}")
+        return values, rest, order
+
+    parser.parse_args = parse_args
+    return parser
+
+
+def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
+    """Refuse `-1` where a command takes an argument: it is meant as a value, and no option has one letter."""
+    argument = next((one.name for one in context.command.params if one.param_type_name == "argument"), None)
+    if argument is not None and unknown.startswith("-") and not unknown.startswith("--"):
+        text = next((one for one in given if one.startswith(unknown)), unknown)
+        raise BadOption(f"{argument} must not begin with '-', got {text!r}") from None
+
+
+def _process(parameter: Any, process: Callable[[Any, Any], Any], typed: TypedValues, context: Any, value: Any) -> Any:
+    """Give an option its value; refuse in one line what nobody could use."""
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str):
+            typed.note(parameter.name, text)
+            _check_text(parameter, text)
+    try:
+        found = process(context, value)
+    except typer.BadParameter as error:
+        if value is None:
+            raise
+        raise BadOption(f"{parameter.name} must {_rule_in(error.format_message())}, got {value!r}") from None
+    for number in found if isinstance(found, list | tuple) else [found]:
+        if isinstance(number, int) and abs(number) > LARGEST:
+            raise BadOption(f"{parameter.name} must be at most {LARGEST} in size, got {number!r}")
+    return found
+
+
+def _check_text(parameter: Any, text: str) -> None:
+    """Refuse what no file or line can hold, and `1_0` or digits of other scripts, which Python reads as numbers."""
+    name = parameter.name
+    if "\0" in text:
+        raise BadOption(f"{name} must hold no NUL character, got {text!r}")
+    if not _encodes(text):
+        raise BadOption(f"{name} must be text without halves of characters, got {text!r}")
+    if is_number_option(parameter) and not _NUMBER.fullmatch(text):
+        raise BadOption(f"{name} must be a decimal number, got {text!r}")
+    if _names_a_file(parameter, text):
+        _check_path(name, text)
+
+
+def _check_path(name: str, text: str) -> None:
+    """Refuse what no file can be called."""
+    if not text:
+        raise BadOption(f"{name} must be the name of a file or folder, got ''")
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in text.split("/")):
+        raise BadOption(f"{name} must have names of at most {LONGEST_NAME} bytes, got {text!r}")
+    if len(os.fsencode(text)) > LONGEST_PATH:
+        raise BadOption(f"{name} must be a path of at most {LONGEST_PATH} bytes, got {text!r}")
+
+
+def _encodes(text: str) -> bool:
+    """Say whether a file or a line could be named by a text."""
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _rule_in(message: str) -> str:
+    """Find the rule in what Typer, or the package click, says of a value.
+
+    Examples
+    --------
+    >>> _rule_in("Invalid value for '--runs': Input should be a valid integer, unable to parse string as an integer.")
+    'be a valid integer'
+    >>> _rule_in("Invalid value for '--runs': 0 is not in the range x>=1.")
+    'be another value: 0 is not in the range x>=1'
+    """
+    _, _, said = message.rpartition("': ")
+    found = re.fullmatch(r"Input should (be [^,]+).*", said.rstrip("."), re.DOTALL)
+    return found[1] if found else f"be another value: {said.rstrip('.')}"
