@@ -67,7 +67,7 @@ MODES = {
 
 def main() -> None:
     """Measure, print, fail where a goal is missed."""
-    os.environ.setdefault("MEANSTREAM_SECRET", "a benchmark, hence no secret")
+    os.environ.setdefault("MEANSTREAM_SECRET", "6dc4c01b6b494373b7fb165cabd569fc")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=4_000_000)
     parser.add_argument("--agents", type=int, default=1000)

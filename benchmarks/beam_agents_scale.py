@@ -162,7 +162,7 @@ def _joined(partials: list[bytes]) -> Any:
 def _releases(shard: int, agents: int) -> list[bytes]:
     """Make two releases of each agent, after 10 and 15 samples."""
     rng = np.random.default_rng(shard)
-    state = Agents(SETTINGS, KeyedNoise(b"a benchmark, hence no secret", deployment="benchmark", purpose="agents"))
+    state = Agents(SETTINGS, KeyedNoise(b"6dc4c01b6b494373b7fb165cabd569fc", deployment="benchmark", purpose="agents"))
     state.add_agents([f"agent {shard} {i}" for i in range(agents)])
     center = rng.choice([0.0, 20.0], agents)
     made = []

@@ -134,7 +134,7 @@ def large(samples: int, users: int, estimator: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print, fail where a goal is missed."""
-    os.environ.setdefault("MEANSTREAM_SECRET", "a benchmark, hence no secret")
+    os.environ.setdefault("MEANSTREAM_SECRET", "6dc4c01b6b494373b7fb165cabd569fc")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--users", type=int, default=10_000)

@@ -258,7 +258,7 @@ def test_users_of_other_cohorts_stay_where_they_are():
     assert moved[1] > 0
 
 
-SECRET = b"sixteen bytes or more, for tests"
+SECRET = b"0d409462e4304f9f66770dc046be10c9"
 
 
 def keyed_run(estimator, given, *, round_id="2013-01-07", parts=1, combine=None):

@@ -39,7 +39,7 @@ class VersionlessNoise(KeyedNoise):
 
 
 def versionless(secret: bytes) -> KeyedNoise:
-    return VersionlessNoise(secret, deployment="audit", purpose="agents")
+    return VersionlessNoise.of_judged_key(secret, deployment="audit", purpose="agents")
 
 
 class HalfSensitivity(AgentsSettings):

@@ -18,7 +18,7 @@ EPSILON = 1.0
 N = 60_000
 GRID = FixedPoint(0.0, 1.0, bits=10)
 SCALE = GRID.span * laplace_scale(EPSILON)
-SOURCE = KeyedNoise(b"the audit's own secret", deployment="audit", purpose="twins")
+SOURCE = KeyedNoise(b"f25735d7f2b7edd3a59407cfb81435ed", deployment="audit", purpose="twins")
 OWNERS = keyed_owner_words([f"agent {i}" for i in range(N)])
 
 Mechanism = Callable[[float, int], Outputs]

@@ -28,7 +28,7 @@ from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.store.secret import noise_from_secret
 
-SECRET = b"a secret of more than sixteen bytes"
+SECRET = b"395a3bce14bdb4e289967f87cf699a41"
 SETTINGS = AgentsSettings(
     lower=-30, upper=120, epsilon=1, delta=1e-6, counter="pm1", schedule="geometric:5,2", horizon=3, name="delays"
 )

@@ -113,7 +113,7 @@ def test_as_a_black_box(window: int | None, seen_by: list[int]) -> None:
     The third of eight samples changes; `seen_by` says which of the four releases contain it.
     """
     epsilon, delta = 4.0, 1e-2
-    source = KeyedNoise(b"the audit's own secret", deployment="audit", purpose="private mean")
+    source = KeyedNoise(b"f25735d7f2b7edd3a59407cfb81435ed", deployment="audit", purpose="private mean")
     prototype = statistic(2, 4, window=window, noise=source, epsilon=epsilon, delta=delta)
     direction = np.linalg.solve(make_counter("toeplitz", horizon=4).covariance(4), np.array(seen_by, dtype=np.float64))
     projected = []

@@ -135,7 +135,7 @@ def separation(found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000) 
     rng = np.random.default_rng(7)
     coin = rng.random(n) < 0.5
     values = np.stack([coin.astype(float), np.zeros(n)], axis=1)  # a pair of equal samples, or of opposite ones
-    noise = KeyedNoise(bytes(range(32)), deployment="audit", purpose="agents")
+    noise = KeyedNoise(b"f25735d7f2b7edd3a59407cfb81435ed", deployment="audit", purpose="agents")
     total, votes = released(found, values, noise)
     assert claimed.vote is not None
     vote = (votes[:, 0, -1] - votes[:, 0, 2]) / claimed.vote.noise.stddev**2

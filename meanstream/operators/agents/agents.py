@@ -54,7 +54,8 @@ class Agents:
     Examples
     --------
     >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, schedule="geometric:4,2", horizon=8)
-    >>> agents = Agents(settings, KeyedNoise(b"a key of at least 16 bytes", deployment="doc", purpose="agents"))
+    >>> key = bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d")
+    >>> agents = Agents(settings, KeyedNoise(key, deployment="doc", purpose="agents"))
     >>> agents.add_agents(["ann", "bob"])
     >>> batch = agents.update(np.tile([0, 1], 6), np.full(12, 0.5), np.arange(12.0))
     >>> batch.releases.agent.tolist(), batch.releases.count.tolist()

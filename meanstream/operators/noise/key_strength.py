@@ -52,7 +52,7 @@ def key_weakness(key: bytes) -> str | None:
     (None, 'too few different bytes', 'too few different bytes')
     """
     if len(key) < MIN_BYTES:
-        return f"{len(key)} bytes"
+        return f"{len(key)} bytes" if key else "an empty one"
     if len(set(key)) < DISTINCT or _repeats(key):
         return "too few different bytes" if len(set(key)) < DISTINCT else "a repetition"
     if _HEX.fullmatch(key):
@@ -62,6 +62,35 @@ def key_weakness(key: bytes) -> str | None:
     if _is_text(key):
         return "a phrase"
     return "bytes in a row" if _steps(list(key), 1) < FEW_STEPS else None
+
+
+def require_strong_key(key: object, where: str = "") -> None:
+    """Refuse what is no key of 128 random bits or more, wherever a key comes from: the one rule, in one line.
+
+    **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
+
+    Parameters
+    ----------
+    key : bytes
+        The key; the refusal shows nothing of it.
+    where : str
+        The file or variable that it is from.
+
+    Raises
+    ------
+    ValueError
+        Saying what it is instead.
+
+    Examples
+    --------
+    >>> require_strong_key(b"correct horse b.")
+    Traceback (most recent call last):
+    ValueError: secret must be 128 random bits or more (meanstream secret new FILE), got a phrase
+    """
+    found = key_weakness(key) if isinstance(key, bytes) else f"{type(key).__name__}, not bytes"
+    if found is not None:
+        place = f" in {where}" if where else ""
+        raise ValueError(f"secret must be 128 random bits or more (meanstream secret new FILE), got {found}{place}")
 
 
 def _weak_hex(key: bytes) -> str | None:

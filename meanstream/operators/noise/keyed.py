@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise, LaplaceNoise, NoiseDistribution
-from meanstream.operators.noise.key_strength import DISTINCT, MIN_BYTES
+from meanstream.operators.noise.key_strength import require_strong_key
 from meanstream.operators.records import Ints, Words
 
 __all__ = [
@@ -102,9 +102,10 @@ class KeyedNoise:
     Parameters
     ----------
     secret : bytes
-        At least 16 bytes from a cryptographic generator, such as `secrets.token_bytes(32)`. Whoever knows it can
-        subtract the noise from every release. Neither it nor a key derived from it is kept in readable form by `repr`,
-        nor can it leave the process by pickling.
+        At least 128 bits from a cryptographic generator, such as `secrets.token_bytes(32)`, as bytes, hexadecimal
+        digits or base 64; judged as a file of the command line is (`operators.noise.key_strength`). Whoever knows it
+        can subtract the noise from every release. Neither it nor a key derived from it is kept in readable form by
+        `repr`, nor can it leave the process by pickling.
     deployment : str
         Name of the deployment: two deployments that share a secret draw independent noise.
     purpose : str
@@ -121,7 +122,7 @@ class KeyedNoise:
     Raises
     ------
     ValueError
-        If the secret is shorter than 16 bytes (it is not shown), or a name is empty.
+        If the secret cannot be 128 random bits, such as a phrase (it is not shown), or a name is empty.
 
     References
     ----------
@@ -129,31 +130,40 @@ class KeyedNoise:
 
     Examples
     --------
-    >>> noise = KeyedNoise(b"an example, not a secret", deployment="docs", purpose="release")
+    >>> noise = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="docs", purpose="release")
     >>> noise
     KeyedNoise(secret=<hidden>, deployment='docs', purpose='release')
     >>> count, total = np.array([10, 10]), np.array([531, 532])
     >>> ids = NoiseIds(keyed_owner_words(["a", "a"]), np.array([1, 1]), noise.version_of(count, total))
     >>> GaussianNoise(100.0).sample(noise.bits(ids)).round(1)
-    array([-90.9,  63.5])
+    array([-53.4,  86.6])
     """
 
     __slots__ = ("_key", "_root", "_version_key", "deployment", "purpose")
 
     def __init__(self, secret: bytes, *, deployment: str, purpose: str) -> None:
-        if not isinstance(secret, bytes) or len(secret) < MIN_BYTES:
-            found = f"{len(secret)} bytes" if isinstance(secret, bytes) else type(secret).__name__
-            raise ValueError(f"secret must be bytes, at least {MIN_BYTES} of them, got {found}")
-        if len(set(secret)) < DISTINCT:
-            raise ValueError(f"secret must be random bytes, at least {DISTINCT} different ones, got {len(set(secret))}")
+        require_strong_key(secret)
+        self._set(secret, deployment, purpose)
+
+    @classmethod
+    def of_judged_key(cls, key: bytes, *, deployment: str, purpose: str) -> Self:
+        """Make it of a key that was judged where it was read, or that is derived from one.
+
+        A key that a durable state began with goes on, however weak; noise that is made new takes the class itself.
+        """
+        made = cls.__new__(cls)
+        made._set(key, deployment, purpose)
+        return made
+
+    def _set(self, key: bytes, deployment: str, purpose: str) -> None:
         for name, value in (("deployment", deployment), ("purpose", purpose)):
             if not value:
                 raise ValueError(f"{name} must be a non-empty name, got {value!r}")
         self.deployment = deployment
         self.purpose = purpose
-        self._key = _derive(secret, "noise", deployment, purpose)
-        self._version_key = _derive(secret, "version", deployment, purpose)
-        self._root = _derive(secret, "derived", deployment, purpose)
+        self._key = _derive(key, "noise", deployment, purpose)
+        self._version_key = _derive(key, "version", deployment, purpose)
+        self._root = _derive(key, "derived", deployment, purpose)
 
     def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:
         """Give noise under a key of its own: whoever makes releases takes it, with all that shapes them.
@@ -172,7 +182,7 @@ class KeyedNoise:
 
         Examples
         --------
-        >>> noise = KeyedNoise(b"an example, not a secret", deployment="docs", purpose="agents")
+        >>> noise = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="docs", purpose="agents")
         >>> keys = [noise.derived("agents", {"epsilon": epsilon}) for epsilon in (1.0, 1.0, 2.0)]
         >>> ids = NoiseIds(keyed_owner_words(["a"]), np.array([1]), np.array([7], dtype=np.uint64))
         >>> bits = [key.bits(ids).tolist() for key in keys]
@@ -180,7 +190,7 @@ class KeyedNoise:
         (True, False)
         """
         digest = hashlib.sha256(canonical(dict(settings))).hexdigest()
-        return type(self)(self._root, deployment=self.deployment, purpose=f"{purpose} {digest}")
+        return self.of_judged_key(self._root, deployment=self.deployment, purpose=f"{purpose} {digest}")
 
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         """128 pseudo-random bits for each id.

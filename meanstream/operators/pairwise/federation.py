@@ -188,7 +188,7 @@ class PairwiseFederation:
     --------
     >>> from meanstream.operators.noise.keyed import KeyedNoise
     >>> settings = FederationSettings(agents=("a", "b", "c"), lower=0, upper=1, epsilon=1, delta=1e-6, stddev=0.3)
-    >>> noise = KeyedNoise(b"a key of at least 16 bytes", deployment="doc", purpose="agents")
+    >>> noise = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="doc", purpose="agents")
     >>> federation = PairwiseFederation(settings, noise)
     >>> made = federation.step(np.array([0.1, 0.2, 0.9]))
     >>> made.agent.tolist(), made.reader.tolist(), made.index.tolist()

@@ -173,7 +173,7 @@ class ReleaseWords:
     Examples
     --------
     >>> from meanstream.operators.noise.keyed import KeyedNoise
-    >>> noise = KeyedNoise(b"an example, not a secret", deployment="docs", purpose="rounds")
+    >>> noise = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="docs", purpose="rounds")
     >>> first = ReleaseWords(noise, "2013-01-07", 0, Tally(3, (14,)))
     >>> again = ReleaseWords(noise, "2013-01-07", 0, Tally(3, (14,)))
     >>> bool((first(0) == again(0)).all())

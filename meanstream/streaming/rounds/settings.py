@@ -339,4 +339,4 @@ def settings_round_noise(
     """
     protocol = hashlib.sha256(canonical(settings.protocol())).hexdigest()
     shaped = hashlib.sha256(canonical(design or {})).hexdigest()
-    return KeyedNoise(secret, deployment=protocol, purpose=f"round {name} {shaped}")
+    return KeyedNoise.of_judged_key(secret, deployment=protocol, purpose=f"round {name} {shaped}")

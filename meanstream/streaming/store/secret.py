@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from meanstream.operators.noise.canonical import canonical
-from meanstream.operators.noise.key_strength import key_weakness
+from meanstream.operators.noise.key_strength import key_weakness, require_strong_key
 from meanstream.operators.noise.keyed import KeyedNoise
 
 SECRET_VARIABLE = "MEANSTREAM_SECRET"  # noqa: S105 - names, not secrets
@@ -121,7 +121,7 @@ def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing)
         Saying what it is instead.
     """
     key = key.strip()
-    found = "an empty one" if not key else key_weakness(key)
+    found = key_weakness(key)
     if found is not None and key and recognized(key):
         _log.warning(
             "the key of this store is weak (%s): whoever guesses it knows the noise; begin a new store with a new name "
@@ -129,7 +129,7 @@ def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing)
             found,
         )
     elif found is not None:
-        raise ValueError(f"secret must be 128 random bits or more (meanstream secret new FILE), got {found} in {where}")
+        require_strong_key(key, where)
     return key
 
 
@@ -147,7 +147,7 @@ def key_derived_from_secret(secret: bytes, purpose: str) -> bytes:
 
 
 def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
-    """Keyed noise of a deployment of agents, on whichever host.
+    """Keyed noise of a deployment of agents, on whichever host; the secret is one that `load_secret` has judged.
 
     `Agents` and `PairwiseFederation` take a key of their own from it, of all their settings.
 
@@ -161,7 +161,7 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
     """
     if name is None:
         raise ValueError("name must be given: it tells the noise of deployments that share a secret apart, got None")
-    return KeyedNoise(secret, deployment=name, purpose="deployment")
+    return KeyedNoise.of_judged_key(secret, deployment=name, purpose="deployment")
 
 
 class UnnamedNoise(KeyedNoise):
@@ -174,7 +174,9 @@ class UnnamedNoise(KeyedNoise):
     @classmethod
     def of(cls, secret: bytes, saved: Mapping[str, Any]) -> Self:
         """Make it of the settings as the store keeps them."""
-        return cls(secret, deployment=hashlib.sha256(canonical(dict(saved))).hexdigest(), purpose="agents")
+        return cls.of_judged_key(
+            secret, deployment=hashlib.sha256(canonical(dict(saved))).hexdigest(), purpose="agents"
+        )
 
     def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:  # noqa: ARG002 - its key has them already
         """Give itself: the settings are in its key."""

@@ -13,7 +13,7 @@ from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, Re
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 
-SECRET = b"tests only, not a secret"
+SECRET = b"0d409462e4304f9f66770dc046be10c9"
 
 
 def keyed() -> KeyedNoise:

@@ -23,7 +23,7 @@ def settings(**changes: object) -> AgentsSettings:
 
 
 def noise(seed: int = 0) -> KeyedNoise:
-    return KeyedNoise(bytes(range(seed, seed + 32)), deployment="test", purpose="agents")
+    return KeyedNoise.of_judged_key(bytes(range(seed, seed + 32)), deployment="test", purpose="agents")
 
 
 def stream(n: int, agents: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ def settings_of(**changes: Any) -> FederationSettings:
 
 
 def keyed() -> KeyedNoise:
-    return KeyedNoise(b"of a test, long enough", deployment="test", purpose="agents")
+    return KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="test", purpose="agents")
 
 
 def values_of(seed: int = 0) -> np.ndarray:

@@ -14,7 +14,7 @@ from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.protocol import ReportWords, assign_stages, run_rounds, stages_of_positions
 from meanstream.operators.rounds.records import Estimate, Summaries, Tally
 
-SECRET = b"sixteen bytes or more, for tests"
+SECRET = b"0d409462e4304f9f66770dc046be10c9"
 
 
 def summaries(n=1000, span=1000, seed=0):
@@ -121,7 +121,7 @@ def test_a_retry_meets_the_same_bits_in_any_order_of_users():
     [
         {"purpose": "round 2"},
         {"stage": 1},
-        {"secret": b"another secret of enough bytes"},
+        {"secret": b"395a3bce14bdb4e289967f87cf699a41"},
     ],
 )
 def test_another_round_stage_or_secret_meets_other_bits(other):

@@ -23,7 +23,7 @@ from meanstream.operators.rounds.votes.registry import VOTES, make_votes
 from meanstream.operators.simulation.words import SeededWords
 from meanstream.streaming.rounds.stage_results import extreme_users_for_result
 
-SECRET = b"sixteen bytes or more, for tests"
+SECRET = b"0d409462e4304f9f66770dc046be10c9"
 SPAN = 2**20
 POINT = SizeDistribution.parse("point:400")
 LAW = SizeDistribution.parse("two:100,1000,0.5")

@@ -7,12 +7,13 @@ import logging
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meanstream.operators.noise.key_strength import key_weakness
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.store.secret import is_named_secret, load_secret, make_secret, read_secret
+from meanstream.streaming.store.secret import is_named_secret, load_secret, make_secret, noise_from_secret, read_secret
 
 WEAK = {
     "nothing": b"",
@@ -104,7 +105,31 @@ def test_a_new_key_replaces_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("key", [bytes(16), b" " * 16, b"0" * 16])
+@pytest.mark.parametrize("key", [*WEAK.values(), b"correct horse b."], ids=[*WEAK, "a phrase of 16 bytes"])
 def test_the_library_refuses_what_cannot_be_random(key: bytes) -> None:
-    with pytest.raises(ValueError, match="secret must be random bytes"):
+    with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got [^\n]*$") as refused:
         KeyedNoise(key, deployment="test", purpose="test")
+    assert not key.strip() or key.decode("latin-1") not in str(refused.value)
+
+
+def test_the_library_takes_bytes_only() -> None:
+    text: Any = "9b1f6c04d2a85e73bb40c9f1e6a7250d"
+    with pytest.raises(ValueError, match="got str, not bytes"):
+        KeyedNoise(text, deployment="test", purpose="test")
+
+
+@pytest.mark.parametrize("key", STRONG.values(), ids=STRONG)
+def test_the_library_takes_what_a_file_may_hold(key: bytes) -> None:
+    assert KeyedNoise(key, deployment="test", purpose="test").purpose == "test"
+
+
+def test_a_derived_key_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 random bytes one in ten million looks like text: a settings' own key must not be refused for that."""
+    noise = KeyedNoise(STRONG["128 bits"], deployment="test", purpose="agents")
+    monkeypatch.setattr("meanstream.operators.noise.keyed.require_strong_key", _nobody)
+    assert noise.derived("agents", {"epsilon": 1.0}).deployment == "test"
+    assert noise_from_secret(STRONG["128 bits"], "test").deployment == "test"
+
+
+def _nobody(*_: object) -> None:
+    raise AssertionError

@@ -18,7 +18,7 @@ SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=8, delta=1e-6, name="bytes")
 
 
 def fitted_and_own(name: str) -> tuple[Any, Any]:
-    agents = Agents(SETTINGS, KeyedNoise(bytes(range(32)), deployment="bytes", purpose="agents"))
+    agents = Agents(SETTINGS, KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="bytes", purpose="agents"))
     agents.add_agents([f"a{number}" for number in range(60)])
     rng, who = np.random.default_rng(4), np.repeat(np.arange(60), 40)
     values = np.clip(rng.normal(np.where(who % 2, 0.3, 0.7), 0.1), 0, 1)
