@@ -119,6 +119,21 @@ BOARD = Board(
             ],
         ),
         Row(
+            title="Connections",
+            panels=[
+                Panel(
+                    title="Kafka answers",
+                    description="By the option that names the topic. /readyz says why a client is not connected.",
+                    queries=[Query(f"meanstream_kafka_connected{HERE}", "{{client}}, {{instance}}")],
+                    unit="bool_yes_no",
+                    empty="no topic",
+                    steps=((None, RED), (1, GREEN)),
+                    most=1,
+                    width=24,
+                ),
+            ],
+        ),
+        Row(
             title="What is not used",
             panels=[
                 Panel(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -164,3 +165,23 @@ class MemorySink:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+@dataclass(slots=True)
+class SettableConnection:
+    """A connection for `EngineHealth.watch` whose problem is set.
+
+    Attributes
+    ----------
+    client : str
+        The option that named it.
+    problem : str or None
+        Why nobody answers.
+    """
+
+    client: str
+    problem: str | None = None
+
+    def connection_problem(self) -> str | None:
+        """Give the problem."""
+        return self.problem

@@ -19,6 +19,7 @@ from meanstream.pipelines.options.shared import (
     PLACES,
     PRIVACY,
     SOURCE_HELP,
+    WAIT_FOR,
     CollaborationOption,
     LevelOption,
     LogFormatOption,
@@ -34,6 +35,7 @@ from meanstream.pipelines.options.shared import (
     QuorumOption,
     SinkOption,
     StddevOption,
+    WaitForOption,
     cli_option,
     quorum_for,
 )
@@ -133,6 +135,7 @@ class AgentSideOptions:
     page: PageOption = None
     page_remote: PageRemoteOption = False
     private_figures: PrivateFiguresOption = None
+    wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     dry_run: Annotated[
         bool,

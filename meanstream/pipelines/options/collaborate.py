@@ -10,6 +10,7 @@ from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
     INPUT,
+    WAIT_FOR,
     CollaborationOption,
     LevelOption,
     LogFormatOption,
@@ -17,6 +18,7 @@ from meanstream.pipelines.options.shared import (
     QuietOption,
     SinkOption,
     StddevOption,
+    WaitForOption,
     cli_option,
 )
 
@@ -50,6 +52,7 @@ class CollaborateOptions:
     sink: SinkOption = "-"
     population: PopulationOption = None
     json: JsonOption = False
+    wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
 

@@ -17,6 +17,7 @@ from meanstream.pipelines.options.shared import (
     OUTPUT,
     PLACES,
     PRIVACY,
+    WAIT_FOR,
     LogFormatOption,
     MaxDeadLettersOption,
     MaxFutureOption,
@@ -27,6 +28,7 @@ from meanstream.pipelines.options.shared import (
     PrivateFiguresOption,
     QuietOption,
     QuorumOption,
+    WaitForOption,
     cli_option,
     quorum_for,
 )
@@ -147,6 +149,7 @@ class RoundsOptions:
     dry_run: Annotated[
         bool, cli_option("Check options, connections, topics and budget; read and write nothing.", OPERATION)
     ] = False
+    wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
 

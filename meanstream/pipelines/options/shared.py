@@ -50,6 +50,10 @@ MaxUsersOption = Annotated[int, cli_option("Users that may ever be entered; samp
 MaxDeadLettersOption = Annotated[
     int, cli_option("Dead letters that the store may ever have written; further rejected records are counted.", OUTPUT)
 ]
+WAIT_FOR = "5m"
+WaitForOption = Annotated[
+    str, cli_option("How long brokers that are away at the start are waited for; a refused login is not.", OPERATION)
+]
 PrivateFiguresOption = Annotated[
     Path | None,
     cli_option("A new .json file for what only the operator may know of the run, such as values clipped.", OPERATION),

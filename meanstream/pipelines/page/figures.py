@@ -42,6 +42,7 @@ def page_figures(
         "version": view.version,
         "kind": kind,
         "running": view.running,
+        "problem": view.problem,
         "counts": {} if last is None else {name: getattr(last, name) for name in names},
         "budget": None if last is None else budget_histogram_record(last.agents, last.spent, horizon),
     }

@@ -140,7 +140,7 @@ class _Site:
         self._telemetry = telemetry
         self._bounds = bounds
         self._hosts = hosts
-        self._encoded: tuple[int, bytes] = (-1, b"")
+        self._encoded: tuple[tuple[int, str | None], bytes] = ((-1, None), b"")
 
     def knows_host(self, header: str | None) -> bool:
         if self._hosts is None:
@@ -160,14 +160,15 @@ class _Site:
     def data(self) -> bytes:
         """Everything that is shown; encoded once for all that look."""
         view = self._telemetry.view()
-        if self._encoded[0] != view.version:
+        of = (view.version, view.problem)
+        if self._encoded[0] != of:
             shown = page_figures(
                 view, kind=self._telemetry.kind, horizon=self._telemetry.horizon, bounds=self._bounds
             ) | {
                 "searchable": isinstance(self._telemetry, AgentsTelemetry),
                 "protected": self._telemetry.protected,
             }
-            self._encoded = (view.version, msgspec.json.encode(shown))
+            self._encoded = (of, msgspec.json.encode(shown))
         return self._encoded[1]
 
     def agent(self, name: str) -> bytes | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
-from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.health import Connected, EngineHealth
 from meanstream.streaming.engine.own_events import OwnEvents, own_charged_events, require_own_events
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.base import Event
@@ -74,6 +74,9 @@ class CommittedDelivery:
     ) -> None:
         self._store = store
         self._sinks = sinks
+        for sink in sinks.opened():
+            if isinstance(sink, Connected):
+                health.watch(sink)
         self._stats = stats
         self._clock = clock
         self._health = health
@@ -123,6 +126,10 @@ class CommittedDelivery:
                 _log.warning("delivery failed, it is written again in %g s: %s", seconds, error)
                 self._meanwhile()
                 self._clock.sleep(seconds)
+
+    def hear(self) -> None:
+        """Let the sinks know of an outage while nothing is delivered."""
+        self._sinks.hear()
 
     def save(self) -> None:
         """Note within a transaction what is delivered."""

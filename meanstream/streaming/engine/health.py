@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 SILENT_SECONDS = 300.0
 STUCK_SECONDS = 30.0
+
+
+@runtime_checkable
+class Connected(Protocol):
+    """A source or a sink that needs others to answer; `client` is the option that named it."""
+
+    @property
+    def client(self) -> str:
+        """Name of the option."""
+
+    def connection_problem(self) -> str | None:
+        """Say why nobody answers, or None; quick, and from any thread."""
 
 
 class EngineHealth:
@@ -50,13 +63,18 @@ class EngineHealth:
         self._saved_at: float | None = None
         self._delivering_since: float | None = None
         self._started = self._stopping = False
-        self._down: dict[str, Callable[[], bool]] = {}
+        self._waiting: str | None = None
+        self._problems: dict[str, Callable[[], str | None]] = {}
 
     # -- the engine reports ------------------------------------------------------------------------------------
 
-    def watch(self, name: str, is_down: Callable[[], bool]) -> None:
-        """Ask a connection whether it is down when a probe comes; the answer must be quick and from any thread."""
-        self._down = {**self._down, name: is_down}
+    def watch(self, connection: Connected) -> None:
+        """Ask a connection for its problem whenever a probe comes."""
+        self._problems = {**self._problems, connection.client: connection.connection_problem}
+
+    def waiting(self, what: str | None) -> None:
+        """Note what is waited for before the start, a sign of life; None when it is there."""
+        self._waiting, self._alive_at = what, self._now()
 
     def started(self) -> None:
         """Note that state is restored, and source and sinks are connected."""
@@ -89,6 +107,10 @@ class EngineHealth:
         """Seconds since all that had been read was in the store and delivered; None before the start."""
         return None if self._saved_at is None else max(self._now() - self._saved_at, 0.0)
 
+    def connections(self) -> Mapping[str, str | None]:
+        """Give the problem of each connection that is watched, None of those that stand."""
+        return {name: problem() for name, problem in self._problems.items()}
+
     def not_alive(self) -> str | None:
         """Say why the process should be replaced, or None."""
         silent = self._now() - self._alive_at
@@ -97,13 +119,13 @@ class EngineHealth:
     def not_ready(self) -> str | None:
         """Say why the engine cannot do its work now, or None."""
         if not self._started:
-            return "state is being restored"
+            return self._waiting or "state is being restored"
         if self._stopping:
             return "stopping"
+        for name, problem in self.connections().items():
+            if problem is not None:
+                return f"{name} cannot be reached: {problem}"
         since = self._delivering_since
         if since is not None and self._now() - since > self._stuck_seconds:
             return f"delivery has not succeeded for {self._now() - since:.0f} s"
-        for name, is_down in self._down.items():
-            if is_down():
-                return f"{name} cannot be reached"
         return self.not_alive()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
 from meanstream.streaming.engine.delivery import CommittedDelivery
-from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.health import Connected, EngineHealth
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.columns import Batch, Position, Rejects
@@ -52,6 +52,8 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
     ) -> None:
         self.stats = stats
         self.health = health or EngineHealth()
+        if isinstance(source, Connected):
+            self.health.watch(source)
         self._source = source
         self._store = store
         self._options = options
@@ -77,6 +79,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._report()
         while not stop():
             began = time.perf_counter()
+            self.delivery.hear()
             with crash_step(CrashPoint.READ_BATCH, self._crash):
                 batch = self._source.next_batch(self._options.batch_size)
             self.stats.input_lag = batch.lag

@@ -47,6 +47,7 @@ __all__ = [
     "Producer",
     "TopicCollection",
     "TopicPartition",
+    "client_health",
     "describe_client_error",
     "event_error",
     "is_fatal_to_client",
@@ -55,10 +56,14 @@ __all__ = [
     "make_consumer",
     "make_producer",
     "message_place",
+    "wait_for_answer",
 ]
 
 CONNECT_SECONDS = 15.0
 """So long is waited for the first answer of a broker."""
+
+MISMATCH_SECONDS = 4.0
+"""A listener that hangs up on TLS (or on its lack) for so long does not begin, nor end: it speaks something else."""
 
 _DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
 _CONSUMER_DEFAULTS = {
@@ -67,8 +72,7 @@ _CONSUMER_DEFAULTS = {
     "queued.max.messages.kbytes": "16384",
 }
 _STATISTICS_MS = 1000
-"""Of consumers, which are read all the time. Other clients have none: nobody looks at them for hours, and what is not
-looked at stays in memory."""
+"""Of clients that are looked at all the time. Others have none: what is not looked at stays in memory."""
 _CALLBACKS = ("on_commit", "on_delivery")
 _FIXED_CONSUMER = {
     "enable.auto.commit": False,
@@ -131,7 +135,7 @@ def make_consumer(
     location: KafkaLocation,
     *,
     wait: bool = True,
-    on_statistics: Callable[[dict[str, Any]], None] | None = None,
+    health: Health | None = None,
     **settings: Any,
 ) -> Consumer:
     """Connect a consumer that commits nothing by itself and reads committed records only.
@@ -142,8 +146,8 @@ def make_consumer(
         Brokers, group and properties.
     wait : bool
         Whether to wait for the first answer of a broker; the first client of a process should.
-    on_statistics : callable, optional
-        Takes librdkafka's statistics each second, while the consumer is read.
+    health : Health, optional
+        Follows the client, while the consumer is read.
     **settings : object
         More librdkafka properties, with `_` for `.`, and callbacks by their name; they win.
 
@@ -153,21 +157,46 @@ def make_consumer(
         If a property is unknown, no broker can be reached, or the broker refuses the credentials.
     """
     fixed = {**_FIXED_CONSUMER, "group.id": location.group}
-    return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, on_statistics=on_statistics)
+    return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
 
-def make_producer(location: KafkaLocation, *, wait: bool = True, **settings: Any) -> Producer:
+def client_health(location: KafkaLocation, on_statistics: Callable[[dict[str, Any]], None] | None = None) -> Health:
+    """Make what follows a client; `on_statistics` takes librdkafka's statistics each second, too."""
+    return Health(location.brokers, secrets_of_configuration(location.settings), on_statistics)
+
+
+def make_producer(
+    location: KafkaLocation, *, wait: bool = True, health: Health | None = None, **settings: Any
+) -> Producer:
     """Connect a producer, idempotent and acknowledged by all replicas; see `make_consumer`.
 
-    Whoever uses it calls `poll` now and then: callbacks and log lines come from there.
+    Whoever uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
+    has statistics and is polled each second.
     """
     fixed = {"enable.idempotence": True, "acks": "all"}
-    return _connect(Producer, location, {**fixed, **_dotted(settings)}, wait=wait)
+    return _connect(Producer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
 
 def make_admin(location: KafkaLocation) -> AdminClient:
     """Connect a client for topics and groups; see `make_consumer`. Keep it until its futures are done."""
     return _connect(AdminClient, location, {})
+
+
+def wait_for_answer(location: KafkaLocation, seconds: float, each: Callable[[float, str], None]) -> None:
+    """Wait until a broker of a location answers.
+
+    `each` is called about once a second with the seconds that have passed and why nobody has answered; what it raises
+    ends the wait.
+
+    Raises
+    ------
+    ValueError
+        At once if a property is unknown, or the broker refuses the credentials or TLS; in the end if none can be
+        reached.
+    """
+    health = client_health(location)
+    client = _connect(AdminClient, location, {}, wait=False, health=health)
+    _wait(client, location, health, seconds, each)
 
 
 def event_error(error: KafkaError | KafkaException) -> KafkaError:
@@ -213,13 +242,14 @@ def _connect(
     settings: dict[str, Any],
     *,
     wait: bool = True,
-    on_statistics: Callable[[dict[str, Any]], None] | None = None,
+    health: Health | None = None,
 ) -> Client:
     """Make a client and, if asked to, wait for the first answer."""
-    health = Health(location.brokers, secrets_of_configuration(location.settings), on_statistics)
+    followed = kind is Consumer or (kind is Producer and health is not None)
+    health = health or client_health(location)
     defaults = {**_DEFAULTS, **_CONSUMER_DEFAULTS} if kind is Consumer else _DEFAULTS
     configuration: dict[str, Any] = {**defaults, **dict(location.settings)}
-    configuration["statistics.interval.ms"] = _STATISTICS_MS if kind is Consumer else 0
+    configuration["statistics.interval.ms"] = _STATISTICS_MS if followed else 0
     configuration.update(settings)
     configuration["bootstrap.servers"] = location.brokers
     callbacks = {"error_cb": health.on_error, "stats_cb": health.on_statistics, "logger": health}
@@ -237,20 +267,27 @@ def _connect(
         if close is not None:
             close()
         raise
-    # From now on it is said when brokers are away. Of a client without statistics its calls say so.
-    health.connected = configuration["statistics.interval.ms"] > 0
+    # From now on it is said when brokers are away. Of a client that is not read its calls say so.
+    health.connected = kind is Consumer and configuration["statistics.interval.ms"] > 0
     return client
 
 
-def _wait(client: Consumer | Producer | AdminClient, location: KafkaLocation, health: Health) -> None:
+def _wait(
+    client: Consumer | Producer | AdminClient,
+    location: KafkaLocation,
+    health: Health,
+    seconds: float | None = None,
+    each: Callable[[float, str], None] = lambda waited, why: None,  # noqa: ARG005
+) -> None:
     """Wait until a broker answers, or says that we are not welcome."""
-    end = time.monotonic() + CONNECT_SECONDS
+    began = time.monotonic()
+    most = CONNECT_SECONDS if seconds is None else seconds
     while True:
         try:
             if isinstance(client, Consumer):
-                client.list_topics(location.topic, timeout=min(1.0, CONNECT_SECONDS))
+                client.list_topics(location.topic, timeout=min(1.0, most) or 1.0)
             else:
-                client.cluster_id(timeout=min(1.0, CONNECT_SECONDS))  # to ask for a topic could make it
+                client.cluster_id(timeout=min(1.0, most) or 1.0)  # to ask for a topic could make it
             return
         except KafkaException as error:
             if not is_retriable_by_client(error):
@@ -260,7 +297,12 @@ def _wait(client: Consumer | Producer | AdminClient, location: KafkaLocation, he
         client.poll(0.05)
         if health.denied is not None:
             raise ValueError(f"{location.role} must be allowed in by {location.brokers}, got: {health.denied}")
-        if time.monotonic() > end:
+        since = health.mismatch_since
+        if since is not None and time.monotonic() - since > MISMATCH_SECONDS:
+            rule = f"have the security.protocol of the listener at {location.brokers}"
+            raise ValueError(f"{location.role} must {rule}, got: {health.last}")
+        each(time.monotonic() - began, health.last)
+        if time.monotonic() - began > most:
             raise ValueError(
                 f"{location.role} must be on brokers that can be reached, got {location.brokers} ({health.last})"
             )

@@ -17,6 +17,9 @@ QUIET_SECONDS = 60.0
 
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 
+_OTHER_LISTENER = ("listener?", "in state SSL_HANDSHAKE")
+"""Of a broker that hangs up on TLS, or on its lack; librdkafka guesses "connecting to a PLAINTEXT broker listener?"."""
+
 _SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN", "ADDOFFSETS", "ADDPARTS", "FATAL", "GETPID", "METADATAUPDATE", "TXNERR")
 """Kinds of lines that the error callback reports too, that a transactional call returns as its error (not the end of
 anything: another client is made), or that say that a producer's property is not a consumer's, or that the topics of a
@@ -33,8 +36,16 @@ class ErrorLike(Protocol):
         """Say what happened."""
 
 
+SILENT_US = 8_000_000
+"""A broker that owes an answer, and has sent nothing for so many microseconds, is silent."""
+TRYING = 3
+"""So many statistics one after the other in which no broker is connected, though one is tried, are an outage."""
+ANSWERS_US = 2_000_000
+"""A broker that was silent answers again when it owes none, or has sent something since."""
+
+
 class Health:
-    """Follows one client; its methods are the client's callbacks, and the client's own threads may call them.
+    """Follows one client, or one after the other; its methods are the callbacks, which any thread may call.
 
     Parameters
     ----------
@@ -51,11 +62,14 @@ class Health:
     ) -> None:
         self.connected = False  # until then whoever connects reports
         self.denied: str | None = None  # authentication or TLS failed
+        self.mismatch_since: float | None = None  # the last error was of a listener that speaks something else
         self.last = "no answer"
         self._brokers = brokers
         self._secrets = secrets
         self._on_statistics = on_statistics
         self._down = False
+        self._why = ""
+        self._trying = 0
         self._quiet: dict[str, tuple[float, int]] = {}  # kind of line to when it was said, and how many were left out
         self._lock = threading.Lock()
 
@@ -68,30 +82,48 @@ class Health:
             self.lost(self.last)
         elif name in ("_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_AUTHENTICATION", "_SSL"):
             self.last = text
+            self._look_for_mismatch(error.str())
         else:
             self._say(logging.WARNING, name, text)
 
     def on_statistics(self, text: str) -> None:
         """Take the client's statistics, by which a broker that is back is noticed."""
-        if not self._down and self._on_statistics is None:
-            return
         statistics = json.loads(text)
-        if self._down and any(broker["state"] == "UP" for broker in statistics["brokers"].values()):
+        up = [broker for broker in statistics["brokers"].values() if broker["state"] == "UP"]
+        most = ANSWERS_US if self._down else SILENT_US
+        answering = [one for one in up if not one.get("waitresp_cnt") or one.get("rxidle", 0) < most]
+        trying = not up and any(broker["state"] != "INIT" for broker in statistics["brokers"].values())
+        self._trying = self._trying + 1 if trying else 0
+        if answering and self._down:
             self.reached()
+        elif up and not answering:
+            self.lost(f"no answer for {min(one['rxidle'] for one in up) / 1e6:.0f} s")
+        elif self._trying >= TRYING:
+            self.lost(self.last)
         if self._on_statistics is not None:
             self._on_statistics(statistics)
 
     def log(self, level: int, form: str, *values: object) -> None:
         """Take a line of librdkafka: kind, name of the client, text."""
         kind = str(values[0]) if values else ""
+        text = form % values
+        if kind == "FAIL" and any(mark in text for mark in _OTHER_LISTENER):  # without TLS only the log tells of it
+            self.last = self.redact(str(values[-1]))
+            self._look_for_mismatch(text)
         if kind in _SAID_OTHERWISE:
             level = logging.DEBUG
-        self._say(level, kind, self.redact(form % values))
+        self._say(level, kind, self.redact(text))
+
+    def _look_for_mismatch(self, text: str) -> None:
+        """Note since when all errors were of a listener that speaks something else."""
+        since = time.monotonic() if self.mismatch_since is None else self.mismatch_since
+        self.mismatch_since = since if any(mark in text for mark in _OTHER_LISTENER) else None
 
     def lost(self, why: str) -> None:
         """Note that no broker answers; one line per outage."""
         with self._lock:
             news, self._down = not self._down, True
+            self._why = why
         if news and self.connected:
             logger.warning("brokers cannot be reached: %s (%s)", self._brokers, why)
 
@@ -102,10 +134,10 @@ class Health:
         if news and self.connected:
             logger.warning("brokers can be reached again: %s", self._brokers)
 
-    @property
-    def down(self) -> bool:
-        """Whether no broker answers."""
-        return self._down
+    def problem(self) -> str | None:
+        """Say which brokers do not answer, and why; None if one does."""
+        with self._lock:
+            return f"{self._brokers} ({self._why})" if self._down else None
 
     def redact(self, text: str) -> str:
         """Take secrets, line ends and librdkafka's inner states out of a text."""

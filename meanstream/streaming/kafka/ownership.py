@@ -139,8 +139,8 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
 
 def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> dict[int, int]:
     """Claim in a transaction; return what is still missing, which is nothing if all went well."""
-    settings = {"transactional_id": _claim_name(location), "transaction_timeout_ms": 10_000}
-    producer = make_producer(location, wait=False, **settings)
+    claiming = _claim_name(location)
+    producer = make_producer(location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000)
     try:
         producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
         missing = unowned_partitions(location, consumer, offsets, owner)

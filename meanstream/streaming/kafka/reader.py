@@ -18,6 +18,7 @@ from meanstream.streaming.kafka.client import (
     KafkaLostError,
     Message,
     TopicPartition,
+    client_health,
     describe_client_error,
     event_error,
     is_retriable_by_client,
@@ -66,7 +67,7 @@ class TopicReader:
     def __init__(
         self, location: KafkaLocation, *, owner: str | None, name: str | None, bounded: bool, watch_seconds: float
     ) -> None:
-        self.name = location.topic
+        self.name, self.role = location.topic, location.role
         self._location = location
         self._owner = owner
         self._bounded = bounded
@@ -82,9 +83,10 @@ class TopicReader:
         wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
         require(not wrong, "partitions", f"be below {self._topic.partitions}, as topic {self.name!r} has them", wrong)
         self._watch = TopicWatch(self._admin, location, self._topic, watch_seconds)
+        self.health = client_health(location, self._on_statistics)
         self._consumer = make_consumer(
             location,
-            on_statistics=self._on_statistics,
+            health=self.health,
             on_commit=self._group.on_commit,
             enable_partition_eof=True,
             auto_offset_reset="error",

@@ -16,6 +16,7 @@ from meanstream.streaming.kafka.client import (
     event_error,
     is_retriable_by_client,
 )
+from meanstream.streaming.kafka.health import Health
 from meanstream.streaming.sinks.sink import DeliveryFailedError
 
 PIECE_SECONDS = 1.0
@@ -84,6 +85,8 @@ class Patience:
         Addresses, for messages.
     stop : callable
         Whether the run shall stop.
+    health : Health, optional
+        Is told when a call has to wait for brokers, and when they answer.
 
     Attributes
     ----------
@@ -91,7 +94,8 @@ class Patience:
         Called about once a second while something is waited for.
     """
 
-    def __init__(self, brokers: str, stop: Callable[[], bool]) -> None:
+    def __init__(self, brokers: str, stop: Callable[[], bool], health: Health | None = None) -> None:
+        self._health = health
         self.meanwhile: Callable[[], None] = _nothing
         self._brokers = brokers
         self._stop = stop
@@ -125,11 +129,15 @@ class Patience:
             else:
                 if said:
                     logger.warning("%s: %s took %.0f s", self._brokers, what, time.monotonic() - began)
+                if self._health is not None:
+                    self._health.reached()
                 return result
             self.meanwhile()
             waited = time.monotonic() - began
             if waited > GRACE_SECONDS and self._stop():
                 raise DeliveryFailedError(f"asked to stop while {self._brokers} did not answer ({why})")
+            if waited > SILENT_SECONDS and self._health is not None:
+                self._health.lost(why)
             if waited > SILENT_SECONDS and not said:
                 logger.warning("%s: waiting for the brokers: %s (%s)", self._brokers, what, why)
                 said = True

@@ -101,6 +101,19 @@ class KafkaSink:
         """Have something done about once a second while brokers are waited for."""
         self._transaction.while_waiting(call)
 
+    def hear(self) -> None:
+        """Take what the client has to say."""
+        self._transaction.hear()
+
+    @property
+    def client(self) -> str:
+        """Name of the option that named the topic."""
+        return self._location.role
+
+    def connection_problem(self) -> str | None:
+        """Say why no broker answers, or None."""
+        return self._transaction.health.problem()
+
     def write(self, events: EventLines) -> None:
         """Send records; readers of committed records see them after the next flush."""
         check_sink_trust(self.trust, events.kind)

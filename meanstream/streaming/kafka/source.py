@@ -152,6 +152,15 @@ class KafkaSource:
         self._reader.rest()
 
     @property
+    def client(self) -> str:
+        """Name of the option that named the topic."""
+        return self._reader.role
+
+    def connection_problem(self) -> str | None:
+        """Say why no broker answers, or None."""
+        return self._reader.health.problem()
+
+    @property
     def cluster(self) -> str:
         """Id of the cluster, which stays when brokers change their addresses."""
         return self._reader.cluster

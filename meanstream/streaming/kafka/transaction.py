@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.kafka.client import KafkaException, describe_client_error
+from meanstream.streaming.kafka.client import KafkaException, client_health, describe_client_error
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.marker import Marker, MarkerGroup, Place, Written, WrittenTally
 from meanstream.streaming.kafka.repeat import Mismatch, Records, Repeat
@@ -56,19 +56,18 @@ class KafkaTransaction:
         stop: Callable[[], bool],
         crash: CrashHook = no_crash,
     ) -> None:
-        self.location = location
-        self.cluster = cluster
+        self.location, self.cluster = location, cluster
         self._id = f"meanstream-{store_id}"
         self._owner = secrets.token_hex(8)
         self._crash = crash
-        self._patience = Patience(location.brokers, stop)
+        self.health = client_health(location)
+        self._patience = Patience(location.brokers, stop, self.health)
         self._group = MarkerGroup(location, f"{self._id}-deliveries", self._patience)
         self._roles: dict[str, str] = {}  # by topic
         self._writer: Writer | None = None
         self._owned = False  # the marker has named this process
         self._delivery: int | None = None  # the last one that the store knows or will know; None: as the marker says
-        self._touched = False  # something was written or committed since the store's note
-        self._tally = WrittenTally()
+        self._touched, self._tally = False, WrittenTally()  # something was written or committed since the store's note
         self._repeat: Repeat | None = None
 
     def join(self, location: KafkaLocation) -> None:
@@ -103,6 +102,11 @@ class KafkaTransaction:
     def while_waiting(self, call: Callable[[], None]) -> None:
         """Have something done about once a second while brokers are waited for."""
         self._patience.meanwhile = call
+
+    def hear(self) -> None:
+        """Take what the client has to say, so that an outage is known while nothing is written."""
+        if self._writer is not None:
+            self._writer.hear()
 
     def write(self, records: Records) -> None:
         """Send records; they can be read after `flush`."""
@@ -252,7 +256,7 @@ class KafkaTransaction:
     def _try_start(self) -> Marker:
         topics = list(self._roles)
         # It connects while the marker is read: asked to start before, librdkafka may wait half a second to ask again.
-        writer = Writer(self.location, self._id, self._patience, self._crash)
+        writer = Writer(self.location, self._id, self._patience, self._crash, health=self.health)
         self._check(self._group.read(topics, pending=False))  # before a rightful owner is shut out
         writer.start()
         marker = self._group.read(topics, pending=True)

@@ -15,6 +15,7 @@ from meanstream.streaming.kafka.client import (
     describe_client_error,
     make_producer,
 )
+from meanstream.streaming.kafka.health import Health
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.repeat import Headers, Records
 from meanstream.streaming.kafka.retry_policy import Detached, Patience, is_refused
@@ -58,10 +59,18 @@ class Writer:
         How long brokers are waited for.
     crash : callable
         Called on both sides of each step.
+    health : Health, optional
+        Follows the producer, which is then to be heard each second.
     """
 
     def __init__(
-        self, location: KafkaLocation, transactional_id: str, patience: Patience, crash: CrashHook = no_crash
+        self,
+        location: KafkaLocation,
+        transactional_id: str,
+        patience: Patience,
+        crash: CrashHook = no_crash,
+        *,
+        health: Health | None = None,
     ) -> None:
         given = dict(location.settings)
         self._crash = crash
@@ -72,6 +81,7 @@ class Writer:
         self._producer = make_producer(
             location,
             wait=False,
+            health=health,
             transactional_id=transactional_id,
             partitioner="murmur2_random",  # as Java's clients choose
             delivery_report_only_error=True,
@@ -82,6 +92,11 @@ class Writer:
     def start(self) -> None:
         """Shut out every other producer of this id, and wait until its transaction has ended."""
         self._wait_for("the end of earlier transactions", self._producer.init_transactions)
+
+    def hear(self) -> None:
+        """Take what the client has to say, without waiting; a fault that it tells of meets the next call."""
+        with suppress(KafkaException, SystemError):
+            self._producer.poll(0)
 
     @property
     def open(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,6 +29,7 @@ from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.wire import Reason
+from meanstream.streaming.metrics.families import CONNECTED, COUNTERS, DISTRIBUTIONS, DURATIONS, GAUGES, LIVE
 from meanstream.streaming.store.store import Store, StoreError
 
 PREFIX = "meanstream"
@@ -39,41 +40,6 @@ SPENT = tuple(k / 10 for k in range(11))
 CLASS_SIZES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 HALVINGS = 12
 """The buckets of half-widths are half the range of a value and so many halvings of it."""
-
-COUNTERS = {
-    "events": "Records read, good and bad.",
-    "letters_unwritten": "Rejected records that no dead letter tells of, beyond the greatest number.",
-    "releases": "Releases charged in the ledger.",
-    "refusals": "Releases refused, because the same release was made before from another input.",
-    "estimates": "Personal estimates written.",
-}
-GAUGES = {
-    "agents": "Agents with at least one good sample.",
-    "agents_exhausted": "Agents that have made the last release of their horizon.",
-    "budget_spent_ratio_max": "Share of its horizon that the agent which spent most has spent.",
-    "estimate_half_width_median": "Median over agents of meanstream_estimate_half_width.",
-    "effective_class_size_median": "Median over agents of meanstream_effective_class_size.",
-    "prior_components": "Components of the learned prior; 0 where no prior is learned.",
-    "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
-    "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
-    "input_lag_events": "Records that the source holds and the engine has not read.",
-}
-DISTRIBUTIONS = {
-    "budget_spent_ratio": "Agents by the share of their horizon that they have spent.",
-    "estimate_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
-    "effective_class_size": "Agents by variance of their release over variance of the estimate from releases alone.",
-}
-DURATIONS = {
-    "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",
-    "batch_seconds": "Duration of a turn, from reading a batch to its delivery.",
-}
-LIVE = {
-    "watermark_lag_seconds": "The clock minus the event time that all later samples are expected to be after.",
-    "checkpoint_age_seconds": "Seconds since all that had been read was in the store and delivered.",
-    "ready": "1 if state is restored, connections stand and no delivery is stuck, as /readyz says.",
-    "ledger_rows": "Rows of the ledger.",
-    "ledger_bytes": "Bytes of the outputs in the ledger.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +120,7 @@ class Metrics(Collector):
     distributions: ClassVar[dict[str, str]] = DISTRIBUTIONS
     durations: ClassVar[dict[str, str]] = DURATIONS
     live: ClassVar[dict[str, str]] = LIVE
+    shows_connections: ClassVar[bool] = True
     reasons: ClassVar[tuple[str, ...]] = REASONS
 
     def __init__(
@@ -214,6 +181,8 @@ class Metrics(Collector):
         for name, value in self._live(shown.get("watermark")).items():
             if name in self.live:
                 yield _gauge(name, self.live[name], value)
+        if self.shows_connections:
+            yield _connections(self._health.connections())
         for histogram in self._durations.values():
             yield from histogram.collect()
 
@@ -279,6 +248,13 @@ def _rejects(reasons: Sequence[str], shown: dict[str, Any]) -> Metric:
     family = CounterMetricFamily(f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"])
     for reason in reasons:
         family.add_metric([reason], shown["rejects"][reason] if shown else 0)
+    return family
+
+
+def _connections(problems: Mapping[str, str | None]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_kafka_connected", CONNECTED, labels=["client"])
+    for client, problem in problems.items():
+        family.add_metric([client], float(problem is None))
     return family
 
 

@@ -65,6 +65,8 @@ class PageView:
 
     version: int
     running: bool
+    problem: str | None = None
+    """Why the engine is not ready, as /readyz says."""
     turns: tuple[TurnRecord, ...]
     precision: tuple[Precision, ...] = ()
     population: FittedPicture | None = None

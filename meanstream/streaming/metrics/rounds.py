@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import COUNTERS, DISTRIBUTIONS, GAUGES, LIVE, Metrics
+from meanstream.streaming.metrics.families import COUNTERS, DISTRIBUTIONS, GAUGES, LIVE
+from meanstream.streaming.metrics.metrics import Metrics
 from meanstream.streaming.rounds.stats import public_stats, rounds_stats
 
 _STATS = {
@@ -95,6 +96,7 @@ class PrivateRoundsMetrics(Metrics):
         "rounds_open_windows": "Windows that still take samples.",
     }
     distributions: ClassVar[dict[str, str]] = {}
+    shows_connections: ClassVar[bool] = False  # the public metrics have them
     live: ClassVar[dict[str, str]] = {name: text for name, text in LIVE.items() if name not in RoundsMetrics.live}
 
     def collect(self) -> Iterator[Any]:

@@ -73,6 +73,7 @@ class Telemetry:
         self._turns: deque[TurnRecord] = deque(maxlen=MOST_TURNS)
         self._version = 0
         self._running = True
+        self.not_ready: Callable[[], str | None] | None = None  # of an engine, as /readyz says
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
@@ -94,8 +95,11 @@ class Telemetry:
 
     def view(self) -> PageView:
         """Give what there is now."""
+        problem = None if self.not_ready is None or not self._running else self.not_ready()
         with self._lock:
-            return PageView(version=self._version, running=self._running, turns=tuple(self._turns), **self._shown())
+            return PageView(
+                version=self._version, running=self._running, problem=problem, turns=tuple(self._turns), **self._shown()
+            )
 
     def _look(self, stats: EngineStats) -> Any:
         """Compute, outside the lock, what else is kept of the statistics."""

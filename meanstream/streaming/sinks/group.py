@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import PersonalEstimate
-from meanstream.streaming.sinks.sink import Sink, SinkPosition, Waits, check_sink_trust
+from meanstream.streaming.sinks.sink import Hears, Sink, SinkPosition, Waits, check_sink_trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,16 @@ class Sinks:
         for _, sink in self._open():
             if isinstance(sink, Waits):
                 sink.while_waiting(call)
+
+    def hear(self) -> None:
+        """Let the sinks take what their clients have to say."""
+        for _, sink in self._open():
+            if isinstance(sink, Hears):
+                sink.hear()
+
+    def opened(self) -> tuple[Sink, ...]:
+        """Give the sinks that there are."""
+        return tuple(sink for _, sink in self._open())
 
     def flush(self) -> None:
         """Make everything durable."""

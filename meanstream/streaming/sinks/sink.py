@@ -104,6 +104,14 @@ class Waits(Protocol):
 
 
 @runtime_checkable
+class Hears(Protocol):
+    """A sink whose client has something to say while nothing is written."""
+
+    def hear(self) -> None:
+        """Take it, without waiting; called about once a second at least."""
+
+
+@runtime_checkable
 class Remembers(Sink, Protocol):
     """A sink that can be asked what it holds."""
 

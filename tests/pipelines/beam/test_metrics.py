@@ -36,8 +36,8 @@ from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.source import SourcePlace
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.metrics import COUNTERS as ENGINE_COUNTERS
-from meanstream.streaming.metrics.metrics import DURATIONS, GAUGES
+from meanstream.streaming.metrics.families import COUNTERS as ENGINE_COUNTERS
+from meanstream.streaming.metrics.families import DURATIONS, GAUGES
 from meanstream.streaming.metrics.rounds import RoundsMetrics
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.settings import RoundsSettings

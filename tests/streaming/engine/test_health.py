@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.testing import SettableConnection
 
 
 class Clock:
@@ -43,6 +44,17 @@ def test_every_report_is_a_sign_of_life(health: EngineHealth, clock: Clock) -> N
         assert health.not_alive() is None
 
 
+def test_what_is_waited_for_before_the_start_is_the_reason_and_a_sign_of_life(
+    health: EngineHealth, clock: Clock
+) -> None:
+    clock.now += 90.0
+    health.waiting("source waits for the brokers h:1 (refused)")
+    clock.now += 90.0
+    assert (health.not_alive(), health.not_ready()) == (None, "source waits for the brokers h:1 (refused)")
+    health.waiting(None)
+    assert health.not_ready() == "state is being restored"
+
+
 def test_only_a_turn_is_a_checkpoint(health: EngineHealth, clock: Clock) -> None:
     health.started()
     clock.now += 7.0
@@ -73,15 +85,23 @@ def test_a_delivery_that_takes_long_is_not_ready_until_it_succeeds(health: Engin
 
 
 def test_it_is_not_ready_while_a_connection_is_down_or_when_it_stops(health: EngineHealth, clock: Clock) -> None:
-    down = {"source": False, "sink": False}
-    health.watch("source", lambda: down["source"])
-    health.watch("sink", lambda: down["sink"])
+    connections = [SettableConnection("source"), SettableConnection("sink")]
+    for connection in connections:
+        health.watch(connection)
     health.started()
     assert health.not_ready() is None
-    for name in down:
-        down[name] = True
-        assert health.not_ready() == f"{name} cannot be reached"
-        down[name] = False
+    for connection in connections:
+        connection.problem = "h:1 (refused)"
+        assert health.not_ready() == f"{connection.client} cannot be reached: h:1 (refused)"
+        assert health.connections() == {one.client: one.problem for one in connections}
+        connection.problem = None
+    health.delivering()
+    clock.now += 11.0
+    connections[1].problem = "h:1 (refused)"
+    assert health.not_ready() == "sink cannot be reached: h:1 (refused)"  # the cause, not what follows from it
+    connections[1].problem = None
+    health.delivered()
+    health.turned()
     clock.now += 101.0
     assert health.not_ready() == "no sign of life for 101 s"
     health.stopping()

@@ -65,7 +65,7 @@ class Loop(EngineLoop[EngineStats, int]):
         self.told: list[int | None] = []
         self.time = SettableClock(1000.0)
         self.delivery = SimpleNamespace(  # type: ignore[assignment]
-            **{name: partial(self.did.append, name) for name in ("require_own", "resume", "mark")}
+            hear=lambda: None, **{name: partial(self.did.append, name) for name in ("require_own", "resume", "mark")}
         )
         super().__init__(
             source=source,

@@ -258,10 +258,10 @@ def test_an_outage_is_two_lines_however_long_it_is(caplog: pytest.LogCaptureFixt
         watched.on_error(Trouble("_ALL_BROKERS_DOWN", "1/1 brokers are down"))
         watched.log(logging.ERROR, "%s [%s] %s", "FAIL", "client", "refused")
         watched.on_statistics(statistics("CONNECT"))
-    assert watched.down
+    assert watched.problem() == "h:1 (refused ***)"
     watched.on_statistics(statistics("UP"))
     watched.on_statistics(statistics("UP"))
-    assert not watched.down
+    assert watched.problem() is None
     assert [record.getMessage() for record in caplog.records] == [
         "brokers cannot be reached: h:1 (refused ***)",
         "brokers can be reached again: h:1",

@@ -15,8 +15,13 @@ from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.metrics import REASONS, Metrics
 from meanstream.streaming.metrics.server import MetricsServer
-from meanstream.streaming.testing import SettableClock
+from meanstream.streaming.testing import SettableClock, SettableConnection
 from tests.streaming.metrics.conftest import OPTIONS, SAMPLES, SETTINGS, Life
+
+
+class _FaultyConnection(SettableConnection):
+    def connection_problem(self) -> str | None:
+        return str(1 / 0)
 
 
 def metrics_of(health: EngineHealth) -> Metrics:
@@ -81,7 +86,7 @@ def test_paths_and_methods() -> None:
 def test_a_fault_is_an_answer_and_not_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     health = EngineHealth()
     metrics = metrics_of(health)
-    health.watch("source", lambda: 1 / 0 > 1)
+    health.watch(_FaultyConnection("source"))
     health.started()
     with MetricsServer("127.0.0.1:0", metrics, health) as server:
         assert ask(server.url, "/readyz") == (500, "ZeroDivisionError\n")
@@ -164,11 +169,13 @@ def test_ready_after_the_start_until_a_delivery_is_stuck_or_a_connection_is_down
     health.turned()
     assert health.not_ready() is None
     assert health.checkpoint_age == 0
-    down = [True]
-    health.watch("source", lambda: down[0])
-    assert health.not_ready() == "source cannot be reached"
-    down[0] = False
+    source = SettableConnection("source", "h:1 (refused)")
+    health.watch(source)
+    assert health.not_ready() == "source cannot be reached: h:1 (refused)"
+    assert b'meanstream_kafka_connected{client="source"} 0.0' in metrics_of(health).exposition()
+    source.problem = None
     assert health.not_ready() is None
+    assert b'meanstream_kafka_connected{client="source"} 1.0' in metrics_of(health).exposition()
     health.stopping()
     assert health.not_ready() == "stopping"
 

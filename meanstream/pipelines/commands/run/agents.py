@@ -7,7 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.checks import check_agents, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.checks import (
+    check_agents_options,
+    check_agents_places,
+    ending_run,
+    refusing_to_open,
+)
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.opening import (
     closing_store,
@@ -18,6 +23,7 @@ from meanstream.pipelines.commands.run.opening import (
 )
 from meanstream.pipelines.commands.run.private import private_agents_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import log_progress_summary
+from meanstream.pipelines.commands.run.waiting import wait_for_places
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.agents import AgentSideOptions
 from meanstream.pipelines.options.base import option_environment, print_options_json
@@ -88,10 +94,13 @@ def run_agents_engine(
     from meanstream.streaming.crash import no_crash
     from meanstream.streaming.store.deployment import open_deployment
 
-    settings = check_agents(options)
+    settings = check_agents_options(options)
     hook = crash or no_crash
     with opening_stack() as (opened, stop):
         with refusing_to_open():
+            watch = opened.enter_context(watching(options, settings, also=also))
+            wait_for_places(options, stop=stop, health=watch.health)
+            check_agents_places(options)
             deployment = open_deployment(options.store, settings, environment=option_environment(options.secret_file))
             opened.enter_context(closing_store(deployment.store))
             # After the store, which may refuse: then no sink was touched.
@@ -100,7 +109,7 @@ def run_agents_engine(
             opened.callback(sinks.close)
             taken = open_input(options, deployment)
             opened.callback(taken.source.close)
-            watch = opened.enter_context(watching(options, settings, also=also))
+            watch.show_progress()
             engine = Engine(
                 source=taken.source,
                 settings=deployment.settings,

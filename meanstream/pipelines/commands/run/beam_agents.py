@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.pipelines.commands.run.beam import Command, Places, run_command
+from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from meanstream.pipelines.options.agents import AgentsOptions
 
 ELSEWHERE = {
+    "wait_for": WAIT_FOR,
     "max_future": f"{MAX_FUTURE:g}s",
     "quorum": QUORUM,
     "max_dead_letters": MAX_DEAD_LETTERS,

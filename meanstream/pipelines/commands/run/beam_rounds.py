@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.pipelines.commands.run.beam import Command, Places, run_command
+from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
     from meanstream.pipelines.beam.source import SourcePlace
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 ELSEWHERE: dict[str, object] = {
     **dict.fromkeys(("reports", "stages", "dead_letters", "notices", "reports_only", "from_reports")),
     **dict.fromkeys(("metrics", "private_metrics", "private_figures")),
+    "wait_for": WAIT_FOR,
     "max_future": f"{MAX_FUTURE:g}s",
     "quorum": QUORUM,
     "max_dead_letters": MAX_DEAD_LETTERS,

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
 
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    settings = check_agents_options(options)
+    check_agents_places(options)
+    return settings
+
+
+def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
+    """Refuse what can be refused without asking anybody."""
+    from meanstream.operators.agents.release_times import parse_duration
     from meanstream.operators.collaboration.registry import make_collaboration
     from meanstream.streaming.metrics.server import parse_server_address
-    from meanstream.streaming.open_source import open_source
 
     with refusing_options():
         settings = options.settings()
@@ -34,36 +41,59 @@ def check_agents(options: AgentSideOptions) -> AgentsSettings:
         _check_that_something_comes_out(options)
         check_store_place(options.store)
         check_apart(options, options.store)
-        check_sinks(options.sinks, json=options.json)
         if options.metrics is not None:
             parse_server_address(options.metrics)
+        parse_duration("wait_for", options.wait_for)
         check_page_options(options.page, remote=options.page_remote)
         check_private_figures(getattr(options, "private_figures", None))
-        open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
     return settings
+
+
+def check_agents_places(options: AgentSideOptions) -> None:
+    """Refuse sinks and a source that cannot be opened; brokers are asked."""
+    from meanstream.streaming.open_source import open_source
+
+    with refusing_options():
+        check_sinks(options.sinks, json=options.json)
+        open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
 
 
 def check_rounds(options: RoundsOptions) -> RoundsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    settings = check_rounds_options(options)
+    check_rounds_places(options)
+    return settings
+
+
+def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
+    """Refuse what can be refused without asking anybody."""
+    from meanstream.operators.agents.release_times import parse_duration
     from meanstream.streaming.metrics.server import parse_server_address
-    from meanstream.streaming.open_source import open_source
 
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
         options.engine_options()
-        location = option_location(options.source)
+        option_location(options.source)
         _check_places(options)
         check_store_place(options.store)
         check_apart(options, options.store)
-        check_sinks(options.sinks, json=options.json)
         for name in ("metrics", "private_metrics"):
             if (address := getattr(options, name)) is not None:
                 parse_server_address(address, name)
+        parse_duration("wait_for", options.wait_for)
         check_private_figures(options.private_figures)
         check_page_options(options.page, remote=options.page_remote)
-        open_source(location, options.column_mapping(), sort=options.sort).close()
     return settings
+
+
+def check_rounds_places(options: RoundsOptions) -> None:
+    """Refuse sinks and a source that cannot be opened; brokers are asked."""
+    from meanstream.streaming.open_source import open_source
+
+    with refusing_options():
+        check_sinks(options.sinks, json=options.json)
+        open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
 
 
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:

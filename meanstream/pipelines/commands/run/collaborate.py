@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meanstream.pipelines.commands.run.checks import check_apart, check_sinks, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.checks import check_apart, check_sinks, refusing_to_open
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.opening import open_sinks
-from meanstream.pipelines.commands.run.signals import stopping_on_signals
+from meanstream.pipelines.commands.run.opening import open_sinks, opening_stack
+from meanstream.pipelines.commands.run.waiting import wait_for_addresses
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.collaborate import CollaborateOptions
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -60,7 +59,8 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
         )
         check_apart(options, options.store)
         check_sinks(options.sinks, others={sink_place_of(options.releases): "releases"}, json=options.json)
-    with ExitStack() as opened, ending_run():
+    with opening_stack() as (opened, stop):
+        wait_for_addresses([("releases", options.releases)], options.wait_for, stop=stop)
         with refusing_to_open():
             settings = own_settings(options.store)
             make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
@@ -77,8 +77,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
                 sinks=sinks,
                 every=every,
             )
-        with stopping_on_signals() as stop:
-            return collaborator.run(stop, until_end=options.until_end)
+        return collaborator.run(stop, until_end=options.until_end)
 
 
 def _open_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_rounds,
+    check_rounds_options,
+    check_rounds_places,
     check_sinks,
     check_store_place,
     ending_run,
@@ -27,6 +29,7 @@ from meanstream.pipelines.commands.run.opening import (
 from meanstream.pipelines.commands.run.page import telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import Progress
+from meanstream.pipelines.commands.run.waiting import named_places, wait_for_addresses, wait_for_places
 from meanstream.pipelines.commands.run.watching import Watch, metrics_of_rounds, watching
 from meanstream.pipelines.options.base import option_environment, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -81,10 +84,13 @@ def run_rounds_engine(
     from meanstream.streaming.rounds.engine import RoundsEngine
     from meanstream.streaming.rounds.stage_results import StageResultsFile
 
-    settings = check_rounds(options)
+    settings = check_rounds_options(options)
     hook = crash or no_crash
     with opening_stack() as (opened, stop):
         with refusing_to_open():
+            watch = opened.enter_context(_watching_rounds(options, settings, also))
+            wait_for_places(options, stop=stop, health=watch.health)
+            check_rounds_places(options)
             deployment = open_rounds_store(options.store, settings, environment=option_environment(options.secret_file))
             store, name = deployment.store, deployment.settings.name
             opened.enter_context(closing_store(store))
@@ -94,7 +100,7 @@ def run_rounds_engine(
             opened.callback(sinks.close)
             source = open_samples(options, store, id_key=deployment.id_key, name=name)
             opened.callback(source.close)
-            watch = opened.enter_context(_watching_rounds(options, settings, also))
+            watch.show_progress()
             engine = RoundsEngine(
                 source=source,
                 settings=deployment.settings,
@@ -216,8 +222,10 @@ def _statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
         check_store_place(options.store)
         others = {sink_place_of(str(reports)): "from_reports"}
         check_apart(options, options.store)
-        check_sinks(options.sinks, others=others, json=options.json)
     with opening_stack() as (opened, stop):
+        wait_for_addresses(named_places(options.sinks), options.wait_for, stop=stop)
+        with refusing_options():
+            check_sinks(options.sinks, others=others, json=options.json)
         with refusing_to_open():
             store = Store.open(options.store, settings=identity, secret=PUBLIC_SECRET, respelled=respelled_rounds)
             settings = named_rounds(store, settings)

@@ -56,6 +56,8 @@ class Watch:
 
     health: EngineHealth
     on_turn: Callable[[EngineStats], None]
+    show_progress: Callable[[], None]
+    """Begin to show progress: call it when source and sinks are there."""
 
 
 def _metrics_of_agents(**options: Any) -> Metrics:
@@ -131,14 +133,17 @@ def watching(
                 watchers.append(metrics.observe)
         if options.page is not None:
             telemetry = make_telemetry(settings=settings)
+            telemetry.not_ready = health.not_ready
             things.enter_context(showing_page(options.page, telemetry, settings, remote=options.page_remote))
             watchers.append(telemetry.observe)
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
-        things.enter_context(progress)
         watchers.append(progress)
 
         def on_turn(stats: EngineStats) -> None:
             for watcher in watchers:
                 watcher(stats)
 
-        yield Watch(health, on_turn)
+        def show_progress() -> None:
+            things.enter_context(progress)
+
+        yield Watch(health, on_turn, show_progress)

@@ -6,7 +6,7 @@ const TILES = {
   agents: { events: "events", agents: "agents", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet" },
   rounds: { agents: "users", releases: "reports", estimates: "windows answered", waiting: "waiting", over_budget: "over budget" },
 };
-let shown = -1;
+let shown = null;
 let figures = null;
 let chosen = null; // start of the window whose stages are shown; null for the newest
 let agent = null;
@@ -38,7 +38,8 @@ function choose(index) {
 
 function render() {
   const found = figures;
-  state(found.running ? "running" : "finished", found.running);
+  state(found.running ? (found.problem ? "not ready" : "running") : "finished", found.running && !found.problem);
+  byId("problem").textContent = found.problem ?? "";
   byId("kind").textContent = found.kind === "rounds"
     ? "one private mean per window; everything here is public"
     : "one private mean per agent; this page is private";
@@ -79,8 +80,9 @@ async function look() {
       return;
     }
     figures = await answer.json();
-    if (figures.version !== shown) {
-      shown = figures.version;
+    const version = `${figures.version} ${figures.problem ?? ""}`;
+    if (version !== shown) {
+      shown = version;
       render();
       if (figures.searchable) drawAgent(agent ? await search(agent) : null);
     }

@@ -1,0 +1,73 @@
+"""`--wait-for`: brokers that are away at the start are waited for; what can never succeed is refused at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from meanstream.pipelines.options.base import OPTION_OF, option_location
+from meanstream.pipelines.options.errors import RunFailed, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.agents import AgentSideOptions
+    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.streaming.engine.health import EngineHealth
+
+
+def wait_for_places(
+    options: AgentSideOptions | RoundsOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None
+) -> None:
+    """Wait until the brokers of the source and of every sink answer.
+
+    Parameters
+    ----------
+    options : AgentSideOptions or RoundsOptions
+        The places, and how long is waited.
+    stop : callable
+        Whether the run shall stop.
+    health : EngineHealth, optional
+        Is told what is waited for.
+
+    Raises
+    ------
+    BadOption
+        If a login, TLS or a property is refused, or nobody answers in time.
+    RunFailed
+        If the run shall stop.
+    """
+    places = [("source", option_location(options.source)), *named_places(options.sinks)]
+    wait_for_addresses(places, options.wait_for, stop=stop, health=health)
+
+
+def named_places(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Give the places of sinks with the option that names each."""
+    return [(OPTION_OF.get(role, role), place) for role, place in sinks.items()]
+
+
+def wait_for_addresses(
+    places: Iterable[tuple[str, str]],
+    wait_for: str,
+    *,
+    stop: Callable[[], bool],
+    health: EngineHealth | None = None,
+) -> None:
+    """Wait for the topics among some places, each the value of an option; see `wait_for_places`."""
+    from meanstream.operators.agents.release_times import parse_duration
+    from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+
+    def noted(what: str) -> None:
+        if health is not None:
+            health.waiting(what)
+        if stop():
+            raise RunFailed(f"asked to stop while {what}")
+
+    with refusing_options():
+        seconds = parse_duration("wait_for", wait_for)
+        topics = [KafkaLocation.parse(place, role=option) for option, place in places if is_kafka(place)]
+        if not topics:
+            return
+        from meanstream.streaming.kafka.first_answer import wait_for_topics
+
+        wait_for_topics(topics, seconds, noted)
+    if health is not None:
+        health.waiting(None)

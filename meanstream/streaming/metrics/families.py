@@ -1,0 +1,40 @@
+"""What the metrics of an engine of agents are called, and what they say, by kind."""
+
+from __future__ import annotations
+
+COUNTERS = {
+    "events": "Records read, good and bad.",
+    "letters_unwritten": "Rejected records that no dead letter tells of, beyond the greatest number.",
+    "releases": "Releases charged in the ledger.",
+    "refusals": "Releases refused, because the same release was made before from another input.",
+    "estimates": "Personal estimates written.",
+}
+GAUGES = {
+    "agents": "Agents with at least one good sample.",
+    "agents_exhausted": "Agents that have made the last release of their horizon.",
+    "budget_spent_ratio_max": "Share of its horizon that the agent which spent most has spent.",
+    "estimate_half_width_median": "Median over agents of meanstream_estimate_half_width.",
+    "effective_class_size_median": "Median over agents of meanstream_effective_class_size.",
+    "prior_components": "Components of the learned prior; 0 where no prior is learned.",
+    "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
+    "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
+    "input_lag_events": "Records that the source holds and the engine has not read.",
+}
+DISTRIBUTIONS = {
+    "budget_spent_ratio": "Agents by the share of their horizon that they have spent.",
+    "estimate_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
+    "effective_class_size": "Agents by variance of their release over variance of the estimate from releases alone.",
+}
+DURATIONS = {
+    "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",
+    "batch_seconds": "Duration of a turn, from reading a batch to its delivery.",
+}
+LIVE = {
+    "watermark_lag_seconds": "The clock minus the event time that all later samples are expected to be after.",
+    "checkpoint_age_seconds": "Seconds since all that had been read was in the store and delivered.",
+    "ready": "1 if state is restored, connections stand and no delivery is stuck, as /readyz says.",
+    "ledger_rows": "Rows of the ledger.",
+    "ledger_bytes": "Bytes of the outputs in the ledger.",
+}
+
+CONNECTED = "1 if a broker answers the client of the option that `client` names, 0 if none does."

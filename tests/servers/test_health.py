@@ -1,0 +1,141 @@
+"""An outage of Kafka as probes, Prometheus, its alert and the page see it: at once, with the reason, and its end."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.servers.support import broker as kafka
+from tests.servers.support.broker import free_ports
+from tests.servers.support.programs import Program
+from tests.servers.support.prometheus import Prometheus
+from tests.servers.support.prometheus import missing as no_prometheus
+from tests.servers.support.waiting import wait_until
+
+SEEN_SECONDS = 10.0
+SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
+BUDGETS = {
+    "agents": ("--delta", "1e-6", "--schedule", "geometric:2,2", "--lateness", "0s", "--refresh", "1s"),
+    "rounds": ("--window", "1h"),
+}
+
+
+class Engine(Program):
+    """An engine between two clusters, with metrics and a page."""
+
+    def __init__(self, folder: Path, name: str, kind: str, source: str, output: str) -> None:
+        self.metrics = f"127.0.0.1:{free_ports(1)[0]}"
+        bounds = ("--lower", "0", "--upper", "1", "--epsilon", "1", *BUDGETS[kind])
+        users = ("--user", "agent") if kind == "rounds" else ()
+        sinks = {"releases" if kind == "agents" else "reports": output, "sink": f"{output}-estimates"}
+        words = [word for role, place in sinks.items() for word in (f"--{role}", f"{place}?create=1")]
+        places = ("--source", source, "--store", str(folder / f"{name}.db"), *words)
+        served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--log-format", "json")
+        meanstream = str(Path(sys.executable).with_name("meanstream"))
+        super().__init__(
+            folder, name, [meanstream, "run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET
+        )
+
+    def ready(self) -> str:
+        """What /readyz says: ok, or why it is not."""
+        try:
+            with urllib.request.urlopen(f"http://{self.metrics}/readyz", timeout=5) as answer:
+                return str(answer.read().decode()).strip()
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode()).strip()
+        except OSError:
+            return "no answer"
+
+    def connected(self) -> dict[str, float]:
+        """The metric of each client."""
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        found = re.findall(r'^meanstream_kafka_connected\{client="(\w+)"\} (\S+)$', text, re.MULTILINE)
+        return {client: float(value) for client, value in found}
+
+    def on_page(self) -> str | None:
+        """The problem that the page shows."""
+        found = re.search(r"page: (\S+)", self.log)
+        assert found is not None
+        jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        opener = urllib.request.build_opener(jar)
+        opener.open(found[1], timeout=5).close()
+        with opener.open(f"{found[1].partition('?')[0]}data", timeout=5) as answer:
+            problem: str | None = json.load(answer)["problem"]
+        return problem
+
+
+@pytest.fixture
+def engines(own_broker: kafka.Broker, broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> Iterator:
+    """Engines of which one reads from the broker that will die, and two write to it; and the topic of samples."""
+    samples = f"kafka://{broker_address}/{new_topic()}"
+    _make_topic(own_broker.address, "samples")
+    mortal = f"kafka://{own_broker.address}"
+    with ExitStack() as running:
+        made = {
+            "source": Engine(tmp_path, "reads", "agents", f"{mortal}/samples", f"{samples}-releases"),
+            "releases": Engine(tmp_path, "writes", "agents", f"{samples}?group=a", f"{mortal}/releases"),
+            "reports": Engine(tmp_path, "rounds", "rounds", f"{samples}?group=b", f"{mortal}/reports"),
+        }
+        for engine in made.values():
+            running.enter_context(engine)
+        _produce(broker_address, samples.rpartition("/")[2])
+        _produce(own_broker.address, "samples")
+        for engine in made.values():
+            engine.until(lambda engine=engine: engine.ready() == "ok")
+        yield made
+
+
+@pytest.mark.skipif(no_prometheus() is not None, reason=str(no_prometheus()))
+def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
+    engines: dict[str, Engine], own_broker: kafka.Broker, tmp_path: Path
+) -> None:
+    targets = [engine.metrics for engine in engines.values()]
+    with Prometheus(tmp_path / "prometheus", *targets) as prometheus:
+        wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
+        own_broker.kill()
+        died = time.monotonic()
+        for option, engine in engines.items():
+            expected = f"{option} cannot be reached: {own_broker.address} ("
+            wait_until(lambda e=engine, x=expected: e.ready().startswith(x), why=lambda e=engine: e.ready() + e.log)
+            assert time.monotonic() - died < SEEN_SECONDS
+            states = engine.connected()
+            assert states[option] == 0
+            assert states["sink" if option == "source" else "source"] == 1  # that one is elsewhere
+            assert str(engine.on_page()).startswith(expected)
+        wait_until(lambda: len(prometheus.query("meanstream_ready == 0")) == len(engines))
+        alert = 'ALERTS{alertname="MeanstreamNotReady"}'
+        wait_until(lambda: len(prometheus.query(alert)) == len(engines))
+        own_broker.start()
+        for option, engine in engines.items():
+            engine.until(lambda e=engine: e.ready() == "ok")
+            assert engine.connected()[option] == 1
+            assert engine.on_page() is None
+        wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
+        wait_until(lambda: not prometheus.query(alert))
+
+
+def _make_topic(address: str, name: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+
+
+def _produce(address: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": address})
+    for i in range(60):
+        value = {"agent": f"a{i % 3}", "value": i % 2, "time": 1_700_000_000 + i}
+        producer.produce(topic, json.dumps(value))
+    assert producer.flush(30) == 0

@@ -1,0 +1,124 @@
+"""At the start: brokers that are not there yet are waited for, and told of; what waiting cannot mend is refused."""
+
+from __future__ import annotations
+
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.command_line import meanstream
+from tests.servers.conftest import need
+from tests.servers.support import broker as kafka
+from tests.servers.support.broker import free_ports
+from tests.servers.support.programs import Program
+
+SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
+KEY = {"MEANSTREAM_SECRET": SECRET}
+MOST_SECONDS = 12.0
+BOUNDS = ("--lower", "0", "--upper", "1", "--epsilon", "1")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "agents": (*BOUNDS, "--delta", "1e-6", "--refresh", "1s", "--sink", "estimates.jsonl"),
+    "agent-side": (*BOUNDS, "--delta", "1e-6", "--releases", "releases.jsonl"),
+    "rounds": (*BOUNDS, "--window", "1h", "--sink", "means.jsonl"),
+}
+
+
+def words(kind: str, source: str, folder: Path) -> list[str]:
+    """One side of a deployment that reads a topic."""
+    own = [str(folder / word) if word.endswith(".jsonl") else word for word in COMMANDS[kind]]
+    return ["run", kind, "--source", source, "--store", str(folder / f"{kind}.db"), *own]
+
+
+def ask(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode().strip()
+    except OSError:
+        return 0, ""
+
+
+def test_brokers_that_are_started_later_are_waited_for(tmp_path: Path) -> None:
+    """Also the topic is there only later: a broker that has just started does not know it at once."""
+    need(kafka.missing())
+    broker = kafka.Broker(tmp_path / "kafka")
+    broker.start()
+    _make_topic(broker.address)
+    broker.stop()
+    metrics = f"127.0.0.1:{free_ports(1)[0]}"
+    program = str(Path(sys.executable).with_name("meanstream"))
+    typed = words("agents", f"kafka://{broker.address}/samples", tmp_path)
+    try:
+        with Program(tmp_path, "engine", [program, *typed, "--metrics", metrics], **KEY) as engine:
+            waits = f"source waits for the brokers {broker.address} ("
+            engine.until(lambda: ask(metrics, "/readyz")[1].startswith(waits))
+            assert ask(metrics, "/readyz")[0] == 503
+            assert ask(metrics, "/healthz") == (200, "ok")
+            engine.until(lambda: waits in engine.log)
+            assert not (tmp_path / "agents.db").exists()
+            broker.start()
+            engine.until(lambda: ask(metrics, "/readyz") == (200, "ok"))
+            assert engine.log.count(waits) == 1
+            assert f"source: the brokers {broker.address} answer, after " in engine.log
+            assert engine.stop() == 0
+    finally:
+        broker.kill()
+
+
+@pytest.mark.parametrize("kind", [*COMMANDS, "collaborate"])
+def test_nobody_answers_in_time(kind: str, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    option = "releases" if kind == "collaborate" else "source"
+    if kind == "collaborate":
+        (tmp_path / "own.db").touch()
+        typed = ["run", kind, "--releases", f"kafka://{address}/releases", "--store", str(tmp_path / "own.db")]
+    else:
+        typed = words(kind, f"kafka://{address}/samples", tmp_path)
+    ran = meanstream(*typed, "--wait-for", "2.5s", environment=KEY)
+    assert ran.code == 2
+    told, line = ran.err.decode().splitlines()
+    assert f"{option} waits for the brokers {address} (" in told
+    assert line.startswith(f"meanstream: {option} must be on brokers that can be reached, got {address} (")
+
+
+@pytest.mark.parametrize("kind", [*COMMANDS])
+def test_a_topic_that_is_misspelled_is_refused_at_once(
+    kind: str, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    name = new_topic()
+    began = time.monotonic()
+    ran = meanstream(*words(kind, f"kafka://{broker_address}/{name}x", tmp_path), environment=KEY)
+    assert ran.code == 2
+    assert time.monotonic() - began < MOST_SECONDS
+    assert (
+        ran.err.decode() == f"meanstream: source must be a topic that exists, got '{name}x'; did you mean '{name}'?\n"
+    )
+    assert not (tmp_path / f"{kind}.db").exists()
+
+
+def test_tls_to_a_listener_without_it_is_refused(
+    broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "client.yaml").write_text("security.protocol: SSL\n")
+    source = f"kafka://{broker_address}/{new_topic()}?config={tmp_path / 'client.yaml'}"
+    began = time.monotonic()
+    ran = meanstream(*words("agents", source, tmp_path), environment=KEY)
+    assert ran.code == 2
+    assert time.monotonic() - began < MOST_SECONDS
+    line = ran.err.decode().splitlines()[-1]
+    assert line.startswith(
+        f"meanstream: source must have the security.protocol of the listener at {broker_address}, got: "
+    )
+
+
+def _make_topic(address: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("samples", 1, 1)])["samples"].result(30)
