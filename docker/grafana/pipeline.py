@@ -119,7 +119,7 @@ BOARD = Board(
             ],
         ),
         Row(
-            title="Connections",
+            title="Connections and waiting",
             panels=[
                 Panel(
                     title="Kafka answers",
@@ -129,7 +129,15 @@ BOARD = Board(
                     empty="no topic",
                     steps=((None, RED), (1, GREEN)),
                     most=1,
-                    width=24,
+                    width=12,
+                ),
+                Panel(
+                    title="Samples that wait",
+                    description="Taken, and not yet passed by event time, which stays behind by the allowed lateness.",
+                    queries=[Query(f"meanstream_samples_pending{HERE}")],
+                    unit="short",
+                    empty="no engine of agents",
+                    width=12,
                 ),
             ],
         ),

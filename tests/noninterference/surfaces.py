@@ -132,9 +132,10 @@ PUBLIC_METRICS = {
         "prior_components",
         "prior_spread", "prior_count_ratio", "budget_spent_ratio", "effective_class_size", "estimate_half_width",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
-        "watermark_lag_seconds",
+        "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
     },
     "RoundsMetrics": {
+        "kafka_connected",
         "rounds", "rounds_over_budget", "rounds_reports", "rounds_results_refused", "agents", "agents_exhausted",
         "budget_spent_ratio_max", "rounds_half_width", "rounds_lower", "rounds_stages", "rounds_upper", "rounds_value",
         "rounds_waiting", "rounds_window_end_timestamp_seconds", "rounds_window_users", "budget_spent_ratio",

@@ -92,7 +92,7 @@ def assert_all_is_seen(seen: Seen) -> None:
     assert failed == {"killed", "with another epsilon"}
     for role in ("releases", "population", "dead_letters", "estimates"):
         assert seen[f"file {role}.jsonl"], role
-    assert b"releases | lag" in seen["continued: standard error"]
+    assert b" wait | lag" in seen["continued: standard error"]
     assert b"2 replayed" in seen["replay: standard error"]
     assert b"rejected" in seen["continued: standard output"]
     for path in METRICS_PATHS:

@@ -65,7 +65,8 @@ def events_with_readers() -> set[tuple[str, bool]]:
 
 
 def metrics_of(kind: type[Metrics]) -> set[str]:
-    return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live}
+    states = {"kafka_connected"} if kind.shows_connections else set()
+    return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live, *states}
 
 
 def paths_of_the_metrics() -> set[str]:

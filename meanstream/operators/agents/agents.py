@@ -185,6 +185,10 @@ class Agents:
         rows, n = self._state.columns, self.n_agents
         return np.flatnonzero((rows["seen"][:n] >= time) & (rows["count"][:n] > 0))
 
+    def counts(self) -> Ints:
+        """Public: number of samples of each agent that count so far."""
+        return self._state.columns["count"][: self.n_agents].copy()
+
     def spent(self) -> Ints:
         """Public: number of releases each agent has made, of `settings.horizon`."""
         return self._state.columns["released"][: self.n_agents].copy()

@@ -10,7 +10,7 @@ from typing import Any
 from meanstream.streaming.agents.estimates import count_probability
 from meanstream.streaming.metrics.records import FittedPicture, PageView, Precision, TurnRecord, budget_histogram_record
 
-COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "event_time")
+COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "pending", "event_time")
 ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
 BANDS = ("low", "median", "high")
 MOST_COORDINATES = 256
@@ -53,7 +53,8 @@ def page_figures(
         "flow": _flow(view.turns),
         "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
     }
-    return common | records | {"convergence": _convergence(view.precision), "population": population}
+    due = {"first_release": None if last is None else last.first_release}
+    return common | records | due | {"convergence": _convergence(view.precision), "population": population}
 
 
 def _convergence(points: Sequence[Precision]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from meanstream.operators.collaboration.variance_followed import ReleaseVariance
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.delivery import Delivery
+from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_release
 from meanstream.streaming.agents.releases import (
     release_budget_lines,
     release_dead_letter_lines,
@@ -131,6 +132,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._variance = ReleaseVariance(settings)
         self._event_time = -math.inf
         self._saved_agents = 0
+        self._first_release = FirstReleaseWatch(self._look_for_first_release)
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
@@ -147,8 +149,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.spent = self._spent()
-        self.stats.event_time = _finite(self._event_time)
-        self.stats.watermark = _finite(self._intake.watermark)
+        self._note_waiting(released=False)
         return {"agents": self.stats.agents, "event_time": iso_time(self._event_time)}
 
     def _has_waiting(self) -> bool:
@@ -176,9 +177,28 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             released.append(self.agents.release_now(self._event_time))
         for batch in released:
             self._variance.observe(batch.releases)
-        self.stats.event_time = _finite(self._event_time)
-        self.stats.watermark = _finite(self._intake.watermark)
+        self._note_waiting(released=any(len(batch.releases.agent) for batch in released))
         return released
+
+    def _note_waiting(self, *, released: bool) -> None:
+        """Tell how far event time is, how many samples wait for it and, before the first release, when that is due."""
+        stats = self.stats
+        stats.event_time = _finite(self._event_time)
+        stats.watermark = _finite(self._intake.watermark)
+        stats.pending = self._intake.waiting
+        early = not released and not any(stats.spent[1:])
+        stats.first_release = self._first_release.newest(stats.pending, stats.accepted) if early else None
+
+    def _look_for_first_release(self) -> FirstRelease:
+        agent, times = self._intake.waiting_samples()
+        return expected_release(
+            self._settings.times,
+            self._options.allowed_lateness,
+            counted=self.agents.counts(),
+            agent=agent,
+            times=times,
+            since=_finite(self._event_time),
+        )
 
     def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
         """Note which samples do not count, where persons are told apart; then the others were not counted yet."""

@@ -100,6 +100,12 @@ class EventBuffer:
             self._merge()
         return self._in_order(parts)
 
+    def waiting(self) -> tuple[Ints, Floats]:
+        """Give the agents and the event times of all that waits."""
+        pieces = self._pieces.values()
+        agent = [piece.agent[piece.start :] for piece in pieces]
+        return _joined([np.zeros(0, np.int64), *agent]), _joined([piece.time[piece.start :] for piece in pieces])
+
     def changes(self) -> tuple[dict[int, Columns], list[int]]:
         """Give what to save and what to remove since the last call."""
         new = {number: self._pieces[number].columns(self._pieces[number].start) for number in self._new}

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meanstream.operators.records import Bools, Ints, Words
+from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.streaming.engine.buffer import Due, EventBuffer, Piece
 from meanstream.streaming.engine.name_tables import NameTable, no_numbers, owner_hashes, sender_hashes
 from meanstream.streaming.engine.options import EngineOptions
@@ -113,6 +113,10 @@ class Intake:
     def waiting(self) -> int:
         """Number of samples in the buffer."""
         return len(self._buffer)
+
+    def waiting_samples(self) -> tuple[Ints, Floats]:
+        """Agents and event times of the samples in the buffer."""
+        return self._buffer.waiting()
 
     def _reject(self, samples: SampleColumns, which: np.ndarray, reason: str, rejects: Rejects) -> SampleColumns:
         if not which.any():

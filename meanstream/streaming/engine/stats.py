@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from meanstream.streaming.agents.estimates import PublicPopulation
+    from meanstream.streaming.agents.first_release import FirstRelease
     from meanstream.streaming.agents.refreshed import AnsweredAgents
 
 
@@ -37,6 +38,10 @@ class EngineStats:
         Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
     input_lag : int or None
         Records that the source holds and the engine has not read; None where the source cannot tell.
+    pending : int
+        Samples that were taken and wait for event time.
+    first_release : FirstRelease or None
+        When the first release can be expected; None once there was one.
     spent : tuple of int
         Number of agents by the releases they have made of their horizon: entry k has made k.
     population : PublicPopulation or None
@@ -62,6 +67,8 @@ class EngineStats:
     event_time: float | None = None
     watermark: float | None = None
     input_lag: int | None = None
+    pending: int = 0
+    first_release: FirstRelease | None = None
     spent: tuple[int, ...] = ()
     population: PublicPopulation | None = None
     answers: AnsweredAgents | None = None

@@ -191,7 +191,9 @@ class Metrics(Collector):
         if stats.population is not None and stats.population is not self._computed_from:
             self._computed_from = stats.population
             self._of_population = self._describe(stats.population)
-        return {**{name: getattr(stats, name) for name in COUNTERS}, **self._of_population}
+        due = stats.first_release
+        waits = {"samples_pending": stats.pending, "first_release_timestamp_seconds": due and due.event_time}
+        return {**{name: getattr(stats, name) for name in COUNTERS}, **waits, **self._of_population}
 
     def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
         """Figures of the budgets; agents that came after the last release have spent nothing."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.events.times import iso_time
 
 T = TypeVar("T")
 Quantiles = tuple[float, float, float]
@@ -32,6 +33,8 @@ class TurnRecord:
     spent: tuple[int, ...]
     waiting: int = 0
     over_budget: int = 0
+    pending: int = 0
+    first_release: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,15 @@ class Thinned(Generic[T]):
         return (*self._kept, *last)
 
 
+def first_release_text(stats: EngineStats) -> str | None:
+    """Public: say when the first release is due, and why; None once there was one."""
+    due = stats.first_release
+    if due is None:
+        return None
+    at = "" if due.event_time is None else f"at event time {iso_time(due.event_time)}, "
+    return f"first release {at}with {due.why}"
+
+
 def turn_record(stats: EngineStats, seconds: float) -> TurnRecord:
     """Take the counts of a turn."""
     return TurnRecord(
@@ -128,6 +140,8 @@ def turn_record(stats: EngineStats, seconds: float) -> TurnRecord:
         spent=stats.spent,
         waiting=getattr(stats, "waiting", 0),
         over_budget=getattr(stats, "over_budget", 0),
+        pending=stats.pending,
+        first_release=first_release_text(stats),
     )
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from meanstream.streaming.agents.first_release import FirstRelease
     from meanstream.streaming.engine.stats import EngineStats
 
 PLAIN_SECONDS = 5.0
@@ -59,9 +60,10 @@ class Progress:
         if stats.event_time is not None and abs(stats.event_time) < 1e11:
             reached = datetime.fromtimestamp(stats.event_time, UTC).strftime("%Y-%m-%d %H:%M")
         lag = _lag(stats)
+        due = _first_release(stats)
         return (
             f"{stats.events:,} events ({stats.events / max(seconds, 1e-9):,.0f}/s) | {stats.agents:,} agents | "
-            f"{stats.releases:,} releases | lag {lag} | event time {reached}"
+            f"{stats.releases:,} releases | {stats.pending:,} wait | lag {lag} | event time {reached}{due}"
         )
 
 
@@ -115,8 +117,26 @@ def _public_figures(stats: EngineStats) -> dict[str, Any]:
         "exhausted": stats.exhausted,
         "estimates": stats.estimates,
         "input_lag": stats.input_lag,
+        "pending": stats.pending,
+        **({} if stats.first_release is None else _due(stats.first_release)),
         "event_time": iso_time(stats.event_time),
     }
+
+
+def _due(first: FirstRelease) -> dict[str, Any]:
+    from meanstream.streaming.events.times import iso_time
+
+    at = None if first.event_time is None else iso_time(first.event_time)
+    return {"first_release": at, "first_release_waits_for": first.why}
+
+
+def _first_release(stats: EngineStats) -> str:
+    """Before the first release: when it is due, and why."""
+    if stats.first_release is None:
+        return ""
+    from meanstream.streaming.metrics.records import first_release_text
+
+    return f" | {first_release_text(stats)}"
 
 
 def _lag(stats: EngineStats) -> str:

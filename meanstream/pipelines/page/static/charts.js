@@ -75,9 +75,9 @@ function curve(x, y, name, shade, more = {}) {
   };
 }
 
-function drawConvergence(found) {
+function drawConvergence(found, due) {
   if (!found.events.length) {
-    empty("convergence", "No estimates yet. They come with --refresh, or at the end of a file.");
+    empty("convergence", due ? `No estimates yet: ${due}.` : "No estimates yet. They come with the next refresh.");
     return;
   }
   const { events, together, alone } = found;

@@ -3,7 +3,7 @@
 
 const EVERY = 1000;
 const TILES = {
-  agents: { events: "events", agents: "agents", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet" },
+  agents: { events: "events", agents: "agents", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet", pending: "wait for event time" },
   rounds: { agents: "users", releases: "reports", estimates: "windows answered", waiting: "waiting", over_budget: "over budget" },
 };
 let shown = null;
@@ -54,7 +54,7 @@ function render() {
     drawWindows(found.windows, index, choose);
     drawStages(found.windows[index], found.bounds);
   } else {
-    drawConvergence(found.convergence);
+    drawConvergence(found.convergence, found.first_release);
     drawPopulation(found.population);
     byId("agent-card").hidden = !found.searchable;
     drawFlow(found.flow, found.running);
