@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.engine.watermark import Watermark
 from meanstream.streaming.events.columns import Rejects, SampleColumns, column_partitions
 from meanstream.streaming.store.store import Store
+
+_log = logging.getLogger("meanstream.engine")
 
 
 class Bounded(Protocol):
@@ -99,6 +102,7 @@ class Intake:
         """Continue from what was saved."""
         self.names = store.agents()
         self._numbers = {name: number for number, name in enumerate(self.names)}
+        self._tell_full()
         self._watermark.restore(state)
         for number, columns in store.chunks("pending"):
             self._buffer.restore(number, columns, self.watermark)
@@ -197,4 +201,15 @@ class Intake:
                     self.names.append(name)
                 of_code[code] = self._numbers[name]
             number = of_code[samples.agent]
+            self._tell_full()
         return number
+
+    def _tell_full(self) -> None:
+        """Say once in a process that no further agent is taken; how many there are is public."""
+        if len(self.names) >= self._options.max_agents and not self._stats.full:
+            self._stats.full = True
+            self._log_full()
+
+    def _log_full(self) -> None:
+        most = {"max_agents": self._options.max_agents}
+        _log.warning("as many agents as are allowed: samples of others are rejected", extra=most)

@@ -28,6 +28,8 @@ class EngineStats:
         Of them, those that no dead letter tells of, because there are as many as there may be.
     clipped : int
         Samples outside the bounds that were clipped. **Privacy.** Depends on values: for the trust domain only.
+    full : bool
+        Whether as many agents are known as are allowed, so that samples of others are rejected.
     agents, releases, refusals, exhausted : int
         Agents known; releases, refused releases, and agents at their horizon.
     commits, estimates : int
@@ -57,6 +59,7 @@ class EngineStats:
     rejected: Counter[str] = field(default_factory=Counter)
     letters_unwritten: int = 0
     clipped: int = 0
+    full: bool = False
     agents: int = 0
     releases: int = 0
     refusals: int = 0

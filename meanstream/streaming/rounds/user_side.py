@@ -23,7 +23,9 @@ from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.store.store import Store
 
 _KIND = "rounds_waiting"
-_MOST_NOTED = 10_000
+MOST_TOLD = 1000
+"""So many refused results of stages are a line of the log each; those after them are counted only."""
+_MOST_NOTED = 10_000  # before those of rounds that have ended are forgotten
 
 _log = logging.getLogger("meanstream.rounds")
 
@@ -59,6 +61,7 @@ class WaitingRounds:
         self._changed: set[int] = set()
         self._dropped: list[int] = []
         self._noted: set[tuple[str, int, str]] = set()
+        self._refused = 0
 
     def __len__(self) -> int:
         return len(self._rounds)
@@ -66,7 +69,7 @@ class WaitingRounds:
     @property
     def refused(self) -> int:
         """Public: how many different results of stages were refused since the process began."""
-        return len(self._noted)
+        return self._refused
 
     def reserve(self) -> None:
         """Count these rounds for their users."""
@@ -124,9 +127,19 @@ class WaitingRounds:
     def _note(self, round_id: str, stage: int, why: str) -> None:
         """Say once that a result was refused, and why: all of it is public."""
         noted = (round_id, stage, why)
-        if noted not in self._noted and len(self._noted) < _MOST_NOTED:
-            self._noted.add(noted)
+        if noted in self._noted:
+            return
+        if len(self._noted) >= _MOST_NOTED:  # of a round that waits at most some are looked at (`MOST_TRIED`)
+            waiting = {one.this.id for one in self._rounds.values()}
+            self._noted = {one for one in self._noted if one[0] in waiting}
+        self._noted.add(noted)
+        self._refused += 1
+        if self._refused <= MOST_TOLD:
             _log.warning("a stage result was refused", extra={"round_id": round_id, "stage": stage, "rule": why})
+        elif self._refused == MOST_TOLD + 1:
+            _log.warning(
+                "refused stage results are told no more: further ones are counted only", extra={"told": MOST_TOLD}
+            )
 
     def save(self, store: Store) -> list[Any]:
         """Write what changed within a transaction; return the rest as plain values."""

@@ -8,11 +8,12 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
+from meanstream.streaming.events.columns import Batch, Position, SampleColumns, concatenate_columns
+from meanstream.streaming.sources.kept_rejects import KeptRejects
 from meanstream.streaming.sources.source import Source, UnreadableSourceError, require_source_position
 
 MAX_ROWS = 50_000_000
-"""So many samples are sorted in memory: 40 bytes each, twice while sorting, 4 GB in all."""
+"""So many records are kept in memory: a sample takes 40 bytes, twice while sorting, 4 GB in all; a rejected one 11."""
 
 READ_ROWS = 1 << 18
 
@@ -42,7 +43,7 @@ class OrderedSource:
         self._cut = cut or None
         self._parts: list[SampleColumns] | None = None  # one after the other in order
         self._starts: list[int] = []  # the row that each begins with
-        self._rejects = Rejects()
+        self._rejects = KeptRejects()
         self._reported = 0  # of them
         self._digest = ""
         self._end: Position = {}  # of the source: it tells which one was read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.limits import QUORUM
+from meanstream.pipelines.commands.run.agents import summary_line
 from meanstream.streaming.testing import ScriptedSource
 
 HONEST = [(f"agent {i % 5}", float(i % 11), 60.0 * i) for i in range(300)]
@@ -53,3 +55,16 @@ def test_names_without_end_are_refused_by_number(batch_size: int, new_world: Cal
     honest.run(ScriptedSource(HONEST))
     assert (stats.agents, stats.rejected) == (8, Counter(too_many_agents=len(junk) - 3))
     assert releases(world, without="junk") == releases(honest)
+
+
+def test_names_that_are_full_are_told_once_with_the_option(
+    new_world: Callable[[str], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = new_world("full")
+    world.options = replace(world.options, max_agents=2, batch_size=3)
+    with caplog.at_level(logging.WARNING, "meanstream.engine"):
+        stats = world.run(ScriptedSource([(f"agent {i % 5}", 1.0, 100.0 + i) for i in range(40)]))
+    (record,) = caplog.records
+    assert (vars(record)["max_agents"], stats.full, stats.agents) == (2, True, 2)
+    assert "--max-agents" in summary_line(stats)
+    assert not new_world("empty").run(ScriptedSource(HONEST)).full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.streaming.rounds import user_side
 from meanstream.streaming.rounds.deployment import rounds_identity
 from meanstream.streaming.store.store import Store
 from meanstream.streaming.testing import ScriptedSource
@@ -147,3 +149,20 @@ def test_whatever_users_hold_the_reports_have_the_same_form(new_rounds: Any, tmp
         events = users.events("reports")
         told.append(([{**e, "payload": 0} for e in events], stats.waiting, stats.results_refused))
     assert told[0] == told[1] == told[2]
+
+
+def test_refused_results_fill_no_log(
+    new_rounds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So many are a line each, then one says that further ones are counted only; all are counted."""
+    monkeypatch.setattr(user_side, "MOST_TOLD", 2)
+    monkeypatch.setattr(user_side, "_MOST_NOTED", 1)
+    stages, users = tmp_path / "stages.jsonl", new_rounds("users", **ADAPTIVE)
+    lived(users, stages)
+    said(users, stages, TINY_WINDOW)
+    with caplog.at_level(logging.WARNING, "meanstream.rounds"):
+        assert lived(users, stages).results_refused == 4
+    told = [record.getMessage() for record in caplog.records if "stage result" in record.getMessage()]
+    assert told == ["a stage result was refused"] * 2 + [
+        "refused stage results are told no more: further ones are counted only"
+    ]

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from meanstream.operators.records import Floats
+from meanstream.streaming.events.columns import Rejects
 from meanstream.streaming.sources import ordered
 from meanstream.streaming.sources.csv_file import CsvSource
+from meanstream.streaming.sources.kept_rejects import KeptRejects
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.ordered import OrderedSource
 
@@ -71,3 +73,15 @@ def test_a_batch_ends_where_a_period_does(tmp_path: Path) -> None:
         sizes = [len(source.next_batch(45).samples) for _ in range(10)]
     # Periods of 50 rows, parts of 64, 64 and 63, batches of at most 45: a batch holds rows of one period and one part.
     assert sizes == [45, 5, 14, 36, 28, 22, 41, 9, 0, 0]
+
+
+def test_rejected_records_are_kept_packed_and_come_back_as_they_were() -> None:
+    """Ten million bad lines are 110 MB, not a gigabyte."""
+    kept, all_of_them = KeptRejects(), Rejects()
+    for number in range(300):
+        some = Rejects()
+        some.add(f"reason {number % 7}", number << 40, size=None if number % 3 else 1 << (number % 41))
+        all_of_them.extend(some)
+        kept.extend(some)
+    assert (len(kept), kept.part(0, 300), kept.part(290, 999)) == (300, all_of_them, all_of_them.part(290, 300))
+    assert sum(part.itemsize for part in (kept._reason, kept._position, kept._size)) == 11

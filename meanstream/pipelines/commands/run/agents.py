@@ -134,6 +134,7 @@ def agents_summary(stats: EngineStats) -> dict[str, Any]:
         "rejected": dict(sorted(stats.rejected.items())),
         "letters_unwritten": stats.letters_unwritten,
         "agents": stats.agents,
+        "agents_full": stats.full,
         "releases": stats.releases,
         "refusals": stats.refusals,
         "exhausted": stats.exhausted,
@@ -146,8 +147,9 @@ def summary_line(stats: EngineStats) -> str:
     rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
     if stats.letters_unwritten:
         rejected += f" ({stats.letters_unwritten:,} without a dead letter: --max-dead-letters)"
+    full = " (no more are taken: --max-agents)" if stats.full else ""
     stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
     return (
         f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; "
-        f"{stats.agents:,} agents, {stats.releases:,} releases{stopped}, {stats.estimates:,} estimates"
+        f"{stats.agents:,} agents{full}, {stats.releases:,} releases{stopped}, {stats.estimates:,} estimates"
     )

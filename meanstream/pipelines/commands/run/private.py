@@ -68,6 +68,7 @@ def private_rounds_figures(stats: RoundsStats) -> dict[str, Any]:
         "letters_unwritten": stats.letters_unwritten,
         "clipped": stats.clipped,
         "users_seen": stats.agents,
+        "users_full": stats.full,  # as many as --max-users allows
         "open_windows": stats.open_windows,
         "refusals": stats.refusals,
         "input_lag": stats.input_lag,

@@ -176,7 +176,7 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
         ({"source": None}, "source must be given"),
         ({"window": None}, "window must be given, got None"),
         ({"epsilon": 0}, "epsilon must be positive and finite, got 0"),
-        ({"lower": 200}, "lower must be below upper (120.0), got 200.0"),
+        ({"lower": 200}, "lower must be below upper (120), got 200"),
         ({"window": "weekly"}, "window must be SIZE, SIZE,PERIOD or session:GAP"),
         (
             {"window": "7d,1d"},
@@ -234,7 +234,7 @@ def test_the_store_of_one_side_is_refused_by_the_other(folder: Path) -> None:
     )
     store = folder / "rounds.db"
     assert other.message == f"store must be one of a statistician in rounds, got '{store}', one of users in rounds"
-    assert run(folder, epsilon=2).message == "epsilon must be 1.0 as in the store that is continued, got 2.0"
+    assert run(folder, epsilon=2).message == "epsilon must be 1.0 as in the store that is continued, got 2"
 
 
 def test_a_signal_ends_the_run_with_everything_committed(folder: Path) -> None:
