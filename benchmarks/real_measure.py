@@ -10,7 +10,7 @@ import numpy as np
 from real_sets import RealSet
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, OwnSamples, ReleaseColumns
@@ -64,7 +64,7 @@ def replayed(half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: It
     Agents are those of `Agents`, votes among them: nothing here draws noise or decides what is released. At the end of
     a file the engine has everybody release once more, and so it is here after the whole stream.
     """
-    everybody, pool = Agents(settings, noise), ReleaseVariance(settings)
+    everybody, pool = Agents(settings, noise), FollowedReleases(settings)
     everybody.add_agents([str(owner) for owner in range(half.n_owners)])
     done = 0
     for share in sorted(shares):
@@ -74,7 +74,7 @@ def replayed(half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: It
         if share == 1:
             pool.observe(everybody.release_now(float(upto)).releases)
         done = upto
-        yield Known(latest=everybody.latest(), pool=pool.posterior, own=everybody.own())
+        yield Known(latest=pool.combined(everybody.latest()), pool=pool.posterior, own=everybody.own())
 
 
 def _reordered(data: RealSet, rng: np.random.Generator) -> Floats:

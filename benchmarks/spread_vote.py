@@ -14,8 +14,8 @@ import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.variance_followed import ReleaseVariance
 from meanstream.operators.collaboration.variance_pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints
@@ -83,12 +83,13 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
     settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=1e-6, spread_share=share, name="benchmark")
     everybody = Agents(settings, KeyedNoise(rng.bytes(32), deployment="benchmark", purpose="agents"))
     everybody.add_agents([str(i) for i in range(agents)])
-    pool = ReleaseVariance(settings)
+    pool = FollowedReleases(settings)
     pool.observe(everybody.update(agent, value, np.arange(len(agent), dtype=float)).releases)
     pool.observe(everybody.release_now(LAST).releases)
     known, own = pool.posterior, everybody.own()
     means, collaboration = pooled_own_means(own, known), make_collaboration("learned_prior", lower=0, upper=1)
-    together = collaboration.fit_summary(collaboration.summarize(everybody.latest()), known).estimate(means)
+    summary = collaboration.summarize(pool.combined(everybody.latest()))
+    together = collaboration.fit_summary(summary, known).estimate(means)
     alone = FittedAlone().estimate(means)
     error = [float(np.mean((answer.value - truth) ** 2)) for answer in (together, alone)]
     covered = [float(np.mean((a.lower <= truth) & (truth <= a.upper))) for a in (together, alone)]

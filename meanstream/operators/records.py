@@ -6,6 +6,7 @@ its owner only). Every array of a record has one entry per agent, in the same or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -65,6 +66,15 @@ class ReleaseColumns:
 
     def __len__(self) -> int:
         return len(self.agent)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ReleaseColumns]) -> ReleaseColumns:
+        """Put releases one after the other."""
+        none, nothing = np.zeros(0, np.int64), np.zeros(0)
+        nobody = cls(agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing)
+        return cls(
+            **{f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)]) for f in fields(cls)}
+        )
 
     def with_votes(self, valid: Bools) -> ReleaseColumns:
         """Leave out the votes of all but some."""

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.kafka.client import KafkaLostError
@@ -78,7 +78,7 @@ def test_lines_that_are_no_releases_are_counted_and_skipped(world: World) -> Non
 
 def test_what_comes_is_followed_in_order_and_a_restart_goes_on(world: World) -> None:
     sinks = world.open()
-    whole, followed = ReleaseVariance(SETTINGS), ReleaseVariance(SETTINGS)
+    whole, followed = FollowedReleases(SETTINGS), FollowedReleases(SETTINGS)
     with closing(ReleasesTopic(location(world))) as reader:
         for index in range(1, 6):
             deliver(sinks, ("releases", releases(2 * index - 1, 2 * index, mean=float(index % 3))))
@@ -94,7 +94,7 @@ def test_what_comes_is_followed_in_order_and_a_restart_goes_on(world: World) -> 
         reader.read_to_end(each=lambda releases: followed.observe(releases.columns))
         assert reader.latest().columns.index.tolist() == [12]
         assert reader.rejected == {}
-    everything = ReleaseVariance(SETTINGS)
+    everything = FollowedReleases(SETTINGS)
     with closing(ReleasesTopic(location(world))) as reader:
         reader.read_to_end(each=lambda releases: everything.observe(releases.columns))
     assert followed.variance == everything.variance != whole.variance

@@ -56,7 +56,7 @@ class PossibleReleases:
     >>> settings = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6)
     >>> possible = PossibleReleases(settings)
     >>> one, total = np.array([1]), np.array([10 * 2**19])
-    >>> variance = possible.least_variance(one, 10 * one)
+    >>> variance = settings.mean_variance(one, 10 * one)
     >>> mean = settings.grid.mean(total, 10 * one)
     >>> honest = ReleaseColumns(agent=one, index=one, count=10 * one, total=total, mean=mean, noise_variance=variance)
     >>> forged = replace(honest, noise_variance=variance / 2)
@@ -77,10 +77,6 @@ class PossibleReleases:
         times, most = self.settings.times, LARGEST_COUNT if self.max_samples is None else self.max_samples
         return min(int(times.times(self.settings.horizon)[-1]), most) if isinstance(times, Counts) else most
 
-    def least_variance(self, index: Ints, count: Ints) -> Floats:
-        """Variance of the noise in the mean of a release, in squared value units, shape (n,)."""
-        return self.settings.sum_variance(index) * (self.settings.grid.resolution / count.astype(np.float64)) ** 2
-
     def reasons(self, releases: ReleaseColumns) -> np.ndarray:
         """Say of each release why it is impossible, one of `REASONS`; an empty text for the others.
 
@@ -98,7 +94,7 @@ class PossibleReleases:
         index = np.where(late, 1, releases.index)
         few = (releases.count < index) | (releases.count > self.largest_count)
         count = np.where(few, index, releases.count)
-        least, total = self.least_variance(index, count), releases.total.astype(np.float64)
+        least, total = self.settings.mean_variance(index, count), releases.total.astype(np.float64)
         with np.errstate(over="ignore"):  # a huge number is as wrong as infinity
             mean = grid.mean(total, count)
             off = np.abs(releases.mean - mean) > _CLOSE * (np.abs(mean) + abs(grid.lower) + abs(grid.upper))

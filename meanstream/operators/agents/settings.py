@@ -201,6 +201,10 @@ class AgentsSettings:
         """
         return np.asarray(self.mechanism.noise_variance(index) * self.fresh.variance + 1 / 12)
 
+    def mean_variance(self, index: Ints, count: Ints) -> Floats:
+        """Variance of the noise in released means, by index and number of samples, in squared value units."""
+        return np.asarray(self.sum_variance(index) * (self.grid.resolution / count.astype(np.float64)) ** 2)
+
     @cached_property
     def vote(self) -> SpreadVote | None:
         """The votes on the spread of one sample; None if no part of the budget is for them."""

@@ -79,6 +79,23 @@ class Counter(ABC):
         matrix = self.matrix(n)
         return matrix @ matrix.T
 
+    def lagged_covariance(self, n: int, lags: int) -> Floats:
+        """Return `Cov(noise_k, noise_{k - d})` for `d < lags` and `k <= n`, shape (lags, n), for draws of variance 1.
+
+        0 where there is no release `k - d`. Unlike `covariance`, the same bits whatever `n` is.
+
+        Examples
+        --------
+        >>> from meanstream.operators.counters.pm1 import Pm1
+        >>> Pm1(3).lagged_covariance(3, 2).tolist()
+        [[1.0, 2.0, 3.0], [0.0, 1.0, 2.0]]
+        """
+        matrix, found = self.matrix(n), np.zeros((lags, n))
+        for lag in range(min(lags, n)):
+            # Added up one after the other: zeros at the end change nothing.
+            found[lag, lag:] = np.cumsum(matrix[lag:] * matrix[: n - lag], axis=1)[:, -1]
+        return found
+
     @abstractmethod
     def init(self, n_rows: int) -> State:
         """Return the state of `n_rows` rows before their first release."""

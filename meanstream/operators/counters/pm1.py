@@ -55,6 +55,10 @@ class Pm1(Counter):
         """Return the lower triangle of ones."""
         return np.tri(n)
 
+    def lagged_covariance(self, n: int, lags: int) -> Floats:
+        """Return the number of the earlier release: they share its draws."""
+        return np.asarray(np.maximum(np.arange(1, n + 1) - np.arange(lags)[:, np.newaxis], 0), dtype=np.float64)
+
     def noise_variance(self, release: Ints) -> Floats:
         """Return the number of the release."""
         return np.asarray(release, dtype=np.float64)

@@ -79,6 +79,13 @@ class Pm2(Counter):
         release = first[:, np.newaxis]
         return ((first <= release) & (release <= last)).astype(np.float64)
 
+    def lagged_covariance(self, n: int, lags: int) -> Floats:
+        """Return the number of partial sums that both use: the ones that their binary representations begin with."""
+        later = np.arange(1, n + 1)
+        earlier = np.maximum(later - np.arange(lags)[:, np.newaxis], 0)
+        _, differing = np.frexp((later ^ earlier).astype(np.float64))
+        return np.bitwise_count(later >> differing.astype(np.int64)).astype(np.float64)
+
     def noise_variance(self, release: Ints) -> Floats:
         """Return the number of ones in the binary representation of the release."""
         return np.bitwise_count(np.asarray(release)).astype(np.float64)

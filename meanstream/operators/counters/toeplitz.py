@@ -87,6 +87,15 @@ class Toeplitz(Counter):
         later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
         return np.asarray(toeplitz(np.append(1.0, later), np.zeros(n)))
 
+    def lagged_covariance(self, n: int, lags: int) -> Floats:
+        """Return `sum_{j < k - d} b_j b_{j + d}`: running sums, no matrix."""
+        buffers = fit_toeplitz_buffers(self.horizon)
+        later = _weighted(buffers.decay ** np.arange(n + lags)[:, np.newaxis], buffers.weight)
+        coefficient, found = np.append(1.0, later), np.zeros((lags, n))
+        for lag in range(min(lags, n)):
+            found[lag, lag:] = np.cumsum(coefficient[: n - lag] * coefficient[lag:n])
+        return found
+
     def noise_variance(self, release: Ints) -> Floats:
         """Return `sum_{j < k} b_j**2`."""
         k = np.asarray(release)

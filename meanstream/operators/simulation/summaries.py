@@ -111,6 +111,8 @@ def compare_summaries(collaboration: Collaboration, scenario: str, t: int, *, ru
 def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: int = 0) -> list[Comparison]:
     """Measure the default as agents use it: releases at preferred numbers of samples, variances read off them.
 
+    Of each agent the newest release counts alone: a little less than what agents make of all of theirs.
+
     Parameters
     ----------
     scenario : str

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.records import OwnSamples
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.own_state import OwnState, read_own_state
@@ -111,7 +111,7 @@ class Collaborator:
         self._every = every
         self._clock = clock or SystemClock()
         self._estimates = PersonalEstimates(settings, options)
-        self._variance = ReleaseVariance(settings)
+        self._followed = FollowedReleases(settings)
         self._own: OwnState | None = None
 
     def run(self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False) -> CollaborationStats:
@@ -146,7 +146,7 @@ class Collaborator:
         columns = releases.columns
         if settings.vote is not None:
             columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
-        self._variance.observe(columns.take(alike))
+        self._followed.observe(columns.take(alike))
         self.stats.releases += len(releases)
         self.stats.rejected = self._releases.rejected
         return len(releases) > 0
@@ -164,7 +164,7 @@ class Collaborator:
         latest = self._releases.latest()
         names, own = _joined(latest.names, self._own)
         estimates, population = self._estimates.refresh(
-            names, latest.columns, own, self._variance.posterior, self._own.event_time
+            names, self._followed.combined(latest.columns), own, self._followed.posterior, self._own.event_time
         )
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)

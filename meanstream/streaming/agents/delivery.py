@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.own_answers import OWN_ANSWERS
 from meanstream.streaming.clock import Clock
@@ -65,19 +65,19 @@ class Delivery(CommittedDelivery):
     def deliver(
         self,
         agents: Agents,
-        variance: ReleaseVariance,
+        followed: FollowedReleases,
         event_time: float,
         stop: Callable[[], bool],
         *,
         ended: bool,
     ) -> None:
         """Write what was committed, then the estimates that are due, and make all durable; see `keep_trying`."""
-        self.keep_trying(partial(self._deliver, agents, variance, event_time, ended=ended), stop)
+        self.keep_trying(partial(self._deliver, agents, followed, event_time, ended=ended), stop)
 
-    def _deliver(self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool) -> None:
+    def _deliver(self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool) -> None:
         written = self._write_charged(), self._write_outbox()
         with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
-            refreshed = self._write_estimates(agents, variance, event_time, ended=ended)
+            refreshed = self._write_estimates(agents, followed, event_time, ended=ended)
         final = ended and (self._final or refreshed is not None)
         same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._final)
         if same and refreshed is None:
@@ -99,7 +99,7 @@ class Delivery(CommittedDelivery):
         self._refresh_time, self._final = note["refresh_time"], note["final"]
 
     def _write_estimates(
-        self, agents: Agents, variance: ReleaseVariance, event_time: float, *, ended: bool
+        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool
     ) -> int | None:
         """Refresh at the end for everybody, before that for agents with new samples since the last time.
 
@@ -119,7 +119,7 @@ class Delivery(CommittedDelivery):
             if not len(which):
                 return None
         estimates, population = self._estimates.refresh(
-            agents.names, agents.latest(), agents.own(which), variance.posterior, event_time
+            agents.names, followed.combined(agents.latest()), agents.own(which), followed.posterior, event_time
         )
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)

@@ -13,7 +13,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
-from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.delivery import Delivery
@@ -23,6 +23,7 @@ from meanstream.streaming.agents.releases import (
     release_dead_letter_lines,
     release_refusal_lines,
     release_rows,
+    releases_of_ledger,
 )
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
@@ -41,6 +42,9 @@ from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.store import Store
 
 _log = logging.getLogger("meanstream.engine")
+
+OWN_RELEASES = "own releases"
+"""Kind of the chunks of what each agent has released."""
 
 
 class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
@@ -129,7 +133,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._unused = unused or UnusedRecords(store, source.name)
         most, asked = self._options.max_dead_letters, sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
-        self._variance = ReleaseVariance(settings)
+        self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
         self._saved_agents = 0
         self._first_release = FirstReleaseWatch(self._look_for_first_release)
@@ -143,8 +147,19 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             for number, columns in self._store.chunks("persons"):
                 self.agents.persons.restore(number, columns)
         self.agents.mark_clean()
-        self._variance.restore(state["variance"], self.agents.latest())
+        self._followed.restore(state["variance"], self.agents.latest())
+        self._restore_own_releases()
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
+
+    def _restore_own_releases(self) -> None:
+        """Go on with what each agent has released; stores of older versions have it in the ledger only."""
+        own, saved = self._followed.own, False
+        for chunk, columns in self._store.chunks(OWN_RELEASES):
+            own.restore(chunk, columns)
+            saved = True
+        if own.combines and not saved:
+            for releases in releases_of_ledger(self._store.ledger):
+                own.observe(releases)
 
     def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_agents = self.agents.n_agents
@@ -160,7 +175,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         return self._update(batch.active, batch.rejects, ended=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
-        self.delivery.deliver(self.agents, self._variance, self._event_time, stop, ended=ended)
+        self.delivery.deliver(self.agents, self._followed, self._event_time, stop, ended=ended)
 
     def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed; note what was beyond a person's limit."""
@@ -176,7 +191,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if ended and self._options.final_release and math.isfinite(self._event_time):
             released.append(self.agents.release_now(self._event_time))
         for batch in released:
-            self._variance.observe(batch.releases)
+            self._followed.observe(batch.releases)
         self._note_waiting(released=any(len(batch.releases.agent) for batch in released))
         return released
 
@@ -219,12 +234,15 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
                 for chunk in self.agents.dirty_chunks():
                     store.put_chunk("agents", chunk, self.agents.snapshot_chunk(chunk))
                 self._save_persons()
+                for chunk, columns in self._followed.own.changes():
+                    store.put_chunk(OWN_RELEASES, chunk, columns)
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(rows)
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
                 exhausted = self._post(taken, rows, refused, rejects)
                 self._unused.save(rejects)
         self.agents.mark_clean()
+        self._followed.own.mark_clean()
         self._saved_agents = len(self._intake.names)
         self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
         self.stats.commit_seconds = time.perf_counter() - began
@@ -236,7 +254,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             "positions": self._positions,
             "intake": self._intake.save(self._store, self._saved_agents),
             "ended": ended,
-            "variance": self._variance.snapshot(),
+            "variance": self._followed.snapshot(),
             "event_time": _finite(self._event_time),
         }
         self._store.put_state("engine", state)

@@ -1,4 +1,4 @@
-"""Everybody's personal estimate, computed from everybody's newest release and one's own samples."""
+"""Everybody's personal estimate, computed from what everybody has released and one's own samples."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_SHOWN = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicPopulation:
-    """Public: what everybody's newest releases said at one refresh.
+    """Public: what everybody's releases said at one refresh.
 
     **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
     from it is post-processing.
@@ -41,7 +41,7 @@ class PublicPopulation:
     fitted : FittedPopulation
         Fitted to the releases.
     releases : ReleaseColumns
-        The newest release of every agent that has made one.
+        The newest release of every agent that has made one, with what all of its own say (`OwnReleases`).
     variance : float array
         Total variance of each released mean.
     lower, upper, level : float
@@ -109,7 +109,7 @@ class PersonalEstimates:
         names : list of str
             Names of all agents, by number.
         latest : ReleaseColumns
-            Public: everybody's newest release.
+            Public: everybody's newest release, with the mean and the noise of all that its agent has released.
         own : OwnSamples
             Private: the samples of the agents to answer, summed up.
         pool : VariancePosterior

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.spread_vote import SpreadVote
-from meanstream.operators.records import Floats, Ints, records_without_votes
+from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
 from meanstream.streaming.events.columns import Rejects, column_partitions, column_places
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
 from meanstream.streaming.store.ledger import LedgerRows
+from meanstream.streaming.store.ledger_reader import LedgerReader
+
+
+class _Votes(msgspec.Struct):
+    number: int
+    pairs: int
+    counts: list[int]
+
+
+class _Said(msgspec.Struct):
+    n: int
+    total: int
+    mean: float
+    noise_variance: float
+    votes: _Votes | None = None
+
+
+_SAID = msgspec.json.Decoder(_Said)
 
 
 def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
@@ -59,6 +78,29 @@ def _votes(votes: Ints, vote: SpreadVote) -> list[dict[str, Any]]:
         {"number": number, "pairs": pairs, "counts": counts, "noise_variance": variance}
         for number, pairs, *counts in votes.tolist()
     ]
+
+
+def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
+    """Public: the releases that a ledger of agents has charged, in their order and in blocks.
+
+    Raises
+    ------
+    LedgerFaultError
+        If the ledger is not what was written.
+    """
+    for block in ledger.verified():
+        rows = block.rows
+        said = [_SAID.decode(output) for output in rows.output]
+        votes = [(0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts) for one in said]
+        yield ReleaseColumns(
+            agent=np.array(rows.agent, np.int64),
+            index=np.array(rows.release_index, np.int64),
+            count=np.array([one.n for one in said], np.int64),
+            total=np.array([one.total for one in said], np.int64),
+            mean=np.array([one.mean for one in said], np.float64),
+            noise_variance=np.array([one.noise_variance for one in said], np.float64),
+            votes=np.array(votes, np.int64).reshape(-1, 2 + VOTE_BINS),
+        )
 
 
 def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:

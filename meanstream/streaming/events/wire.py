@@ -117,7 +117,7 @@ class PersonalEstimate(PrivateEvent):
 
 
 class Population(PublicEvent):
-    """Public: the population as fitted to everyone's newest release; post-processing, it spends nothing."""
+    """Public: the population as fitted to everyone's releases; post-processing, it spends nothing."""
 
     topic: ClassVar[str] = "population"
     time: AwareDatetime

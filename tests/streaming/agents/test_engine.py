@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.budget import budgets
+from meanstream.streaming.agents.engine import OWN_RELEASES
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.wire import BudgetEvent, PersonalEstimate, Population, Refusal, Release
+from meanstream.streaming.store.store import Store
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 
 LATENESS = 5.0
@@ -205,6 +207,36 @@ def test_samples_of_equal_time_keep_an_order_that_ignores_values(world_type: Any
             own = world.engine.agents
             sums.append([own.latest().index.tolist(), world.events("releases")[0]["total"]])
     assert sums[0] == sums[1]  # the first release, of two samples, does not contain the replaced one
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_agents_have_released_goes_on_after_a_restart(older: bool, new_world: Callable[[str], Any]) -> None:
+    """Stores of older versions have it in the ledger only: it is read from there once, and kept from then on."""
+    script = [(f"agent {i % 3}", float(i * 7 % 11), float(i)) for i in range(60)]
+    whole, parted = new_world("whole"), new_world("parted")
+    whole.run(ScriptedSource(script))
+    stops = iter([False] * 2)
+    parted.run(ScriptedSource(script), stop=lambda: next(stops, True))
+    store = Store.open(parted.folder / "s.db", settings=asdict(parted.settings), secret=parted.secret.encode())
+    with store.transaction():
+        assert len(list(store.chunks(OWN_RELEASES))) == 1
+        if older:
+            store.drop_chunks(OWN_RELEASES, [0])
+    store.close()
+    parted.run(ScriptedSource(script))
+    assert parted.lines("estimates")[-3:] == whole.lines("estimates")[-3:]
+    assert parted.lines("population")[-1:] == whole.lines("population")[-1:]
+    (found,), (expected,) = ([columns for _, columns in read_own(world)] for world in (parted, whole))
+    assert all(np.array_equal(found[name][:3], expected[name][:3]) for name in expected if name != "version")
+    assert found["length"].tolist()[:3] == [7, 7, 7]
+
+
+def read_own(world: Any) -> list[tuple[int, dict[str, Any]]]:
+    store = Store.read(world.folder / "s.db")
+    try:
+        return list(store.chunks(OWN_RELEASES))
+    finally:
+        store.close()
 
 
 def test_a_source_with_nothing_to_give_is_asked_again_later(world: Any) -> None:

@@ -177,7 +177,7 @@ class GatherShard(Step):
         for tick in due:
             shard.observe([batch for batch in batches if batch.number <= tick.number], self._words.of)
             batches = [batch for batch in batches if batch.number > tick.number]
-            summary, pools = host.summarize(shard.latest()), {key: shard.pool}
+            summary, pools = host.summarize(shard.combined()), {key: shard.pool}
             partial = PartialReleases(newest=newest[tick.number], summary=summary, pools=pools)
             yield at_window_time(self._windows.gathered(tick.number), partial)
         for batch in batches:

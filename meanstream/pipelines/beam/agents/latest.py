@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance_pooled import PooledVariance, release_differences
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words, records_without_votes
 from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent_hash
 from meanstream.pipelines.beam.packed import packed, packed_columns_of, unpacked
 
 _LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name != "agent")
+_OWN = "own "
 
 
 class LatestOfShard:
-    """Public: everybody's newest release in a shard, and the pooled variance of one sample.
+    """Public: everybody's newest releases in a shard, and the pooled variance of one sample.
 
     Parameters
     ----------
@@ -35,14 +37,22 @@ class LatestOfShard:
         self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST} | {
             "votes": records_without_votes()
         }
+        self._own = OwnReleases(settings)
         if encoded:
             _, head, columns = unpacked(encoded, "latest shard")
+            own = {name: columns.pop(name) for name in list(columns) if name.startswith(_OWN)}
             self._pool, self._agent = PooledVariance.restore(head["pool"]), columns.pop("agent")
             self._columns = {"votes": np.zeros((len(self._agent), 2 + VOTE_BINS), np.int64), **columns}
+            if own:
+                own = {name.removeprefix(_OWN): column for name, column in own.items()}
+                self._own = OwnReleases.of_columns(settings, own)
+            else:  # of an older version, which kept the newest only
+                self._own.observe(ReleaseColumns(agent=np.arange(len(self._agent)), **self._columns))
 
     def to_bytes(self) -> bytes:
         """Give what makes the same again."""
-        return packed("latest shard", {"pool": self._pool.snapshot()}, packed_columns_of(self.latest()))
+        own = {_OWN + name: column for name, column in self._own.columns().items()}
+        return packed("latest shard", {"pool": self._pool.snapshot()}, {**packed_columns_of(self.latest()), **own})
 
     def observe(self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]) -> None:
         """Take releases in, each once, in any order; of an agent's, the newest stays."""
@@ -62,8 +72,10 @@ class LatestOfShard:
         both: dict[str, Any] = {name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST}
         alike = np.repeat([batch.alike for batch in batches], [len(batch) for batch in batches])
         told = np.concatenate([np.ones(len(old), np.bool_), alike[order]])
-        releases = ReleaseColumns(agent=agent, **both).take(told)
-        self._pool.update(release_differences(releases, self._settings.mechanism))
+        releases = ReleaseColumns(agent=agent, **both)
+        self._pool.update(release_differences(releases.take(told), self._settings.mechanism))
+        self._own = self._own.renumbered(len(known), old)
+        self._own.observe(releases.take(told & (np.arange(len(told)) >= len(old))))
         newest = np.zeros(len(known), np.int64)
         newest[agent] = np.arange(len(agent))  # of several releases of an agent the last one stays
         self._agent, self._columns = known, {name: column[newest] for name, column in both.items()}
@@ -71,6 +83,12 @@ class LatestOfShard:
     def latest(self) -> ReleaseColumns:
         """Give everybody's newest release; an agent's number is its hash."""
         return ReleaseColumns(agent=self._agent, **self._columns)
+
+    def combined(self) -> ReleaseColumns:
+        """Give the newest release with the mean and the noise of all that its agent has released (`OwnReleases`)."""
+        latest = self.latest()
+        numbered = replace(latest, agent=np.arange(len(latest)))
+        return replace(self._own.combined(numbered), agent=latest.agent)
 
     @property
     def pool(self) -> PooledVariance:

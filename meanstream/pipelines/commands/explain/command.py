@@ -163,9 +163,9 @@ def collaboration_facts(options: AgentsOptions, settings: AgentsSettings) -> dic
     name = options.collaboration_name
     make_collaboration(name, lower=settings.lower, upper=settings.upper)
     known = {
-        "learned_prior": "posterior mean under a prior given the count, fitted to everyone's newest release",
-        "pooled_prior": "posterior mean under a prior for all counts, fitted to everyone's newest release",
-        "james_stein": "own mean shrunk to the center of everyone's newest release (one normal population)",
+        "learned_prior": "posterior mean under a prior given the count, fitted to everyone's releases",
+        "pooled_prior": "posterior mean under a prior for all counts, fitted to everyone's releases",
+        "james_stein": "own mean shrunk to the center of everyone's releases (one normal population)",
         "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
         "none": "every agent alone",
     }

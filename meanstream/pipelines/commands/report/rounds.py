@@ -100,7 +100,7 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
 
     decoder = msgspec.json.Decoder(dict[str, Any])
     rounds: dict[str, dict[int, list[list[int]]]] = defaultdict(lambda: defaultdict(list))
-    for block in report_ledger_of_rounds(path):
+    for block in _ledger_of_rounds(path):
         for report in map(decoder.decode, block.output):
             rounds[report["round_id"]][report["stage"]].append(report["payload"])
     events = [event for name, stages in rounds.items() if (event := _answer(settings, name, stages)) is not None]
@@ -136,7 +136,7 @@ def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int
     return None
 
 
-def report_ledger_of_rounds(path: Path) -> Iterator[Any]:
+def _ledger_of_rounds(path: Path) -> Iterator[Any]:
     """Give the rows of a ledger, each compared with its chain."""
     from meanstream.streaming.store.store import Store
 

@@ -13,10 +13,11 @@ from meanstream.pipelines.commands.report.parts import (
     report_ledger_table,
     report_number,
 )
-from meanstream.pipelines.commands.report.rounds import report_ledger_of_rounds, report_of_rounds
+from meanstream.pipelines.commands.report.rounds import report_of_rounds
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.operators.records import ReleaseColumns
     from meanstream.streaming.agents.estimates import PublicPopulation
     from meanstream.streaming.store.audit import LedgerReport
 
@@ -104,8 +105,8 @@ def _course(path: Path, settings: AgentsSettings) -> list[ReportPart]:
     fitted = population_figure(telemetry_of_population(last))
     said = (
         "Half-width of the intervals that the releases alone give, median and from the 10 % to the 90 % quantile over "
-        "agents: with a population learned from everybody's releases (together), and from each agent's own newest "
-        "release (alone). Agents know more: their own samples have no noise for themselves."
+        "agents: with a population learned from everybody's releases (together), and from each agent's own "
+        "releases (alone). Agents know more: their own samples have no noise for themselves."
     )
     table = [
         (
@@ -133,22 +134,22 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
     import numpy as np
     from scipy.stats import norm
 
-    from meanstream.operators.collaboration.variance_followed import ReleaseVariance
+    from meanstream.operators.collaboration.followed_releases import FollowedReleases
     from meanstream.streaming.agents.estimates import PersonalEstimates
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.metrics.telemetry import QUANTILES
 
     options = EngineOptions(collaboration="tests" if settings.mode == "paper" else "learned_prior")
-    estimates, pooled = PersonalEstimates(settings, options), ReleaseVariance(settings)
+    estimates, followed = PersonalEstimates(settings, options), FollowedReleases(settings)
     releases = _releases(path)
     points: dict[str, Any] = {"events": [], "together": _bands(), "alone": _bands()}
     population: PublicPopulation | None = None
     cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
     for begin, end in pairwise(cuts.tolist()):
-        pooled.observe(releases.take(np.arange(begin, end)))
+        followed.observe(releases.take(np.arange(begin, end)))
         newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
-        latest = releases.take(end - 1 - newest)
-        population = estimates.public_population(latest, pooled.posterior)
+        latest = followed.combined(releases.take(end - 1 - newest))
+        population = estimates.public_population(latest, followed.posterior)
         alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
         points["events"].append(int(latest.count.sum()))
         for name, half_width in (
@@ -164,34 +165,14 @@ def _bands() -> dict[str, list[float]]:
     return {"low": [], "median": [], "high": []}
 
 
-def _releases(path: Path) -> Any:
+def _releases(path: Path) -> ReleaseColumns:
     """Read all releases of a ledger, in the order in which they were charged."""
-    import msgspec
-    import numpy as np
+    from meanstream.operators.records import ReleaseColumns
+    from meanstream.streaming.agents.releases import releases_of_ledger
+    from meanstream.streaming.store.store import Store
 
-    from meanstream.operators.records import VOTE_BINS, ReleaseColumns
-
-    votes = msgspec.defstruct("Votes", [("number", int), ("pairs", int), ("counts", list[int])])
-    numbers = [("n", int), ("total", int), ("mean", float), ("noise_variance", float)]
-    said = msgspec.defstruct("Said", [*numbers, ("votes", votes | None, None)])
-    decoder = msgspec.json.Decoder(said)
-    agent: list[int] = []
-    index: list[int] = []
-    outputs: list[Any] = []
-    for block in report_ledger_of_rounds(path):
-        agent += block.agent
-        index += block.release_index
-        outputs += map(decoder.decode, block.output)
-    integers = {name: np.array([getattr(one, name) for one in outputs], np.int64) for name in ("n", "total")}
-    return ReleaseColumns(
-        agent=np.array(agent, np.int64),
-        index=np.array(index, np.int64),
-        count=integers["n"],
-        total=integers["total"],
-        mean=np.array([one.mean for one in outputs], np.float64),
-        noise_variance=np.array([one.noise_variance for one in outputs], np.float64),
-        votes=np.array(
-            [(v.number, v.pairs, *v.counts) if v else (0,) * (2 + VOTE_BINS) for v in (one.votes for one in outputs)],
-            np.int64,
-        ).reshape(-1, 2 + VOTE_BINS),
-    )
+    store = Store.read(path)
+    try:
+        return ReleaseColumns.joined(list(releases_of_ledger(store.ledger)))
+    finally:
+        store.close()

@@ -15,7 +15,6 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
-from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.collaboration.variance_pooled import PooledVariance
 from meanstream.pipelines.agents import (
     AgentWindows,
@@ -32,6 +31,7 @@ from meanstream.pipelines.beam.agents.gather import JoinReleases, gather_release
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
 from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
+from meanstream.pipelines.beam.packed import packed, unpacked
 from meanstream.pipelines.beam.runners import runner_arguments
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
@@ -229,7 +229,7 @@ def events_of(totals: dict[int, float], epsilon: float, agent: str = "ann") -> l
     for index, wanted in totals.items():
         n = 10 * index
         total = round((wanted - SETTINGS.lower) * n / SETTINGS.grid.resolution)
-        least = PossibleReleases(SETTINGS).least_variance(np.array([index]), np.array([n]))[0]
+        least = SETTINGS.mean_variance(np.array([index]), np.array([n]))[0]
         event = Release(
             release_id=f"{agent}:{index}", agent=agent, index=index, time=datetime.fromtimestamp(index, UTC), n=n,
             total=total, mean=float(SETTINGS.grid.mean(total, n)), noise_variance=float(least), epsilon=epsilon,
@@ -248,6 +248,26 @@ def test_the_variance_is_read_off_releases_that_are_alike(epsilon: float) -> Non
     assert shard.pool.n == (1 if epsilon == SETTINGS.epsilon else 0)
 
 
+def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
+    """And bytes of an older version, which held the newest release of each agent only, go on from there."""
+    events = events_of({1: 1.0, 2: 9.0, 3: 4.0}, SETTINGS.epsilon)
+    whole, parted = LatestOfShard(SETTINGS), LatestOfShard(SETTINGS)
+    whole.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
+    for event in events:
+        parted.observe(list(gather_releases([event], SETTINGS)), RememberedWords().of)
+        parted = LatestOfShard(SETTINGS, parted.to_bytes())
+    assert parted.to_bytes() == whole.to_bytes()
+    assert whole.combined().noise_variance[0] < whole.latest().noise_variance[0]
+
+    early = LatestOfShard(SETTINGS)
+    early.observe(list(gather_releases(events[:2], SETTINGS)), RememberedWords().of)
+    _, head, columns = unpacked(early.to_bytes(), "latest shard")
+    kept = {name: column for name, column in columns.items() if not name.startswith("own ")}
+    older = LatestOfShard(SETTINGS, packed("latest shard", head, kept))
+    older.observe(list(gather_releases(events[2:], SETTINGS)), RememberedWords().of)
+    assert whole.combined().noise_variance[0] < older.combined().noise_variance[0] < older.latest().noise_variance[0]
+
+
 def partials(n: int = 5) -> list[PartialReleases]:
     """Summaries of shards, with pools whose sums depend on their order."""
     rng, host = np.random.default_rng(1), PersonalEstimates(SETTINGS, OPTIONS)
@@ -260,7 +280,7 @@ def partials(n: int = 5) -> list[PartialReleases]:
         ]
         latest = LatestOfShard(SETTINGS)
         latest.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
-        summary = host.summarize(latest.latest())
+        summary = host.summarize(latest.combined())
         found.append(PartialReleases(newest=float(shard), summary=summary, pools={shard: latest.pool}))
     return found
 

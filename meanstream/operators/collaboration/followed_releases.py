@@ -1,4 +1,4 @@
-"""The variance of one sample, followed along the releases as they are made."""
+"""Releases followed as they are made: the variance of one sample, and what each agent's own say together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance_pooled import PooledVariance, release_differences
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior
 from meanstream.operators.records import ReleaseColumns, records_without_votes
@@ -14,16 +15,22 @@ from meanstream.operators.records import ReleaseColumns, records_without_votes
 _COLUMNS = ("agent", "index", "count", "total", "mean", "noise_variance", "votes")
 
 
-class ReleaseVariance:
-    """Public: pools the differences of consecutive releases of each agent; keeps the newest release of each.
+class FollowedReleases:
+    """Public: pools the differences of consecutive releases of each agent; keeps the newest releases of each.
 
     **Privacy.** It reads releases only, so what is computed from it is post-processing.
+
+    Attributes
+    ----------
+    own : OwnReleases
+        The newest releases of each agent.
     """
 
     def __init__(self, settings: AgentsSettings) -> None:
         self._counter = settings.mechanism
         self._vote = settings.vote
         self._pool = PooledVariance(settings.lower, settings.upper)
+        self.own = OwnReleases(settings)
         self._last: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(0, np.int64) for name in _COLUMNS}
         self._last["votes"] = records_without_votes()
 
@@ -49,9 +56,14 @@ class ReleaseVariance:
         both = {name: np.concatenate([self._last[name][who], getattr(releases, name)]) for name in _COLUMNS}
         self._pool.update(release_differences(ReleaseColumns(**both), self._counter))
         self._remember(releases)
+        self.own.observe(releases)
+
+    def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
+        """Give newest releases the mean and the noise of all that their agents have released (`OwnReleases`)."""
+        return self.own.combined(latest)
 
     def snapshot(self) -> dict[str, Any]:
-        """Give the pool as plain data; the newest releases are in the agents' state."""
+        """Give the pool as plain data; `own` is saved by itself, and the newest releases are in the agents' state."""
         return self._pool.snapshot()
 
     def restore(self, state: dict[str, Any], latest: ReleaseColumns) -> None:
