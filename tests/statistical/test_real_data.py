@@ -66,7 +66,7 @@ def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path, mon
     names = [str(agent) for agent in own.agent.tolist()]
     assert sorted(told) == sorted(names)
     released = [newest[str(agent)] for agent in known.latest.agent.tolist()]
-    assert [event["mean"] for event in released] == known.latest.mean.tolist()
+    assert [event["total"] for event in released] == known.latest.total.tolist()
     assert [event["n"] for event in released] == known.latest.count.tolist()
     np.testing.assert_allclose([told[name]["value"] for name in names], answer.value, rtol=1e-9)
     ends = np.clip([answer.lower, answer.upper], data.lower, data.upper).T

@@ -84,7 +84,7 @@ class Pm2(Counter):
         later = np.arange(1, n + 1)
         earlier = np.maximum(later - np.arange(lags)[:, np.newaxis], 0)
         _, differing = np.frexp((later ^ earlier).astype(np.float64))
-        return np.bitwise_count(later >> differing.astype(np.int64)).astype(np.float64)
+        return np.asarray(np.bitwise_count(later >> differing.astype(np.int64)), dtype=np.float64)
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return the number of ones in the binary representation of the release."""
