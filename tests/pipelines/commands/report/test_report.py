@@ -116,7 +116,7 @@ def test_convergence_follows_the_releases(tmp_path: Path) -> None:
         low, median, high = (np.array(points[name][band]) for band in ("low", "median", "high"))
         assert np.all((low <= median) & (median <= high))
         assert median[-1] < median[0]
-    assert np.sort(population.releases.mean).tolist() == sorted(event["mean"] for event in newest.values())
+    assert np.sort(population.releases.total).tolist() == sorted(event["total"] for event in newest.values())
 
 
 @pytest.mark.parametrize("estimator", ["kent", "adaptive", "one_shot"])
