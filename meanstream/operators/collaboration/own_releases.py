@@ -100,13 +100,13 @@ class OwnReleases:
             At most one release per agent. One that was not observed stays as it is.
         """
         known = np.flatnonzero(latest.agent < len(self._rows["index"]))
-        rows = {name: column[latest.agent[known]] for name, column in self._rows.items()}
-        same = (rows["length"] > 1) & (rows["index"] == latest.index[known])
-        same &= (rows["total"][:, -1] == latest.total[known]) & (rows["count"][:, -1] == latest.count[known])
-        same &= rows["noise_variance"] < latest.noise_variance[known]
+        agent, rows = latest.agent[known], self._rows
+        same = (rows["length"][agent] > 1) & (rows["index"][agent] == latest.index[known])
+        same &= (rows["total"][agent, -1] == latest.total[known]) & (rows["count"][agent, -1] == latest.count[known])
+        same &= rows["noise_variance"][agent] < latest.noise_variance[known]
         place = known[same]
         mean, noise = latest.mean.astype(np.float64), latest.noise_variance.astype(np.float64)  # copies
-        mean[place], noise[place] = rows["mean"][same], rows["noise_variance"][same]
+        mean[place], noise[place] = rows["mean"][agent[same]], rows["noise_variance"][agent[same]]
         return replace(latest, mean=mean, noise_variance=noise)
 
     def renumbered(self, agents: int, number: Ints) -> OwnReleases:
