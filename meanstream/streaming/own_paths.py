@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import yaml
+
 from meanstream.operators.validation import require
 from meanstream.streaming.store.secret import SECRET_FILE_VARIABLE, SECRET_SUFFIX, secret_path
+from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
 STORE_FILES = {"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"}
 """What lies beside a store, by what follows its name."""
@@ -24,7 +27,10 @@ def own_files_of_store(store: Path) -> dict[str, Path]:
 
 
 def own_files_named(options: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Path]:
-    """Find the files that options name, by option: as a path, `file:PATH`, or the `config=` of a topic's address."""
+    """Find the files that options name, by option: as a path, `file:PATH`, or the `config=` of a topic's address.
+
+    What that file names itself belongs to it: passwords (`file:PATH`), certificates, keys.
+    """
     named = dict(_files_named(options))
     if environment.get(SECRET_FILE_VARIABLE):
         named["the secret"] = Path(environment[SECRET_FILE_VARIABLE])
@@ -40,6 +46,21 @@ def _files_named(options: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
         for place in (text, text.removeprefix("file:"), *query):
             if place and _is_file(place):
                 yield (name if place == text else f"the file of {name}"), Path(place)
+        for config in query:
+            yield from _files_of_topic(name, Path(config))
+
+
+def _files_of_topic(option: str, config: Path) -> Iterator[tuple[str, Path]]:
+    """Find what a topic's configuration names; one that does not read is refused where the topic is opened."""
+    try:
+        properties = read_strict_yaml_file(config)
+    except (OSError, ValueError, yaml.YAMLError):
+        return
+    for name, value in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(value, str):
+            place = config.parent / value.removeprefix("file:") if value.startswith("file:") else Path(value)
+            if _is_file(place):
+                yield f"the {name} of {option}", place
 
 
 def require_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> None:

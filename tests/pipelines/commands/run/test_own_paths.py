@@ -196,6 +196,24 @@ def test_the_file_that_a_topic_is_configured_by_is_no_output(folder: Path) -> No
     assert files(folder) == before
 
 
+@pytest.mark.parametrize("prefix", ["file:", ""], ids=["file:", "a path of librdkafka"])
+def test_what_a_topics_file_names_is_no_output(prefix: str, folder: Path) -> None:
+    """A password by `file:`, relative to the file of properties; a certificate as librdkafka takes it."""
+    (folder / "password.jsonl").write_text("hush\n")
+    name = "sasl.password" if prefix else "ssl.ca.location"
+    place = "file:password.jsonl" if prefix else folder / "password.jsonl"
+    (folder / "client.yaml").write_text(f"{name}: {place}\n")
+    topic = f"kafka://127.0.0.1:1/releases?config={folder / 'client.yaml'}"
+    before = files(folder)
+    for victim in ("password.jsonl", "hard.jsonl"):
+        ran = run_agents(folder, releases=topic, dead_letters=folder / victim)
+        assert f"dead_letters must be another place than the {name} of releases" in ran.message
+        assert files(folder) == before
+        (folder / "hard.jsonl").unlink(missing_ok=True)
+        os.link(folder / "password.jsonl", folder / "hard.jsonl")
+        before = files(folder)
+
+
 def test_a_lock_file_of_somebody_else_is_left_alone(folder: Path) -> None:
     for content in (b"# packages, pinned\n", SECRET.encode()):
         (folder / "new.lock").write_bytes(content)
