@@ -71,7 +71,8 @@ class TimeParser:
         if self._unit != "auto":
             return number / _PER_SECOND[self._unit]
         size = np.abs(number)
-        return np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
+        with np.errstate(invalid="ignore"):  # NaN of any kind: damaged files have those that processors report
+            return np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
 
     def _each(self, column: pa.Array) -> Floats:
         """Read the distinct times one by one: some are in another notation than the rest, or in none."""
