@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from meanstream.operators.agents.release_times import parse_schedule
 from meanstream.operators.records import Ints
+from meanstream.streaming.agents.budget_forecast import BudgetForecast, ForecastSummary
 from meanstream.streaming.store.audit import audited_rows
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.store import Store
@@ -60,9 +62,12 @@ class Budgets:
 
     agents: list[AgentBudget]
     summary: BudgetSummary
+    ends: list[float | None] | None = None
+    forecast: ForecastSummary | None = None
+    """With `foretell`: event time of each agent's last release, None where it is not known; and all agents together."""
 
 
-def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
+def budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
     """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked.
 
     Parameters
@@ -71,6 +76,8 @@ def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
         The store's file.
     as_of : float, optional
         Count releases up to this event time only, in seconds.
+    foretell : bool
+        Say, too, when the budgets end.
 
     Raises
     ------
@@ -80,12 +87,14 @@ def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
     opened = Store.read(store)
     try:
         names, identity = opened.agents(), opened.state("identity")
-        spent = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of)
+        settings = {"horizon": 0, "epsilon": 0.0, "delta": 0.0} if identity is None else identity["settings"]
+        require_store_kind(store, settings, OF_AGENTS)
+        forecast = BudgetForecast(len(names), int(settings["horizon"])) if foretell and identity is not None else None
+        spent = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of, forecast)
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
-    settings = {"horizon": 0, "epsilon": 0.0, "delta": 0.0} if identity is None else identity["settings"]
-    require_store_kind(store, settings, OF_AGENTS)
+    ends = None if forecast is None else forecast.ends(parse_schedule(str(settings["schedule"])))
     horizon, epsilon, delta = int(settings["horizon"]), float(settings["epsilon"]), float(settings["delta"])
     return Budgets(
         [
@@ -99,13 +108,19 @@ def budgets(store: Path, *, as_of: float | None = None) -> Budgets:
             at_horizon=int(np.count_nonzero(spent >= horizon)),
             refused=refused,
         ),
+        None if ends is None else [end if math.isfinite(end) else None for end in ends.tolist()],
+        None if ends is None or forecast is None else forecast.summary(ends, names),
     )
 
 
-def budget_charged_until(store: Store, n_agents: int, until: float) -> Ints:
+def budget_charged_until(store: Store, n_agents: int, until: float, forecast: BudgetForecast | None = None) -> Ints:
     """Count the rows of each agent up to an event time, to the microsecond as in the releases."""
     spent = np.zeros(n_agents, np.int64)
     for block in audited_rows(store):
         counted = np.rint(np.array(block.rows.time) * 1e6) <= np.rint(until * 1e6)
-        spent += np.bincount(np.array(block.rows.agent, np.int64)[counted], minlength=n_agents)
+        agent = np.array(block.rows.agent, np.int64)[counted]
+        spent += np.bincount(agent, minlength=n_agents)
+        if forecast is not None:
+            lines = [line for line, counts in zip(block.rows.output, counted.tolist(), strict=True) if counts]
+            forecast.follow(agent, np.array(block.rows.time, np.float64)[counted], lines)
     return spent

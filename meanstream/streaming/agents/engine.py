@@ -136,6 +136,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
         self._saved_agents = 0
+        self._spent_before = np.zeros(0, np.int64)
         self._first_release = FirstReleaseWatch(self._look_for_first_release)
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -164,6 +165,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.spent = self._spent()
+        self._spent_before = self.agents.spent()
         self._note_waiting(released=False)
         return {"agents": self.stats.agents, "event_time": iso_time(self._event_time)}
 
@@ -290,6 +292,9 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             _log.warning("releases were refused", extra={"refused": refused})
         if released:
             stats.spent = self._spent()
+            now = self.agents.spent()
+            now[: len(self._spent_before)] -= self._spent_before
+            stats.spenders, stats.most_spent = int(np.count_nonzero(now)), int(now.max(initial=0))
         stats.rejected.update(rejects.reason)
         stats.commits += 1
 

@@ -46,6 +46,8 @@ class EngineStats:
         When the first release can be expected; None once there was one.
     spent : tuple of int
         Number of agents by the releases they have made of their horizon: entry k has made k.
+    spenders, most_spent : int
+        Agents that have released since the process started, and how often the one that released most has.
     population : PublicPopulation or None
         What the releases said at the last refresh.
     answers : Answered or None
@@ -73,6 +75,8 @@ class EngineStats:
     pending: int = 0
     first_release: FirstRelease | None = None
     spent: tuple[int, ...] = ()
+    spenders: int = 0
+    most_spent: int = 0
     population: PublicPopulation | None = None
     answers: AnsweredAgents | None = None
     commit_seconds: float = 0.0

@@ -136,6 +136,7 @@ def agents_summary(stats: EngineStats) -> dict[str, Any]:
         "agents": stats.agents,
         "agents_full": stats.full,
         "releases": stats.releases,
+        "spent": {"agents": stats.spenders, "most": stats.most_spent},
         "refusals": stats.refusals,
         "exhausted": stats.exhausted,
         "estimates": stats.estimates,
@@ -149,7 +150,8 @@ def summary_line(stats: EngineStats) -> str:
         rejected += f" ({stats.letters_unwritten:,} without a dead letter: --max-dead-letters)"
     full = " (no more are taken: --max-agents)" if stats.full else ""
     stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
+    spent = f" (of {stats.spenders:,} agents, at most {stats.most_spent:,} each)" if stats.releases else ""
     return (
         f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; "
-        f"{stats.agents:,} agents{full}, {stats.releases:,} releases{stopped}, {stats.estimates:,} estimates"
+        f"{stats.agents:,} agents{full}, {stats.releases:,} releases{spent}{stopped}, {stats.estimates:,} estimates"
     )

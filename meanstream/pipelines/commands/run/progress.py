@@ -113,6 +113,7 @@ def _public_figures(stats: EngineStats) -> dict[str, Any]:
         "letters_unwritten": stats.letters_unwritten,
         "agents": stats.agents,
         "releases": stats.releases,
+        "spent": {"agents": stats.spenders, "most": stats.most_spent},
         "refusals": stats.refusals,
         "exhausted": stats.exhausted,
         "estimates": stats.estimates,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from meanstream.pipelines.options.errors import BadOption
 
 if TYPE_CHECKING:
     from meanstream.streaming.agents.budget import AgentBudget, BudgetSummary
+    from meanstream.streaming.agents.budget_forecast import ForecastSummary
     from meanstream.streaming.rounds.budget import RoundsBudgets
 
 
@@ -29,6 +31,7 @@ def budget(
 ) -> None:
     """Show every agent's releases made and left: the horizon is the budget, and all of it costs (epsilon, delta) once.
 
+    `ends` is when an agent makes its last release, if it goes on as between its first and its newest one.
     Of rounds: every user's reports, each of which costs epsilon, and what is left of the user's budget.
     Every row of the ledger is compared with its hash chain on the way.
 
@@ -38,6 +41,7 @@ def budget(
       meanstream budget --store state.db --agent N14228 --as-of 2013-06-30T12:00:00Z
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.events.times import iso_time
     from meanstream.streaming.rounds.budget import has_rounds_budget, rounds_budgets
     from meanstream.streaming.store.store import StoreError
 
@@ -46,18 +50,21 @@ def budget(
         if has_rounds_budget(store):
             _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
             return
-        found = budgets(store, as_of=until)
+        found = budgets(store, as_of=until, foretell=True)
     except StoreError as error:
         raise BadOption(str(error)) from None
+    ends = dict(zip((row.agent for row in found.agents), found.ends or [None] * len(found.agents), strict=True))
     rows = [row for row in found.agents if agent in (None, row.agent)]
     if agent is not None and not rows:
         raise BadOption(f"agent must be one of the store's, got {agent!r}")
     if as_json:
-        summary = {} if agent is not None else {"summary": asdict(found.summary)}
-        print_options_json({"agents": [asdict(row) for row in rows], **summary})
+        foretold = None if found.forecast is None else asdict(found.forecast)
+        summary = {} if agent is not None else {"summary": asdict(found.summary), "forecast": foretold}
+        print_options_json({"agents": [asdict(row) | {"ends": iso_time(ends[row.agent])} for row in rows], **summary})
         return
-    sys.stdout.writelines(_table(rows))
+    sys.stdout.writelines(_table(rows, ends))
     if agent is None:
+        sys.stdout.write("" if found.forecast is None else _foretold(found.forecast))
         sys.stdout.write(_sentence(found.summary))
 
 
@@ -83,13 +90,32 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
         )
 
 
-def _table(rows: list[AgentBudget]) -> list[str]:
-    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7}  protected at\n"]
+def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:
+    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>10}  protected at\n"]
     lines += [
-        f"{row.agent:<24} {row.spent:>7} {row.remaining:>9} {row.horizon:>7}  ({row.epsilon:g}, {row.delta:g})\n"
+        f"{row.agent:<24} {row.spent:>7} {row.remaining:>9} {row.horizon:>7} {_end(row, ends[row.agent]):>10}  "
+        f"({row.epsilon:g}, {row.delta:g})\n"
         for row in rows
     ]
     return lines
+
+
+def _end(row: AgentBudget, end: float | None) -> str:
+    """Say on which day of event time an agent makes its last release."""
+    from meanstream.streaming.events.times import iso_time
+
+    if not row.remaining:
+        return "ended"
+    return "-" if end is None else (iso_time(end) or "after 5138").partition("T")[0]
+
+
+def _foretold(forecast: ForecastSummary) -> str:
+    low, half, high = (f"{days:,.3g}" for days in forecast.days)
+    day = "" if forecast.first_ends is None else f" ({forecast.first_ends.partition('T')[0]})"
+    return (
+        f"At this rate {forecast.first} ends first, {forecast.first_days:,.3g} days after the newest release{day}; of "
+        f"{forecast.agents:,} agents 10 % within {low} days, half within {half}, 90 % within {high}\n"
+    )
 
 
 def _sentence(summary: BudgetSummary) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ def test_spent_and_remaining_before_and_after_more_samples(tmp_path: Path) -> No
     spent = []
     for rows in (27, 60, 240):
         write_samples(source, rows=rows)
-        ran = run_agents(tmp_path, sort=None, horizon=5, notices=notices, config=_in_file_order(tmp_path))
+        ran = run_agents(tmp_path, sort=None, horizon=5, notices=notices, config=_in_file_order(tmp_path), json=True)
         assert ran.code == 0, ran.err
         rows_of = budget(tmp_path)
+        before = spent[-1] if spent else dict.fromkeys(rows_of, 0)
         spent.append({agent: row["spent"] for agent, row in rows_of.items()})
+        now = [n - before[agent] for agent, n in spent[-1].items()]
+        assert ran.json["spent"] == {"agents": sum(map(bool, now)), "most": max(now)}
         assert Counter({a: n for a, n in spent[-1].items() if n}) == released(tmp_path)
         for row in rows_of.values():
             assert row["spent"] + row["remaining"] == row["horizon"] == 5
@@ -61,17 +65,40 @@ def test_one_agent_and_the_table(tmp_path: Path) -> None:
     run_agents(tmp_path)
     assert list(budget(tmp_path, "--agent", "N1")) == ["N1"]
     table = meanstream("budget", "--store", str(tmp_path / "state.db")).out.decode().splitlines()
-    assert table[0].split() == ["agent", "spent", "remaining", "horizon", "protected", "at"]
+    assert table[0].split() == ["agent", "spent", "remaining", "horizon", "ends", "protected", "at"]
     rows = budget(tmp_path)
-    assert [line.split()[:4] for line in table[1:-1]] == [
+    assert [line.split()[:4] for line in table[1:4]] == [
         [agent, *(str(row[k]) for k in ("spent", "remaining", "horizon"))] for agent, row in rows.items()
     ]
+    assert {line.partition("  (")[0].split(maxsplit=4)[4] for line in table[1:4]} == {"after 5138"}
+    assert table[4].startswith("At this rate N")
+    assert len(table) == 6
     most = max(row["spent"] for row in rows.values())
     assert table[-1] == f"3 agents: at most {most} of 40 releases spent, 0 at their horizon, 0 releases refused"
     one = meanstream("budget", "--store", str(tmp_path / "state.db"), "--agent", "N1").out.decode().splitlines()
     assert one == [table[0], table[2]]
     message = meanstream("budget", "--store", str(tmp_path / "state.db"), "--agent", "N9").message
     assert message == "agent must be one of the store's, got 'N9'"
+
+
+def test_when_the_budgets_end_at_this_rate_is_when_they_end(tmp_path: Path) -> None:
+    """Samples come at a steady rate: what is foretold from the first of them is what the rest brings."""
+    write_samples(tmp_path / "flights.csv", rows=240)
+    run_agents(tmp_path, horizon=6, schedule="geometric:10,1.4")
+    releases = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
+    last = {event["agent"]: event["time"] for event in releases}
+    early = sorted(event["time"] for event in releases if event["index"] == 3)[-1]
+    foretold = budget(tmp_path, "--as-of", early)
+    found = meanstream("budget", "--store", str(tmp_path / "state.db"), "--json", "--as-of", early).json["forecast"]
+    assert found["agents"] == 3
+    assert found["first_ends"] == min(row["ends"] for row in foretold.values())
+    for agent, row in foretold.items():
+        told, came = (datetime.fromisoformat(text) for text in (row["ends"], last[agent]))
+        assert abs(told - came) < timedelta(hours=3), agent
+    assert {row["ends"] for row in budget(tmp_path).values()} == {None}  # all have made it
+    table = meanstream("budget", "--store", str(tmp_path / "state.db")).out.decode().splitlines()
+    assert {line.split()[4] for line in table[1:4]} == {"ended"}
+    assert len(table) == 5
 
 
 def test_the_summary_counts_all_agents(tmp_path: Path) -> None:
