@@ -359,6 +359,8 @@ def test_vectors_are_part_of_the_key_of_their_noise():
         ("kent.sparse_select", {"cut": 0.0}, "cut must be positive and finite, got 0.0"),
         ("kent.sparse_threshold", {"sparsity": 0}, "sparsity must lie between 1 and dimension, 3, got 0"),
         ("kent.density", {"terms": 1}, "terms must lie between 2 and 1024, got 1"),
+        ("kent.density", {"smoothness": 65}, "smoothness must be at most 64, got 65"),
+        ("kent.linf", {"dimension": 4097}, "dimension must lie between 1 and 4096, got 4097"),
         ("kent.density", {"smoothness": 0}, "smoothness must be an integer, at least 1, got 0"),
         ("kent.mixture", {"components": 0}, "components must be an integer, at least 1, got 0"),
         ("kent.mixture", {"half_width": 0.2}, "half_width must leave 12 bins or more for 3 components"),

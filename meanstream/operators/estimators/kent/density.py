@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.sizes import SizeDistribution
 
 MAX_TERMS = 1024
+MAX_SMOOTHNESS = 64
+"""The left-out part is the radius by a power of the terms: beyond this it is no number, and nothing is left out."""
 
 
 class Density(CoordinateMeans):
@@ -116,6 +118,7 @@ class Density(CoordinateMeans):
         require(
             smoothness >= 1 and smoothness == int(smoothness), "smoothness", "be an integer, at least 1", smoothness
         )
+        require(smoothness <= MAX_SMOOTHNESS, "smoothness", f"be at most {MAX_SMOOTHNESS}", smoothness)
         require_positive(radius=radius, constant_beta=constant_beta)
         self.smoothness, self.radius = smoothness, radius
         size = kent_threshold_size(threshold, settings.known_sizes)

@@ -87,6 +87,7 @@ class SparseSelect(CoordinateMeans):
     """
 
     name = "kent.sparse_select"
+    sized_by = "sparsity"
     options = (FOLD_OPTIONS - {"participation", "between_users"}) | {
         "dimension",
         "sparsity",

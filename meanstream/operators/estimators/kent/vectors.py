@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtri
@@ -65,6 +65,8 @@ class CoordinateMeans(EstimatorTraits):
     answers = "vector"
     estimand = OF_COORDINATES
     trust = "local"
+    sized_by: ClassVar[str] = "dimension"
+    """Option that the number of coordinates follows from."""
 
     rounds: tuple[Round, ...]
     shares: tuple[float, ...]
@@ -81,12 +83,8 @@ class CoordinateMeans(EstimatorTraits):
     ) -> None:
         self._settings = settings
         self.mode, self.epsilon = settings.mode, settings.epsilon
-        require(
-            1 <= coordinates <= MAX_COORDINATES,
-            "coordinates",
-            f"lie between 1 and {MAX_COORDINATES}",
-            coordinates,
-        )
+        rule = f"lie between 1 and {MAX_COORDINATES}"
+        require(1 <= coordinates <= MAX_COORDINATES, self.sized_by, rule, getattr(self, self.sized_by, coordinates))
         self.coordinates = coordinates
         self.seed = seed
         options = univariate if between_users is None else _plan_options(univariate, between_users)
