@@ -177,10 +177,13 @@ class SettableConnection:
         The option that named it.
     problem : str or None
         Why nobody answers.
+    watched : bool
+        Whether everybody may know.
     """
 
     client: str
     problem: str | None = None
+    watched: bool = True
 
     def connection_problem(self) -> str | None:
         """Give the problem."""

@@ -75,7 +75,7 @@ class CommittedDelivery:
         self._store = store
         self._sinks = sinks
         for sink in sinks.opened():
-            if isinstance(sink, Connected):
+            if isinstance(sink, Connected) and sink.watched:
                 health.watch(sink)
         self._stats = stats
         self._clock = clock

@@ -12,11 +12,18 @@ STUCK_SECONDS = 30.0
 
 @runtime_checkable
 class Connected(Protocol):
-    """A source or a sink that needs others to answer; `client` is the option that named it."""
+    """A source or a sink that needs others to answer; `client` is the option that named it.
+
+    **Privacy.** Whether it has a problem is public: no connection is watched that is used only for what is private.
+    """
 
     @property
     def client(self) -> str:
         """Name of the option."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether everybody may know whether it has a problem."""
 
     def connection_problem(self) -> str | None:
         """Say why nobody answers, or None; quick, and from any thread."""

@@ -39,6 +39,8 @@ class KafkaSink:
         That of the cluster; other sinks may share it.
     name : str or None
         The deployment's name, None if it has none.
+    watched : bool
+        Whether everybody may know that its brokers do not answer.
     """
 
     @classmethod
@@ -74,9 +76,15 @@ class KafkaSink:
         return topics.open(KafkaLocation.parse(location, role=opening.option), trust=opening.trust)
 
     def __init__(
-        self, location: KafkaLocation, *, trust: Trust, transaction: KafkaTransaction, name: str | None = None
+        self,
+        location: KafkaLocation,
+        *,
+        trust: Trust,
+        transaction: KafkaTransaction,
+        name: str | None = None,
+        watched: bool = True,
     ) -> None:
-        self.trust = trust
+        self.trust, self.watched = trust, watched
         self._location, self._name = location, name
         self._topic = location.topic
         self._transaction = transaction
@@ -156,6 +164,7 @@ class KafkaSinks:
     -----
     **Privacy.** The number of a delivery and how many events it had can be seen by whoever may describe the group. Of
     rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users send.
+    For the same reason no probe tells that what is delivered apart waits for its brokers.
     """
 
     def __init__(
@@ -196,7 +205,8 @@ class KafkaSinks:
             self._transactions[cluster, apart] = KafkaTransaction(
                 location, cluster=cluster, store_id=store_id, stop=self._stop, crash=self._crash
             )
-        return KafkaSink(location, trust=trust, transaction=self._transactions[cluster, apart], name=self._name)
+        transaction = self._transactions[cluster, apart]
+        return KafkaSink(location, trust=trust, transaction=transaction, name=self._name, watched=not apart)
 
 
 def sink_records(topic: str, events: EventLines) -> Records:

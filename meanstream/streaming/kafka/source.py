@@ -59,6 +59,9 @@ class KafkaSource:
         If the brokers cannot be reached, or topic, rights or partitions are not there.
     """
 
+    watched = True
+    """Its topic is read whatever is in it."""
+
     waits = True
     """`next_batch` waits for records itself."""
 

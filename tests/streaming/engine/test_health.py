@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.testing import SettableConnection
+from meanstream.streaming.sinks.group import Sinks
+from meanstream.streaming.sinks.sink import Trust
+from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.testing import MemorySink, ScriptedSource, SettableConnection
 
 
 class Clock:
@@ -53,6 +60,36 @@ def test_what_is_waited_for_before_the_start_is_the_reason_and_a_sign_of_life(
     assert (health.not_alive(), health.not_ready()) == (None, "source waits for the brokers h:1 (refused)")
     health.waiting(None)
     assert health.not_ready() == "state is being restored"
+
+
+def test_the_connection_of_what_is_private_alone_is_not_watched(tmp_path: Path) -> None:
+    """A broker that is silent would tell whether there was something to write."""
+
+    class Answering(MemorySink):
+        client = "sink"
+
+        def connection_problem(self) -> str | None:
+            return "h:1 (refused)"
+
+    class Watched(Answering):
+        watched = True
+
+    class Apart(Answering):
+        watched = False
+
+    settings = AgentsSettings(name="t", lower=0, upper=1, epsilon=1, delta=1e-6)
+    secret = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
+    for kind, expected in ((Watched, {"sink": "h:1 (refused)"}), (Apart, {})):
+        deployment = open_deployment(tmp_path / f"{kind.__name__}.db", settings, environment=secret)
+        engine = Engine(
+            source=ScriptedSource([]),
+            settings=settings,
+            noise=deployment.noise,
+            store=deployment.store,
+            sinks=Sinks(dead_letters=kind(trust=Trust.PRIVATE)),
+        )
+        assert engine.health.connections() == expected
+        deployment.store.close()
 
 
 def test_only_a_turn_is_a_checkpoint(health: EngineHealth, clock: Clock) -> None:
