@@ -30,7 +30,14 @@ EPSILON, DELTA = 1.0, 0.05  # a large delta makes the bound sharp: the optimal a
 N = 6_000
 RELEASES = 4
 SETTINGS = AgentsSettings(
-    name="test", lower=0, upper=1, epsilon=EPSILON, delta=DELTA, schedule="geometric:2,1.5", horizon=RELEASES
+    name="test",
+    lower=0,
+    upper=1,
+    epsilon=EPSILON,
+    delta=DELTA,
+    schedule="geometric:2,1.5",
+    horizon=RELEASES,
+    spread_share=0,
 )
 SAMPLES = 7  # per agent: releases at 2, 3, 5 and 7
 

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -123,19 +124,20 @@ def test_all_that_is_public_is_a_function_of_the_totals(collaboration: str, tmp_
     assert answers[0] != answers[1]  # the private side does depend on the sample
 
 
+def without_votes(**named: Any) -> AgentsSettings:
+    """All of the budget is for means."""
+    return AgentsSettings(name="test", spread_share=0, **named)
+
+
 CALIBRATIONS = [
-    AgentsSettings(name="test", lower=-30, upper=120, epsilon=1, delta=1e-6),
-    AgentsSettings(name="test", lower=-30, upper=120, epsilon=4, delta=1e-9, counter="pm2", horizon=100),
-    AgentsSettings(name="test", lower=0, upper=0.3, epsilon=0.1, delta=1e-5, counter="pm1", horizon=7),
-    AgentsSettings(
-        name="test", lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm1", mode="paper", calibration="classical"
-    ),
-    AgentsSettings(
-        name="test", lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm2", mode="paper", calibration="classical"
-    ),
-    AgentsSettings(name="test", lower=0, upper=10, epsilon=2, delta=1e-6, counter="pm2", noise="laplace", horizon=31),
-    AgentsSettings(name="test", lower=0, upper=10, epsilon=0.5, delta=1e-6, counter="pm1", noise="laplace"),
-    AgentsSettings(name="test", lower=0, upper=1, epsilon=3, delta=1e-6, counter="optimal", horizon=60),
+    without_votes(lower=-30, upper=120, epsilon=1, delta=1e-6),
+    without_votes(lower=-30, upper=120, epsilon=4, delta=1e-9, counter="pm2", horizon=100),
+    without_votes(lower=0, upper=0.3, epsilon=0.1, delta=1e-5, counter="pm1", horizon=7),
+    without_votes(lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm1", mode="paper", calibration="classical"),
+    without_votes(lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm2", mode="paper", calibration="classical"),
+    without_votes(lower=0, upper=10, epsilon=2, delta=1e-6, counter="pm2", noise="laplace", horizon=31),
+    without_votes(lower=0, upper=10, epsilon=0.5, delta=1e-6, counter="pm1", noise="laplace"),
+    without_votes(lower=0, upper=1, epsilon=3, delta=1e-6, counter="optimal", horizon=60),
     SETTINGS,
 ]
 

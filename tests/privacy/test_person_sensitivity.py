@@ -47,7 +47,7 @@ class NoLimit(PersonCounts):
 
 def settings(per_person: int | None, **changes: Any) -> AgentsSettings:
     named: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": RELEASES + 3}
-    return AgentsSettings(**named | {"schedule": "every:1s", "per_person": per_person} | changes)
+    return AgentsSettings(**named | {"schedule": "every:1s", "per_person": per_person, "spread_share": 0} | changes)
 
 
 def cases(sent: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

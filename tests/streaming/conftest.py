@@ -48,6 +48,7 @@ class World:
             schedule="geometric:2,1.5",
             horizon=12,
             name="world",
+            spread_share=0,
         )
     )
     options: EngineOptions = field(

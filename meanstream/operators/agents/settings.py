@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -15,6 +15,7 @@ from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampl
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
 from meanstream.operators.noise.calibration import Calibration, gaussian_stddev
+from meanstream.operators.noise.canonical import UNSPELLED
 from meanstream.operators.noise.distributions import TAIL_DELTA
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group import group_epsilon
@@ -38,6 +39,11 @@ SHARE_RULE = "be 0 in paper mode and with Laplace noise"
 WIDEST = 1e150
 """Variances are squares of the width, and must be numbers."""
 MAX_PER_PERSON = 65_535
+
+
+def usual_spread_share(mode: str, noise: str) -> float:
+    """Part of the budget for votes where nobody says: none where there can be no votes."""
+    return SPREAD_SHARE if mode == "tuned" and noise == "gaussian" else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +79,8 @@ class AgentsSettings:
         needed: a store makes one, a pipeline is given one.
     spread_share : float
         Part of the budget (of rho) for votes on how much one sample varies (`operators.agents.spread_vote`); what is
-        left goes into the means. 0 turns votes off. For Gaussian noise and the tuned mode only.
+        left goes into the means. 0 turns votes off. For Gaussian noise and the tuned mode only; there it is 0.1 by
+        default, elsewhere 0.
 
     Raises
     ------
@@ -113,9 +120,13 @@ class AgentsSettings:
     mode: str = "tuned"
     per_person: int | None = None
     name: str | None = None
-    spread_share: float = 0.0
+    # A number once it is known who may vote; keys of before there were votes do not name it.
+    spread_share: float = field(default=cast("float", None), metadata={UNSPELLED: 0.0})
 
     def __post_init__(self) -> None:
+        usual = usual_spread_share(self.mode, self.noise)
+        if cast("float | None", self.spread_share) is None:
+            object.__setattr__(self, "spread_share", usual)
         for name in ("lower", "upper", "epsilon", "delta", "spread_share"):
             object.__setattr__(self, name, as_float(name, getattr(self, name)))
         object.__setattr__(self, "horizon", as_int("horizon", self.horizon))
@@ -140,8 +151,7 @@ class AgentsSettings:
                 1 <= self.per_person <= MAX_PER_PERSON, "per_person", f"lie in 1..{MAX_PER_PERSON}", self.per_person
             )
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
-        votes = self.mode == "tuned" and self.noise == "gaussian"
-        require(votes or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
+        require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
         if self.levels is None and self.counter == Pm2.name:

@@ -11,6 +11,9 @@ import numpy as np
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+UNSPELLED = "unspelled"
+"""Metadata of a field: the value that keys do not spell, where the default is another now than when keys were made."""
+
 
 def canonical(value: Any) -> bytes:
     """Plain data as bytes: equal data, equal bytes.
@@ -34,7 +37,7 @@ def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
     --------
     >>> from meanstream.operators.agents.settings import AgentsSettings
     >>> canonical_spelling(AgentsSettings(lower=np.float64(-30), upper="120", epsilon=1, delta=1e-6, horizon=40))
-    {'lower': -30.0, 'upper': 120.0, 'epsilon': 1.0, 'delta': 1e-06}
+    {'lower': -30.0, 'upper': 120.0, 'epsilon': 1.0, 'delta': 1e-06, 'spread_share': 0.1}
     """
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     at_default = {field.name for field in fields(settings) if values[field.name] == _default(field)}
@@ -42,6 +45,8 @@ def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
 
 
 def _default(field: Any) -> Any:
+    if UNSPELLED in field.metadata:
+        return field.metadata[UNSPELLED]
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 

@@ -115,6 +115,7 @@ class FederationSettings:
             noise=self.noise,
             calibration=self.calibration,
             mode=self.mode,
+            spread_share=0.0,
         )
 
     def make(self) -> PairwiseAgents:

@@ -179,13 +179,12 @@ class AgentSideOptions:
 
     def _default_share(self, store: Path) -> float:
         """Part of the budget for votes where nobody says: what agents that already run have, so that they go on."""
-        from meanstream.operators.agents.settings import SPREAD_SHARE
+        from meanstream.operators.agents.settings import usual_spread_share
         from meanstream.streaming.agents.own_state import own_spread_share
 
-        if self.mode == "paper" or self.noise != "gaussian":
-            return 0.0
-        begun = own_spread_share(store)
-        return SPREAD_SHARE if begun is None else begun
+        usual = usual_spread_share(self.mode, self.noise)
+        begun = own_spread_share(store) if usual else None
+        return usual if begun is None else begun
 
     def engine_options(self) -> EngineOptions:
         """Check the rest.

@@ -56,9 +56,14 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
 
+def saved_settings(saved: Mapping[str, Any]) -> AgentsSettings:
+    """Read settings of agents as a store keeps them; one of before there were votes has none."""
+    return AgentsSettings(**{"spread_share": 0.0, **saved})
+
+
 def _respelled_agents(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Bring settings of agents, as a store keeps them, to today's spelling and fields."""
-    return asdict(AgentsSettings(**saved))
+    return asdict(saved_settings(saved))
 
 
 def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:

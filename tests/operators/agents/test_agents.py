@@ -22,7 +22,7 @@ def keyed() -> KeyedNoise:
 
 def configured(schedule: str = "geometric:3,1.5", **changes: object) -> AgentsSettings:
     options = {"lower": -1.0, "upper": 3.0, "epsilon": 1.0, "delta": 1e-6, "horizon": 6, "schedule": schedule}
-    return AgentsSettings(**{**options, **changes})
+    return AgentsSettings(**{**options, "spread_share": 0, **changes})
 
 
 def stream(n: int, n_agents: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

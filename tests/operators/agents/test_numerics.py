@@ -13,7 +13,7 @@ from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise, 
 from meanstream.operators.noise.numerics import LARGEST_SHARE, numeric_slack
 from tests.pipelines.command_line import arguments, meanstream
 
-AGENTS: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
+AGENTS: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "spread_share": 0}
 
 
 @pytest.mark.parametrize("noise", [GaussianNoise(1e6), LaplaceNoise(3e7)])
@@ -31,7 +31,7 @@ def test_the_sum_of_small_errors_is_never_more_than_the_worst_case(noise: Any, d
 def test_agents_state_what_float64_adds(counter: str, horizon: int) -> None:
     settings = AgentsSettings(**AGENTS, counter=counter, horizon=horizon)
     assert 0 < settings.numeric_slack <= LARGEST_SHARE * settings.epsilon
-    named = {**AGENTS, "counter": counter, "horizon": horizon, "spread_share": 0}
+    named = {**AGENTS, "counter": counter, "horizon": horizon}
     total = meanstream("explain", "agents", "--json", *arguments(named)).json["total"]
     assert total["epsilon_with_numerics"] == 1 + settings.numeric_slack
 

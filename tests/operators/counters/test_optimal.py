@@ -116,7 +116,7 @@ def test_laplace_noise_is_refused() -> None:
 
 
 def test_settings_make_it_for_their_schedule() -> None:
-    settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal")
+    settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", spread_share=0)
     assert settings.mechanism == Optimal(40, optimal_counter_sampling(times_of("preferred:10"), 1.0))
     daily = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", schedule="every:1d")
     assert daily.mechanism == Optimal(40)

@@ -15,7 +15,7 @@ from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.broadcast import simulate_broadcast
 from meanstream.operators.simulation.config import SimulationConfig
 
-SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, spread_share=0)
 TIMES = (30, 100, 300, 1000)
 
 

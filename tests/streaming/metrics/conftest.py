@@ -23,7 +23,15 @@ from meanstream.streaming.testing import MemorySink, ScriptedSample, ScriptedSou
 
 LOWER, UPPER = 0.0, 10.0
 SETTINGS = AgentsSettings(
-    name="test", lower=LOWER, upper=UPPER, epsilon=5, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=5
+    name="test",
+    lower=LOWER,
+    upper=UPPER,
+    epsilon=5,
+    delta=1e-6,
+    counter="pm1",
+    schedule="geometric:2,1.5",
+    horizon=5,
+    spread_share=0,
 )
 OPTIONS = EngineOptions(batch_size=10, refresh=10.0, final_release=False)
 TIMINGS = re.compile(rb"meanstream_(commit|batch)_seconds_")
