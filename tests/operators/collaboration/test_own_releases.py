@@ -20,7 +20,7 @@ from meanstream.operators.counters.registry import Counter, make_counter
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints, ReleaseColumns
 
-SETTINGS = AgentsSettings(lower=-3, upper=7, epsilon=1, delta=1e-6, name="test")
+SETTINGS = AgentsSettings(lower=-3, upper=7, epsilon=1, delta=1e-6, name="test", spread_share=0)
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
     "votes": {"spread_share": 0.1},
@@ -51,13 +51,15 @@ def releases_of(
     )
 
 
-def dense(settings: AgentsSettings, releases: ReleaseColumns, sample_variance: float) -> tuple[Floats, Floats]:
+def dense(
+    settings: AgentsSettings, releases: ReleaseColumns, sample_variance: float, remembered: int = REMEMBERED
+) -> tuple[Floats, Floats]:
     """Weights of the newest releases for the largest variance of a sample, and their covariance for another one."""
     noise = (
         settings.fresh.variance * settings.mechanism.covariance(int(releases.index[-1])) * settings.grid.resolution**2
     )
     noise += np.eye(len(noise)) / 12 * settings.grid.resolution**2
-    newest = releases.take(slice(-REMEMBERED, None))  # type: ignore[arg-type]
+    newest = releases.take(slice(-remembered, None))  # type: ignore[arg-type]
     times = newest.count.astype(np.float64)
     part = noise[np.ix_(newest.index - 1, newest.index - 1)] / np.multiply.outer(times, times)
     sampling = 1 / np.maximum.outer(times, times)
@@ -77,6 +79,23 @@ def counts_of(settings: AgentsSettings, n: int) -> Ints:
     counts = times.times(n) if isinstance(times, Counts) else np.arange(1, n + 1) * 7
     room = [*np.flatnonzero(np.diff(counts, prepend=0) > 1), 0][-1]  # a count before it is free
     return np.asarray(np.insert(counts, room, counts[room] - 1)[:n], np.int64)
+
+
+@pytest.mark.parametrize(("counter", "lost"), [("toeplitz", 0.02), ("optimal", 0.021), ("pm1", 0.052), ("pm2", 0.011)])
+def test_older_releases_would_add_little(counter: str, lost: float) -> None:
+    """Where a sample varies by a tenth of what the bounds allow, or by all of it."""
+    settings = replace(SETTINGS, counter=counter)
+    largest = (0.5 * settings.grid.span * settings.grid.resolution) ** 2
+    for n in (9, 12, 16, 24, 32, 40):
+        assert isinstance(settings.times, Counts)
+        releases = releases_of(settings, settings.times.times(n))
+        for sample_variance in (0.1 * largest, largest):
+            kept, of_all = (
+                weight @ covariance @ weight
+                for weight, covariance in (dense(settings, releases, sample_variance, k) for k in (REMEMBERED, n))
+            )
+            assert of_all <= kept * (1 + 1e-12)
+            assert kept <= of_all * (1 + lost)
 
 
 @pytest.mark.parametrize("n", [2, 5, 8, 9, 30])
