@@ -23,6 +23,8 @@ JARS = SERVERS / f"kafka-{KAFKA_VERSION}"
 HEAP = "384m"
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
+PORTS = range(10_000, 32_768)
+"""Below those that Linux gives to clients: one of these was taken before its server began."""
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -199,15 +201,23 @@ class Broker:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports of 127.0.0.1 that nobody listens on."""
-    probes = [socket.socket() for _ in range(count)]
+    """Find ports of 127.0.0.1 that nobody listens on, and none that the system gives to clients meanwhile."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if port not in found and _binds(probe, port):
+                found.append(port)
+    return found
+
+
+def _binds(probe: socket.socket, port: int) -> bool:
     try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+        probe.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
