@@ -76,16 +76,19 @@ class BudgetForecast:
         self._horizon = horizon
         self._spent = np.zeros(n_agents, np.int64)
         self._times = np.full((n_agents, 2), math.nan)  # of the first and the newest release
-        self._lines: list[list[bytes]] = [[b"", b""] for _ in range(n_agents)]
+        self._lines = np.full((n_agents, 2), b"", object)  # likewise
         self.newest = -math.inf
 
     def follow(self, agent: Ints, time: Floats, output: Sequence[bytes]) -> None:
         """Take the next releases of the ledger."""
-        for number, at, line in zip(agent.tolist(), time.tolist(), output, strict=True):
-            if not self._spent[number]:
-                self._times[number, 0], self._lines[number][0] = at, line
-            self._times[number, 1], self._lines[number][1] = at, line
-            self._spent[number] += 1
+        lines = np.array(output, object)
+        who, first = np.unique(agent, return_index=True)
+        newest = len(agent) - 1 - np.unique(agent[::-1], return_index=True)[1]
+        fresh = self._spent[who] == 0
+        for column, found in ((self._times, time), (self._lines, lines)):
+            column[who[fresh], 0] = found[first[fresh]]
+            column[who, 1] = found[newest]
+        self._spent += np.bincount(agent, minlength=len(self._spent))
         self.newest = max(self.newest, float(time.max(initial=-math.inf)))
 
     def ends(self, schedule: Counts | Every) -> Floats:

@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +19,13 @@ from meanstream.operators.records import Floats
 from meanstream.streaming.events.columns import Batch, concatenate_columns
 from meanstream.streaming.events.times import TimeParser, iso_times
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sources import lines, parquet_file
+from meanstream.streaming.sources import lines
 from meanstream.streaming.sources.csv_file import CsvSource
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.ordered import OrderedSource
 from meanstream.streaming.sources.read_ahead import ReadAhead
-from meanstream.streaming.sources.source import Source, UnreadableSourceError
+from meanstream.streaming.sources.source import Source
 from meanstream.streaming.sources.synthetic import SyntheticPopulation, SyntheticSource
 
 N = 200
@@ -209,62 +208,6 @@ def test_another_file_of_the_same_name_is_refused(name: str, tmp_path: Path) -> 
         path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     with closing(open_source(str(path), MAPPING, sort=False)) as source, pytest.raises(ValueError, match="file that"):
         source.restore(position)
-
-
-def test_a_parquet_file_with_another_value_is_refused(tmp_path: Path) -> None:
-    """As many rows of as many bytes, and the same extremes: it was read on."""
-    path = tmp_path / "x.parquet"
-
-    def written(value: float) -> None:
-        columns = {"who": ["a"] * 50, "x": [0.0, 9.0, value, *[5.0] * 47], "t": range(50), "key": ["k"] * 50}
-        pq.write_table(pa.table(columns), path, use_dictionary=False, compression="none")
-
-    written(3.0)
-    size, position = path.stat().st_size, read(open_source(str(path), MAPPING, sort=False), 20)[0].position
-    written(4.0)
-    assert path.stat().st_size == size
-    with closing(open_source(str(path), MAPPING, sort=False)) as source, pytest.raises(ValueError, match="file that"):
-        source.restore(position)
-    written(3.0)
-    kept = {name: value for name, value in position.items() if name != "digest"}
-    for one in (position, kept):  # the latter is of before there was a digest
-        with closing(open_source(str(path), MAPPING, sort=False)) as source:
-            source.restore(one)
-
-
-def test_pieces_of_a_large_parquet_file_recognize_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_file, "_HEAD", 64)
-    monkeypatch.setattr(parquet_file, "_PIECE", 1 << 12)
-    path = tmp_path / "x.parquet"
-    x = np.random.default_rng(5).normal(size=4000)
-    columns: dict[str, Any] = {"who": ["a"] * 4000, "x": x, "t": range(4000), "key": ["k"] * 4000}
-    pq.write_table(pa.table(columns), path)
-    with closing(open_source(str(path), MAPPING, sort=False)) as source:
-        position = source.next_batch(10).position
-    pq.write_table(pa.table({**columns, "x": np.sort(x)}), path)
-    with closing(open_source(str(path), MAPPING, sort=False)) as source, pytest.raises(ValueError, match="file that"):
-        source.restore(position)
-
-
-@pytest.mark.parametrize("column", [0, 1, 2])
-@pytest.mark.parametrize("group", [0, 2])
-def test_a_damaged_row_group_is_one_line(group: int, column: int, tmp_path: Path) -> None:
-    """The first one before anything is begun; another one where it is met, after what stands before it."""
-    path = tmp_path / "x.parquet"
-    x = np.random.default_rng(5).normal(size=300)
-    columns: dict[str, Any] = {"who": ["ab"] * 300, "x": x, "t": np.arange(300) * 7.5, "key": ["k"] * 300}
-    pq.write_table(pa.table(columns), path, row_group_size=100, compression="snappy")
-    with pq.ParquetFile(path) as file:
-        chunk = file.metadata.row_group(group).column(column)
-        at = chunk.dictionary_page_offset or chunk.data_page_offset
-    data = bytearray(path.read_bytes())
-    data[at : at + 24] = bytes(255 - byte for byte in data[at : at + 24])
-    path.write_bytes(data)
-    with pytest.raises(UnreadableSourceError, match=r"^source must be an undamaged Parquet file, got 'x.parquet'$"):
-        read(open_source(str(path), MAPPING, sort=False), 50)
-    if group == 0:
-        with pytest.raises(UnreadableSourceError):
-            open_source(str(path), MAPPING, sort=False)
 
 
 def test_a_file_that_grew_is_continued(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import (
     check_agents_options,
-    check_agents_places,
+    check_places,
     ending_run,
     refusing_to_open,
 )
@@ -100,7 +100,7 @@ def run_agents_engine(
         with refusing_to_open():
             watch = opened.enter_context(watching(options, settings, also=also))
             wait_for_places(options, stop=stop, health=watch.health)
-            check_agents_places(options)
+            check_places(options)
             deployment = open_deployment(options.store, settings, environment=option_environment(options.secret_file))
             opened.enter_context(closing_store(deployment.store))
             # After the store, which may refuse: then no sink was touched.

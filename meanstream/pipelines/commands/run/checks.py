@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_agents_options(options)
-    check_agents_places(options)
+    check_places(options)
     return settings
 
 
@@ -49,7 +49,7 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     return settings
 
 
-def check_agents_places(options: AgentSideOptions) -> None:
+def check_places(options: AgentSideOptions | RoundsOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are asked."""
     from meanstream.streaming.open_source import open_source
 
@@ -61,7 +61,7 @@ def check_agents_places(options: AgentSideOptions) -> None:
 def check_rounds(options: RoundsOptions) -> RoundsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_rounds_options(options)
-    check_rounds_places(options)
+    check_places(options)
     return settings
 
 
@@ -85,15 +85,6 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         check_private_figures(options.private_figures)
         check_page_options(options.page, remote=options.page_remote)
     return settings
-
-
-def check_rounds_places(options: RoundsOptions) -> None:
-    """Refuse sinks and a source that cannot be opened; brokers are asked."""
-    from meanstream.streaming.open_source import open_source
-
-    with refusing_options():
-        check_sinks(options.sinks, json=options.json)
-        open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
 
 
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:

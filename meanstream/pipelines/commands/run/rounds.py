@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
+    check_places,
     check_rounds,
     check_rounds_options,
-    check_rounds_places,
     check_sinks,
     check_store_place,
     ending_run,
@@ -90,7 +90,7 @@ def run_rounds_engine(
         with refusing_to_open():
             watch = opened.enter_context(_watching_rounds(options, settings, also))
             wait_for_places(options, stop=stop, health=watch.health)
-            check_rounds_places(options)
+            check_places(options)
             deployment = open_rounds_store(options.store, settings, environment=option_environment(options.secret_file))
             store, name = deployment.store, deployment.settings.name
             opened.enter_context(closing_store(store))
