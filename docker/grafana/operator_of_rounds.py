@@ -1,4 +1,4 @@
-"""Private: what only who runs the users' side of rounds may see, from its `--private-metrics`."""
+"""Private: what only who runs an engine may see, from its `--private-metrics`; most of it of rounds."""
 
 from panels import Board, Panel, Query, Row
 
@@ -7,12 +7,59 @@ EMPTY = "no private metrics"
 
 BOARD = Board(
     name="operator",
-    title="rounds, private",
+    title="the operator's, private",
     description=(
-        "Private: how many samples users send, and when, as --private-metrics shows it. For those who may see the "
-        "samples themselves; keep it, and the Prometheus that scrapes it, from everybody else."
+        "Private: process and disk, and of rounds how many samples users send, and when, as --private-metrics shows "
+        "it. For those who may see the samples themselves; keep it, and the Prometheus that scrapes it, from everybody "
+        "else."
     ),
     rows=[
+        Row(
+            title="Process and disk",
+            panels=[
+                Panel(
+                    title="Memory",
+                    description="Resident memory of the process.",
+                    queries=[Query(f"process_resident_memory_bytes{HERE}")],
+                    unit="bytes",
+                    empty=EMPTY,
+                    width=6,
+                ),
+                Panel(
+                    title="Processor",
+                    description="Seconds of a processor per second; 1 is one core.",
+                    queries=[Query(f"rate(process_cpu_seconds_total{HERE}[$__rate_interval])")],
+                    unit="short",
+                    empty=EMPTY,
+                    width=6,
+                ),
+                Panel(
+                    title="Descriptors",
+                    description="Files and connections that are open; from 80 % of the limit on an alert fires.",
+                    queries=[
+                        Query(f"process_open_fds{HERE}", "open, {{instance}}"),
+                        Query(f"process_max_fds{HERE}", "limit, {{instance}}"),
+                    ],
+                    unit="short",
+                    empty=EMPTY,
+                    decimals=0,
+                    logarithmic=True,
+                    width=6,
+                ),
+                Panel(
+                    title="Store and disk",
+                    description="Bytes of the store with its log, and bytes that are left on its disk.",
+                    queries=[
+                        Query(f"meanstream_store_bytes{HERE}", "store, {{instance}}"),
+                        Query(f"meanstream_store_free_bytes{HERE}", "left, {{instance}}"),
+                    ],
+                    unit="bytes",
+                    empty=EMPTY,
+                    logarithmic=True,
+                    width=6,
+                ),
+            ],
+        ),
         Row(
             title="Samples",
             panels=[

@@ -96,6 +96,7 @@ BOARD = Board(
                     queries=[Query(f"rate(meanstream_events_total{HERE}[$__rate_interval])")],
                     unit="ops",
                     empty=NO_ENGINE,
+                    width=6,
                 ),
                 Panel(
                     title="Input lag",
@@ -104,6 +105,17 @@ BOARD = Board(
                     unit="short",
                     empty="source cannot tell",
                     steps=((None, GREEN), (10000, RED)),
+                    width=6,
+                ),
+                Panel(
+                    title="Lag by partition",
+                    description="Records of each partition that wait. One above the others holds event time back.",
+                    queries=[
+                        Query(f"meanstream_partition_lag_events{HERE}", "partition {{partition}}, {{instance}}"),
+                    ],
+                    unit="short",
+                    empty="no topic",
+                    width=6,
                 ),
                 Panel(
                     title="Lag of event time",
@@ -115,6 +127,7 @@ BOARD = Board(
                     unit="s",
                     empty="no event yet",
                     least=None,
+                    width=6,
                 ),
             ],
         ),
@@ -184,6 +197,22 @@ BOARD = Board(
                     ],
                     unit="s",
                     empty="no commit",
+                    width=6,
+                ),
+                Panel(
+                    title="Delivery",
+                    description="From a commit until all that it lets out is durable in the sinks, retries included.",
+                    queries=[
+                        Query(
+                            f"histogram_quantile({q}, "
+                            f"rate(meanstream_delivery_seconds_bucket{HERE}[$__rate_interval]))",
+                            f"{text}, {{{{instance}}}}",
+                        )
+                        for q, text in ((0.99, "99 % of deliveries below"), (0.5, "median"))
+                    ],
+                    unit="s",
+                    empty="no delivery",
+                    width=6,
                 ),
                 Panel(
                     title="Turn",
@@ -197,6 +226,7 @@ BOARD = Board(
                     ],
                     unit="s",
                     empty="no turn",
+                    width=6,
                 ),
                 Panel(
                     title="Estimates per second",
@@ -204,6 +234,7 @@ BOARD = Board(
                     queries=[Query(f"rate(meanstream_estimates_total{HERE}[$__rate_interval])")],
                     unit="ops",
                     empty=NO_ENGINE,
+                    width=6,
                 ),
             ],
         ),

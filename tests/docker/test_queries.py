@@ -13,7 +13,9 @@ import yaml
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics, RoundsMetrics
+from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds import RoundsMetrics
+from meanstream.streaming.rounds.settings import RoundsSettings
 
 ROOT = Path(__file__).parents[2] / "docker"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "grafana" / "dashboards").glob("*.json"))}
@@ -23,7 +25,10 @@ NAME = re.compile(r"(?<![a-z_:])((?:[a-z_]+:)?meanstream_[a-z0-9_]+(?::[a-z0-9_]
 
 def names(kind: type[Metrics]) -> set[str]:
     """Every name that an endpoint of this kind shows."""
-    shown = kind(settings=AgentsSettings(lower=0.0, upper=1.0, epsilon=1.0, delta=1e-6), health=EngineHealth())
+    settings: Any = AgentsSettings(lower=0.0, upper=1.0, epsilon=1.0, delta=1e-6)
+    if kind in (RoundsMetrics, PrivateRoundsMetrics):
+        settings = RoundsSettings(lower=0.0, upper=1.0, epsilon=1.0, window="1d")
+    shown = kind(settings=settings, health=EngineHealth())
     found = {
         family.name + suffix
         for family in shown.collect()
@@ -32,7 +37,10 @@ def names(kind: type[Metrics]) -> set[str]:
     return found | {f"meanstream_{name}" for name in shown.live}
 
 
-AGENTS, ROUNDS, PRIVATE = (names(kind) for kind in (Metrics, RoundsMetrics, PrivateRoundsMetrics))
+AGENTS, ROUNDS, OF_AGENTS, OF_ROUNDS = (
+    names(kind) for kind in (Metrics, RoundsMetrics, PrivateMetrics, PrivateRoundsMetrics)
+)
+PRIVATE = OF_AGENTS | OF_ROUNDS
 RULES = [
     rule
     for path in sorted((ROOT / "prometheus" / "rules").glob("*.yml"))

@@ -133,13 +133,16 @@ PUBLIC_METRICS = {
         "prior_spread", "prior_count_ratio", "budget_spent_ratio", "effective_class_size", "estimate_half_width",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
         "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
+        "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",
+        "start_timestamp_seconds",
     },
     "RoundsMetrics": {
         "kafka_connected",
         "rounds", "rounds_over_budget", "rounds_reports", "rounds_results_refused", "agents", "agents_exhausted",
         "budget_spent_ratio_max", "rounds_half_width", "rounds_lower", "rounds_stages", "rounds_upper", "rounds_value",
         "rounds_waiting", "rounds_window_end_timestamp_seconds", "rounds_window_users", "budget_spent_ratio",
-        "ledger_rows", "ready",
+        "ledger_rows", "ready", "allowed_lateness_seconds", "rounds_answer_age_seconds", "rounds_period_seconds",
+        "start_timestamp_seconds",
     },
     "Beam": {
         "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
@@ -149,7 +152,16 @@ PUBLIC_METRICS = {
 }  # fmt: skip
 """What Prometheus sees at the address for everybody, and what Beam counts: compared in the worlds with their page."""
 
-PRIVATE_METRICS = {
+_OF_THE_MACHINE = {
+    "process_virtual_memory_bytes", "process_resident_memory_bytes", "process_start_time_seconds",
+    "process_cpu_seconds", "process_open_fds", "process_max_fds", "store_bytes", "store_free_bytes", "store_disk_bytes",
+}  # fmt: skip
+
+PRIVATE_METRICS = {"clipped", *_OF_THE_MACHINE}
+"""What the operator of agents sees at an address of its own."""
+
+PRIVATE_ROUNDS_METRICS = {
+    *_OF_THE_MACHINE, "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",
     "accepted", "clipped", "events", "letters_unwritten", "refusals", "input_lag_events", "rounds_open_windows",
     "users_seen", "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "watermark_lag_seconds",
 }  # fmt: skip

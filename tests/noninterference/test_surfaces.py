@@ -27,7 +27,8 @@ from meanstream.streaming.events.base import PrivateEvent
 from meanstream.streaming.events.wire import EVENTS, Release
 from meanstream.streaming.metrics import server as metrics_server
 from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics, RoundsMetrics
+from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds import RoundsMetrics
 from meanstream.streaming.sinks import group
 from tests.noninterference import agents_worlds, kafka_worlds, rounds_worlds, surfaces
 from tests.noninterference.surfaces import Reader
@@ -66,7 +67,8 @@ def events_with_readers() -> set[tuple[str, bool]]:
 
 def metrics_of(kind: type[Metrics]) -> set[str]:
     states = {"kafka_connected"} if kind.shows_connections else set()
-    return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live, *states}
+    states |= {"partition_lag_events"} if kind.shows_partitions else set()
+    return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live, *kind.process, *states}
 
 
 def paths_of_the_metrics() -> set[str]:
@@ -112,7 +114,8 @@ LISTS: dict[str, tuple[Callable[[], set[Any]], set[Any]]] = {
     ),
     "metrics of agents": (lambda: metrics_of(Metrics), surfaces.PUBLIC_METRICS["Metrics"]),
     "metrics of rounds": (lambda: metrics_of(RoundsMetrics), surfaces.PUBLIC_METRICS["RoundsMetrics"]),
-    "private metrics of rounds": (lambda: metrics_of(PrivateRoundsMetrics), surfaces.PRIVATE_METRICS),
+    "private metrics of agents": (lambda: metrics_of(PrivateMetrics), surfaces.PRIVATE_METRICS),
+    "private metrics of rounds": (lambda: metrics_of(PrivateRoundsMetrics), surfaces.PRIVATE_ROUNDS_METRICS),
     "metrics of Beam": (
         lambda: {*beam_metrics.COUNTERS, *beam_metrics.DISTRIBUTIONS},
         surfaces.PUBLIC_METRICS["Beam"],
@@ -196,6 +199,7 @@ TWINS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "events": one_more_in(wire.EVENTS, Release),
     "metrics of agents": one_more_in(Metrics.gauges),
     "metrics of rounds": one_more_in(RoundsMetrics.gauges),
+    "private metrics of agents": one_more_in(PrivateMetrics.counters),
     "private metrics of rounds": one_more_in(PrivateRoundsMetrics.counters),
     "metrics of Beam": one_more_in(beam_metrics.COUNTERS),
     "paths of the metrics": one_more_path,

@@ -26,6 +26,8 @@ import yaml
 
 from tests.servers.conftest import need
 from tests.servers.support import broker as kafka
+from tests.servers.support.alertmanager import PROGRAM as ALERTMANAGER
+from tests.servers.support.alertmanager import missing as missing_alertmanager
 from tests.servers.support.broker import JARS, free_ports
 from tests.servers.support.programs import DOCKER, HERE, SERVICES, Program, command_of, healthy
 from tests.servers.support.prometheus import Prometheus
@@ -40,7 +42,7 @@ ENGINES = {
     "engine": {"--lateness=5s": "--lateness=1s", "--refresh=10s": "--refresh=2s"},
     "rounds": {"--allowed-lateness=5s": "--allowed-lateness=1s", "--window=1m": "--window=3s"},
 }
-PRIVATE = ("rounds",)
+PRIVATE = ("engine", "rounds")
 """Whose operator's figures are at an address of their own."""
 IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
 
@@ -59,11 +61,14 @@ class Stack:
 class ComposedPrometheus(Prometheus):
     """Runs with the arguments of its container on compose.yml, with other targets and in a hurry."""
 
-    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
+    def __init__(self, folder: Path, targets: dict[str, str], alertmanager: str) -> None:
         super().__init__(folder, "unused")
         config = yaml.safe_load((DOCKER / "prometheus" / "compose.yml").read_text())
         config["global"] = dict.fromkeys(config["global"], "1s")
         config["rule_files"] = [str(DOCKER / "prometheus" / path) for path in config["rule_files"]]
+        (manager,) = config["alerting"]["alertmanagers"]
+        assert manager["static_configs"] == [{"targets": ["alertmanager:9093"]}]
+        manager["static_configs"] = [{"targets": [alertmanager]}]
         for job in config["scrape_configs"]:
             for group in job["static_configs"]:
                 group["targets"] = [targets[target] for target in group["targets"]]
@@ -137,7 +142,7 @@ def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     """Kafka, topic, producer, both engines and Prometheus, in the order that compose.yaml says."""
-    need(kafka.missing() or missing_prometheus())
+    need(kafka.missing() or missing_prometheus() or missing_alertmanager())
     folder = tmp_path
     with ExitStack() as things:
         words, address = start_kafka(folder / "kafka")
@@ -161,7 +166,12 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         targets |= {f"{name}:9465": address for name, address in private.items()}
         for name in ("jobmanager", "taskmanager"):
             targets[f"flink-{name}:9249"] = serve_recorded(things, folder / name, f"flink_{name}")
-        prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets))
+        manager = f"127.0.0.1:{free_ports(1)[0]}"
+        places = {"/etc/alertmanager": str(DOCKER / "alertmanager"), "=/alertmanager": f"={folder / 'manager'}"}
+        words = command_of("alertmanager", [ALERTMANAGER], {**places, "=:9093": f"={manager}"})
+        programs["alertmanager"] = things.enter_context(Program(folder, "alertmanager", words))
+        programs["alertmanager"].until(lambda: healthy("alertmanager", {"127.0.0.1:9093": manager}))
+        prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets, manager))
         yield Stack(folder, address, programs, metrics, prometheus)
 
 
@@ -179,6 +189,7 @@ def health_checks_tell_a_program_that_serves_from_one_that_does_not(stack: Stack
     assert healthy("prometheus", {":9090": f":{port}"})
     assert not healthy("prometheus", {":9090": f":{nobody}"})
     assert not healthy("kafka", {"/9092": f"/{nobody}"})
+    assert not healthy("alertmanager", {":9093": f":{nobody}"})
 
 
 def queries() -> dict[str, list[str]]:

@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tests.servers.conftest import need
 from tests.servers.support import broker as kafka
+from tests.servers.support.alertmanager import Alertmanager
+from tests.servers.support.alertmanager import missing as no_alertmanager
 from tests.servers.support.broker import free_ports
 from tests.servers.support.programs import Program
 from tests.servers.support.prometheus import Prometheus
@@ -97,12 +100,15 @@ def engines(own_broker: kafka.Broker, broker_address: str, new_topic: Callable[.
         yield made
 
 
-@pytest.mark.skipif(no_prometheus() is not None, reason=str(no_prometheus()))
 def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
     engines: dict[str, Engine], own_broker: kafka.Broker, tmp_path: Path
 ) -> None:
+    need(no_prometheus() or no_alertmanager())
     targets = [engine.metrics for engine in engines.values()]
-    with Prometheus(tmp_path / "prometheus", *targets) as prometheus:
+    with (
+        Alertmanager(tmp_path / "alertmanager") as alertmanager,
+        Prometheus(tmp_path / "prometheus", *targets, alertmanager=alertmanager.address) as prometheus,
+    ):
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         own_broker.kill()
         died = time.monotonic()
@@ -117,6 +123,10 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
         wait_until(lambda: len(prometheus.query("meanstream_ready == 0")) == len(engines))
         alert = 'ALERTS{alertname="MeanstreamNotReady"}'
         wait_until(lambda: len(prometheus.query(alert)) == len(engines))
+        told = alertmanager.wait_for("MeanstreamNotReady", "firing")
+        assert told["labels"]["instance"] in targets
+        assert told["labels"]["severity"] == "critical"
+        assert told["annotations"]["runbook_url"] == "docs/runbook.md#meanstreamnotready"
         own_broker.start()
         for option, engine in engines.items():
             engine.until(lambda e=engine: e.ready() == "ok")
@@ -124,6 +134,8 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
             assert engine.on_page() is None
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         wait_until(lambda: not prometheus.query(alert))
+        alertmanager.wait_for("MeanstreamNotReady", "resolved")
+        assert {one["labels"]["alertname"] for one in alertmanager.told} == {"MeanstreamNotReady"}
 
 
 def _make_topic(address: str, name: str) -> None:

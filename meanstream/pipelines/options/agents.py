@@ -31,6 +31,7 @@ from meanstream.pipelines.options.shared import (
     PageRemoteOption,
     PopulationOption,
     PrivateFiguresOption,
+    PrivateMetricsOption,
     QuietOption,
     QuorumOption,
     SinkOption,
@@ -132,6 +133,7 @@ class AgentSideOptions:
     json: JsonOption = False
 
     metrics: MetricsOption = None
+    private_metrics: PrivateMetricsOption = None
     page: PageOption = None
     page_remote: PageRemoteOption = False
     private_figures: PrivateFiguresOption = None

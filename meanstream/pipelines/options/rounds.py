@@ -26,6 +26,7 @@ from meanstream.pipelines.options.shared import (
     PageOption,
     PageRemoteOption,
     PrivateFiguresOption,
+    PrivateMetricsOption,
     QuietOption,
     QuorumOption,
     WaitForOption,
@@ -139,10 +140,7 @@ class RoundsOptions:
     offsets: Annotated[str | None, cli_option(OFFSETS_HELP, SIDES)] = None
 
     metrics: MetricsOption = None
-    private_metrics: Annotated[
-        str | None,
-        cli_option("Address for what only the operator may know: events, rejected, lags. For Prometheus.", OPERATION),
-    ] = None
+    private_metrics: PrivateMetricsOption = None
     private_figures: PrivateFiguresOption = None
     page: PageOption = None
     page_remote: PageRemoteOption = False

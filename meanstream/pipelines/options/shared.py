@@ -33,6 +33,12 @@ PopulationOption = Annotated[str | None, cli_option("The fitted population (publ
 MetricsOption = Annotated[
     str | None, cli_option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
 ]
+PrivateMetricsOption = Annotated[
+    str | None,
+    cli_option(
+        "Address for what only the operator may know: process, disk, values clipped; of rounds all counts.", OPERATION
+    ),
+]
 PageOption = Annotated[
     str | None, cli_option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION)
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import repeat
 from typing import Any
@@ -112,11 +113,14 @@ class CommittedDelivery:
         While a sink cannot take anything, this waits, and so does the source: nothing piles up. When asked to stop, it
         gives up; the next run delivers.
         """
+        began, before = time.perf_counter(), self._stats.deliveries
         for seconds in _back_off():
             self._health.delivering()
             try:
                 write()
                 self._health.delivered()
+                if self._stats.deliveries > before:
+                    self._stats.delivery_seconds = time.perf_counter() - began
                 return
             except DeliveryFailedError as error:
                 self._sinks.restore(self._noted)
@@ -156,6 +160,7 @@ class CommittedDelivery:
     def _flush(self, written: tuple[int, int]) -> None:
         with crash_step(CrashPoint.FLUSH_SINKS, self._crash):
             self._sinks.flush()
+        self._stats.deliveries += 1
         self._ledger_seq, self._outbox_seq = written
         self._unmarked = True
 

@@ -51,6 +51,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         health: EngineHealth | None,
     ) -> None:
         self.stats = stats
+        stats.lateness = options.allowed_lateness
         self.health = health or EngineHealth()
         if isinstance(source, Connected):
             self.health.watch(source)
@@ -82,7 +83,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             self.delivery.hear()
             with crash_step(CrashPoint.READ_BATCH, self._crash):
                 batch = self._source.next_batch(self._options.batch_size)
-            self.stats.input_lag = batch.lag
+            self.stats.input_lag, self.stats.input_lags = batch.lag, batch.lags
             if batch.exhausted:
                 if not self._ended or self._has_waiting():
                     self._turn(batch, stop, ended=True)

@@ -40,6 +40,10 @@ class EngineStats:
         Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
     input_lag : int or None
         Records that the source holds and the engine has not read; None where the source cannot tell.
+    input_lags : dict of int to int
+        The same by partition, where the source has some.
+    lateness : float or None
+        How far a sample may lie behind event time, in seconds: a setting of the run.
     pending : int
         Samples that were taken and wait for event time.
     first_release : FirstRelease or None
@@ -54,6 +58,10 @@ class EngineStats:
         What agents were told at the last refresh. **Privacy.** Depends on values: for the trust domain only.
     commit_seconds, batch_seconds : float
         Duration of the last transaction, and of the last turn from reading to delivery.
+    deliveries : int
+        How often something was delivered to the sinks.
+    delivery_seconds : float
+        How long the last delivery took, from its commit until it was durable, with what was tried again.
     """
 
     events: int = 0
@@ -72,6 +80,8 @@ class EngineStats:
     event_time: float | None = None
     watermark: float | None = None
     input_lag: int | None = None
+    input_lags: dict[int, int] = field(default_factory=dict)
+    lateness: float | None = None
     pending: int = 0
     first_release: FirstRelease | None = None
     spent: tuple[int, ...] = ()
@@ -81,3 +91,5 @@ class EngineStats:
     answers: AnsweredAgents | None = None
     commit_seconds: float = 0.0
     batch_seconds: float = 0.0
+    deliveries: int = 0
+    delivery_seconds: float = 0.0

@@ -61,10 +61,10 @@ class ReadProgress:
         """Forget which ends were reached: nobody has looked since, and will be told anew."""
         self._idle_since.clear()
 
-    def lag(self) -> int:
-        """Count the offsets that are not given out yet, to the ends of a bounded reading."""
+    def lags(self) -> dict[int, int]:
+        """Count the offsets of each partition that are not given out yet, to the ends of a bounded reading."""
         high = self.high
-        return sum(max(self.end.get(p, high.get(p, 0)) - following, 0) for p, following in self.next.items())
+        return {p: max(self.end.get(p, high.get(p, 0)) - following, 0) for p, following in self.next.items()}
 
     def done(self, partition: int) -> bool:
         """Say whether a bounded reading of a partition is complete."""

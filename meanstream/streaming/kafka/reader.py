@@ -159,9 +159,9 @@ class TopicReader:
         if self._named is not None:
             self._named.renew(position["partitions"])
 
-    def lag(self) -> int:
-        """Count the offsets between what was given out and the ends of the partitions, as last heard of."""
-        return 0 if self._progress is None else self._progress.lag()
+    def lags(self) -> dict[int, int]:
+        """Count the offsets between what was given out and the end of each partition, as last heard of."""
+        return {} if self._progress is None else self._progress.lags()
 
     @property
     def skipped(self) -> int:

@@ -109,7 +109,15 @@ class KafkaSource:
         reader, rejects = self._reader, Rejects()
         try:
             if reader.progress.all_done:
-                return Batch(no_sample_columns(), rejects, reader.position(), exhausted=True, active=(), lag=0)
+                return Batch(
+                    no_sample_columns(),
+                    rejects,
+                    reader.position(),
+                    exhausted=True,
+                    active=(),
+                    lag=0,
+                    lags=reader.lags(),
+                )
             records = reader.take(max_samples)
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
@@ -117,7 +125,8 @@ class KafkaSource:
         if records is not None:
             samples = parse_values(self._parser, records, rejects, self._max_bytes)
         active = reader.progress.active(time.monotonic(), self._idle_seconds)
-        return Batch(samples, rejects, reader.position(), active=active, lag=reader.lag())
+        lags = reader.lags()
+        return Batch(samples, rejects, reader.position(), active=active, lag=sum(lags.values()), lags=lags)
 
     def begin(self) -> None:
         """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.

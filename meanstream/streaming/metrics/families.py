@@ -4,6 +4,7 @@ from __future__ import annotations
 
 COUNTERS = {
     "events": "Records read, good and bad.",
+    "accepted": "Samples that were taken.",
     "letters_unwritten": "Rejected records that no dead letter tells of, beyond the greatest number.",
     "releases": "Releases charged in the ledger.",
     "refusals": "Releases refused, because the same release was made before from another input.",
@@ -21,6 +22,7 @@ GAUGES = {
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",
     "input_lag_events": "Records that the source holds and the engine has not read.",
+    "allowed_lateness_seconds": "How far a sample may lie behind event time; releases wait for as long.",
 }
 DISTRIBUTIONS = {
     "budget_spent_ratio": "Agents by the share of their horizon that they have spent.",
@@ -29,6 +31,7 @@ DISTRIBUTIONS = {
 }
 DURATIONS = {
     "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",
+    "delivery_seconds": "From a commit until all that it lets out is durable in the sinks, with what was tried again.",
     "batch_seconds": "Duration of a turn, from reading a batch to its delivery.",
 }
 LIVE = {
@@ -37,6 +40,24 @@ LIVE = {
     "ready": "1 if state is restored, connections stand and no delivery is stuck, as /readyz says.",
     "ledger_rows": "Rows of the ledger.",
     "ledger_bytes": "Bytes of the outputs in the ledger.",
+    "events_per_second": "Records read per second, over the last minute.",
+    "start_timestamp_seconds": "When this process began to be watched.",
 }
+DISK = {
+    "store_bytes": "Bytes of the store's file and its write-ahead log.",
+    "store_free_bytes": "Bytes that are left on the disk of the store.",
+    "store_disk_bytes": "Bytes of the disk of the store.",
+}
+PROCESS = (
+    "process_virtual_memory_bytes",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_cpu_seconds",
+    "process_open_fds",
+    "process_max_fds",
+)
+"""What the Prometheus client tells of a process, under the names that it has everywhere."""
+
+PARTITION_LAG = "Records of a partition that the source holds and the engine has not read."
 
 CONNECTED = "1 if a broker answers the client of the option that `client` names, 0 if none does."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, get_args
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Histogram, generate_latest, make_wsgi_app
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest, make_wsgi_app
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeHistogramMetricFamily,
@@ -29,8 +28,17 @@ from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.wire import Reason
-from meanstream.streaming.metrics.families import CONNECTED, COUNTERS, DISTRIBUTIONS, DURATIONS, GAUGES, LIVE
-from meanstream.streaming.store.store import Store, StoreError
+from meanstream.streaming.metrics.disk import ledger_size
+from meanstream.streaming.metrics.families import (
+    CONNECTED,
+    COUNTERS,
+    DISTRIBUTIONS,
+    DURATIONS,
+    GAUGES,
+    LIVE,
+    PARTITION_LAG,
+)
+from meanstream.streaming.metrics.rate import RecentRate
 
 PREFIX = "meanstream"
 REASONS: tuple[str, ...] = get_args(Reason)
@@ -121,6 +129,8 @@ class Metrics(Collector):
     durations: ClassVar[dict[str, str]] = DURATIONS
     live: ClassVar[dict[str, str]] = LIVE
     shows_connections: ClassVar[bool] = True
+    shows_partitions: ClassVar[bool] = True
+    process: ClassVar[tuple[str, ...]] = ()
     reasons: ClassVar[tuple[str, ...]] = REASONS
 
     def __init__(
@@ -131,11 +141,14 @@ class Metrics(Collector):
         self._half_widths = tuple(most / 2**k for k in range(HALVINGS, -1, -1))
         self._health = health
         self._clock = clock or SystemClock()
-        self._ledger = None if store is None else _LedgerSize(store)
+        self._store = store
+        self._began = self._clock.now()
+        self._rate = RecentRate(self._began)
+        self._process = ProcessCollector(registry=None) if self.process else None
         self._shown: dict[str, Any] = {}  # replaced as a whole, so that a scrape never sees half of a turn
         self._of_population: dict[str, Any] = {}
         self._computed_from: PublicPopulation | None = None
-        self._commits = 0
+        self._commits = self._deliveries = 0
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._durations = {
@@ -145,18 +158,22 @@ class Metrics(Collector):
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
+        self._rate.note(self._clock.now(), stats.events)
         self._shown = {
             "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
             "agents": stats.agents,
             "input_lag_events": stats.input_lag,
+            "partition_lag_events": stats.input_lags,
+            "allowed_lateness_seconds": stats.lateness,
             "watermark": stats.watermark,
             **(self._budgets(stats, self._horizon) if stats.spent and self._horizon is not None else {}),
             **self._own(stats),
         }
-        if stats.commits > self._commits:
-            self._commits = stats.commits
-            for name, histogram in self._durations.items():
+        of = {"commit_seconds": stats.commits > self._commits, "delivery_seconds": stats.deliveries > self._deliveries}
+        for name, histogram in self._durations.items():
+            if of.get(name, of["commit_seconds"]):
                 histogram.observe(getattr(stats, name))
+        self._commits, self._deliveries = stats.commits, stats.deliveries
 
     def application(self) -> Callable[..., Any]:
         """Return the WSGI application that answers a scrape, in the format that was asked for."""
@@ -181,8 +198,12 @@ class Metrics(Collector):
         for name, value in self._live(shown.get("watermark")).items():
             if name in self.live:
                 yield _gauge(name, self.live[name], value)
+        if self.shows_partitions:
+            yield _partitions(shown.get("partition_lag_events", {}))
         if self.shows_connections:
             yield _connections(self._health.connections())
+        if self._process is not None:
+            yield from self._process.collect()
         for histogram in self._durations.values():
             yield from histogram.collect()
 
@@ -220,30 +241,17 @@ class Metrics(Collector):
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
         """Give what changes while the engine does nothing."""
-        rows, size = (None, None) if self._ledger is None else self._ledger.read()
+        rows, size = (None, None) if self._store is None else ledger_size(self._store)
+        now = self._clock.now()
         return {
-            "watermark_lag_seconds": None if watermark is None else self._clock.now() - watermark,
+            "watermark_lag_seconds": None if watermark is None else now - watermark,
             "checkpoint_age_seconds": self._health.checkpoint_age,
             "ready": float(self._health.not_ready() is None),
             "ledger_rows": rows,
             "ledger_bytes": size,
+            "events_per_second": self._rate.per_second(now),
+            "start_timestamp_seconds": self._began,
         }
-
-
-class _LedgerSize:
-    """Rows and bytes of a ledger, as its end says, read beside the engine."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> tuple[int, int] | tuple[None, None]:
-        """Give the two numbers; none where the store cannot be read."""
-        try:
-            with closing(Store.read(self._path)) as store:
-                head = store.ledger.head()
-        except StoreError:
-            return None, None
-        return head.rows, head.size
 
 
 def _rejects(reasons: Sequence[str], shown: dict[str, Any]) -> Metric:
@@ -257,6 +265,13 @@ def _connections(problems: Mapping[str, str | None]) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}_kafka_connected", CONNECTED, labels=["client"])
     for client, problem in problems.items():
         family.add_metric([client], float(problem is None))
+    return family
+
+
+def _partitions(lags: Mapping[int, int]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["partition"])
+    for partition, lag in sorted(lags.items()):
+        family.add_metric([str(partition)], lag)
     return family
 
 

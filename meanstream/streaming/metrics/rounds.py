@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
 from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.families import COUNTERS, DISTRIBUTIONS, GAUGES, LIVE
-from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.metrics.families import DISTRIBUTIONS, LIVE
+from meanstream.streaming.metrics.metrics import HasBounds, Metrics
 from meanstream.streaming.rounds.stats import public_stats, rounds_stats
+from meanstream.streaming.rounds.windows import MICROS, Windows
 
 _STATS = {
     "rounds": "rounds",
@@ -20,6 +20,14 @@ _STATS = {
     "rounds_results_refused": "results_refused",
 }
 """Name of a counter, and of the figure that it shows."""
+
+
+class HasWindows(HasBounds, Protocol):
+    """The settings that metrics of rounds need."""
+
+    @property
+    def window(self) -> str:
+        """Windows, as `Windows.parse` reads them."""
 
 
 class RoundsMetrics(Metrics):
@@ -31,7 +39,8 @@ class RoundsMetrics(Metrics):
     Notes
     -----
     **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of the figures, whatever
-    is observed, that is who reported, how often, and what was answered. The rest is shown by `PrivateRoundsMetrics`.
+    is observed, that is who reported, how often, what was answered and how long ago. The rest is shown by
+    `PrivateRoundsMetrics`.
     The answer shown is a public event (`meanstream.streaming.events.rounds.WindowEstimate`), made of reports alone.
     """
 
@@ -53,62 +62,42 @@ class RoundsMetrics(Metrics):
         "rounds_upper": "Upper end of its interval.",
         "rounds_half_width": "Half the length of its interval.",
         "rounds_stages": "Stages of its round.",
+        "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",
+        "allowed_lateness_seconds": "How long a window stays open behind event time.",
     }
     distributions: ClassVar[dict[str, str]] = {"budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]}
     durations: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = {name: LIVE[name] for name in ("ready", "ledger_rows")}
+    live: ClassVar[dict[str, str]] = {
+        name: LIVE[name] for name in ("ready", "ledger_rows", "start_timestamp_seconds")
+    } | {"rounds_answer_age_seconds": "Seconds since the last round came to its end, or since the start."}
+    shows_partitions: ClassVar[bool] = False
     reasons: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *, settings: HasWindows, **options: Any) -> None:
+        super().__init__(settings=settings, **options)
+        windows = Windows.parse(settings.window)
+        self._window = None if windows.kind == "session" else windows.period / MICROS
+        self._answered_at, self._rounds = self._began, 0
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest public figures."""
-        super().observe(public_stats(rounds_stats(stats)))
+        public = public_stats(rounds_stats(stats))
+        if public.rounds > self._rounds:
+            self._rounds, self._answered_at = public.rounds, self._clock.now()
+        super().observe(public)
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         stats = rounds_stats(stats)
         return {
             **{name: getattr(stats, figure) for name, figure in _STATS.items()},
             "rounds_waiting": stats.waiting,
+            "rounds_period_seconds": self._window,
             **({} if stats.answer is None else _answer(stats.answer)),
         }
 
-
-class PrivateRoundsMetrics(Metrics):
-    """Private: turns what only the operator of an engine of rounds may know into Prometheus metrics.
-
-    Every series has the label `trust="private"`.
-
-    Notes
-    -----
-    **Privacy.** How many records came, when, and what became of them tells how many samples users send and when: serve
-    this where only those can connect who may see the samples themselves.
-    """
-
-    counters: ClassVar[dict[str, str]] = {
-        "events": COUNTERS["events"],
-        "accepted": "Samples that were taken.",
-        "clipped": "Samples outside the bounds, which counted as the nearest one.",
-        "letters_unwritten": COUNTERS["letters_unwritten"],
-        "refusals": COUNTERS["refusals"],
-    }
-    gauges: ClassVar[dict[str, str]] = {
-        "users_seen": "Users with at least one good sample.",
-        "input_lag_events": GAUGES["input_lag_events"],
-        "rounds_open_windows": "Windows that still take samples.",
-    }
-    distributions: ClassVar[dict[str, str]] = {}
-    shows_connections: ClassVar[bool] = False  # the public metrics have them
-    live: ClassVar[dict[str, str]] = {name: text for name, text in LIVE.items() if name not in RoundsMetrics.live}
-
-    def collect(self) -> Iterator[Any]:
-        """Give every family, each series labelled as private."""
-        for family in super().collect():
-            family.samples = [s._replace(labels={**s.labels, "trust": "private"}) for s in family.samples]
-            yield family
-
-    def _own(self, stats: EngineStats) -> dict[str, Any]:
-        stats = rounds_stats(stats)
-        figures = {name: getattr(stats, name) for name in self.counters}
-        return {**figures, "users_seen": stats.agents, "rounds_open_windows": stats.open_windows}
+    def _live(self, watermark: float | None) -> dict[str, float | None]:
+        age = max(self._clock.now() - self._answered_at, 0.0)
+        return {**super()._live(watermark), "rounds_answer_age_seconds": age}
 
 
 class _Answer(msgspec.Struct):

@@ -53,6 +53,7 @@ def public_stats(stats: RoundsStats) -> RoundsStats:
     return RoundsStats(
         agents=sum(stats.spent[1:]),
         releases=stats.releases,
+        lateness=stats.lateness,
         estimates=stats.estimates,
         spent=(0, *stats.spent[1:]) if stats.spent else (),
         rounds=stats.rounds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -41,9 +42,13 @@ class Prometheus:
         `HOST:PORT` in place of the shipped ones.
     shipped : str
         Which of the shipped configurations.
+    alertmanager : str
+        `HOST:PORT` of the one that is told of alerts; then these wait for a second at most until they fire.
     """
 
-    def __init__(self, folder: Path, *targets: str, shipped: str = "prometheus.yml") -> None:
+    def __init__(
+        self, folder: Path, *targets: str, shipped: str = "prometheus.yml", alertmanager: str | None = None
+    ) -> None:
         self.folder = folder
         self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
         config = yaml.safe_load((SHIPPED / shipped).read_text())
@@ -52,6 +57,13 @@ class Prometheus:
         for job in config["scrape_configs"]:
             job["static_configs"] = [{"targets": list(targets)}]
         folder.mkdir(parents=True, exist_ok=True)
+        config.pop("alerting", None)
+        if alertmanager is not None:
+            config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+            for number, path in enumerate(config["rule_files"]):
+                copy = folder / Path(path).name
+                copy.write_text(re.sub(r"for: \d+m", "for: 1s", Path(path).read_text()))
+                config["rule_files"][number] = str(copy)
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
 
     def arguments(self) -> list[str]:

@@ -34,7 +34,7 @@ SETTINGS = AgentsSettings(
     spread_share=0,
 )
 OPTIONS = EngineOptions(batch_size=10, refresh=10.0, final_release=False)
-TIMINGS = re.compile(rb"meanstream_(commit|batch)_seconds_")
+TIMINGS = re.compile(rb"meanstream_(commit|delivery|batch)_seconds_")
 SAMPLES = [(f"agent {i % 12}", float((i % 3) * 3 + (i * 7 % 11) / 11), float(i)) for i in range(180)]
 
 

@@ -12,11 +12,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.metrics.metrics import Metrics
-from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics, RoundsMetrics
+from meanstream.streaming.metrics.private import PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds import RoundsMetrics
 from meanstream.streaming.rounds.stats import RoundsStats
 from meanstream.streaming.testing import ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
+
+SETTINGS = {"meanstream_build_info", "meanstream_allowed_lateness_seconds"}
+"""What is public, and needed beside private figures."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +83,7 @@ def test_private_metrics_are_labelled_and_share_no_name_with_public_ones(tmp_pat
     assert found["meanstream_rounds_open_windows"] == 0
     made = [kind(settings=world.settings, health=EngineHealth()) for kind in (RoundsMetrics, PrivateRoundsMetrics)]
     families = [list(text_string_to_metric_families(one.exposition().decode())) for one in made]
-    public, private = ({f.name for f in some} - {"meanstream_build_info"} for some in families)
+    public, private = ({f.name for f in some} - SETTINGS for some in families)
     assert not public & private
     assert all(s.labels["trust"] == "private" for f in families[1] for s in f.samples)
 

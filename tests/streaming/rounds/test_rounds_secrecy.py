@@ -15,7 +15,8 @@ from meanstream.pipelines.commands.run.rounds import RoundsProgress, engine_summ
 from meanstream.pipelines.page.figures import page_figures
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics, RoundsMetrics
+from meanstream.streaming.metrics.private import PrivateRoundsMetrics
+from meanstream.streaming.metrics.rounds import RoundsMetrics
 from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 from meanstream.streaming.rounds.budget import rounds_budgets
 from meanstream.streaming.rounds.stats import public_stats

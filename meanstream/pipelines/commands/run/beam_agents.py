@@ -21,6 +21,7 @@ ELSEWHERE = {
     "refresh": None,
     "dead_letters": None,
     "metrics": None,
+    "private_metrics": None,
     "private_figures": None,
     "page": None,
     "page_remote": False,

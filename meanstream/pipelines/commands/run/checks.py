@@ -32,7 +32,6 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     """Refuse what can be refused without asking anybody."""
     from meanstream.operators.agents.release_times import parse_duration
     from meanstream.operators.collaboration.registry import make_collaboration
-    from meanstream.streaming.metrics.server import parse_server_address
 
     with refusing_options():
         settings = options.settings()
@@ -41,8 +40,7 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
         _check_that_something_comes_out(options)
         check_store_place(options.store)
         check_apart(options, options.store)
-        if options.metrics is not None:
-            parse_server_address(options.metrics)
+        _check_metrics(options)
         parse_duration("wait_for", options.wait_for)
         check_page_options(options.page, remote=options.page_remote)
         check_private_figures(getattr(options, "private_figures", None))
@@ -68,7 +66,6 @@ def check_rounds(options: RoundsOptions) -> RoundsSettings:
 def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
     """Refuse what can be refused without asking anybody."""
     from meanstream.operators.agents.release_times import parse_duration
-    from meanstream.streaming.metrics.server import parse_server_address
 
     with refusing_options():
         settings = options.settings()
@@ -78,13 +75,20 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         _check_places(options)
         check_store_place(options.store)
         check_apart(options, options.store)
-        for name in ("metrics", "private_metrics"):
-            if (address := getattr(options, name)) is not None:
-                parse_server_address(address, name)
+        _check_metrics(options)
         parse_duration("wait_for", options.wait_for)
         check_private_figures(options.private_figures)
         check_page_options(options.page, remote=options.page_remote)
     return settings
+
+
+def _check_metrics(options: AgentSideOptions | RoundsOptions) -> None:
+    """Refuse addresses of metrics that are none."""
+    from meanstream.streaming.metrics.server import parse_server_address
+
+    for name in ("metrics", "private_metrics"):
+        if (address := getattr(options, name)) is not None:
+            parse_server_address(address, name)
 
 
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:

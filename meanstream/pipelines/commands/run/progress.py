@@ -22,7 +22,10 @@ class Progress:
     """Call it with the engine's statistics after each turn; use as a context manager."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._began = self._shown = time.monotonic()
+        from meanstream.streaming.metrics.rate import RecentRate
+
+        self._shown = time.monotonic()
+        self._rate = RecentRate(self._shown)
         self._live = not quiet and sys.stderr.isatty()
         self._quiet = quiet
         self._status: Any = None
@@ -43,10 +46,11 @@ class Progress:
     def __call__(self, stats: EngineStats) -> None:
         """Show the newest figures, at most so often."""
         now = time.monotonic()
+        self._rate.note(now, stats.events)
         if self._quiet or now - self._shown < (LIVE_SECONDS if self._live else PLAIN_SECONDS):
             return
         self._shown = now
-        line = self.line(stats, now - self._began)
+        line = self.line(stats, self._rate.per_second(now))
         if self._status is not None:
             from rich.text import Text
 
@@ -54,15 +58,15 @@ class Progress:
         else:
             sys.stderr.write(line + "\n")
 
-    def line(self, stats: EngineStats, seconds: float) -> str:
-        """One line: events per second, agents, releases, lag of event time; nothing that depends on values."""
+    def line(self, stats: EngineStats, rate: float) -> str:
+        """One line: events, their rate of the last minute, agents, releases, lag of event time; nothing of values."""
         reached = "-"
         if stats.event_time is not None and abs(stats.event_time) < 1e11:
             reached = datetime.fromtimestamp(stats.event_time, UTC).strftime("%Y-%m-%d %H:%M")
         lag = _lag(stats)
         due = _first_release(stats)
         return (
-            f"{stats.events:,} events ({stats.events / max(seconds, 1e-9):,.0f}/s) | {stats.agents:,} agents | "
+            f"{stats.events:,} events ({rate:,.0f}/s) | {stats.agents:,} agents | "
             f"{stats.releases:,} releases | {stats.pending:,} wait | lag {lag} | event time {reached}{due}"
         )
 
@@ -71,7 +75,10 @@ class LoggedProgress:
     """Logs the statistics every few seconds; in place of `Progress` where logs are read by programs."""
 
     def __init__(self) -> None:
-        self._began = self._shown = time.monotonic()
+        from meanstream.streaming.metrics.rate import RecentRate
+
+        self._shown = time.monotonic()
+        self._rate = RecentRate(self._shown)
 
     def __enter__(self) -> Self:
         return self
@@ -82,9 +89,10 @@ class LoggedProgress:
     def __call__(self, stats: EngineStats) -> None:
         """Log the newest figures, at most so often."""
         now = time.monotonic()
+        self._rate.note(now, stats.events)
         if now - self._shown >= PLAIN_SECONDS:
             self._shown = now
-            rate = round(stats.events / max(now - self._began, 1e-9))
+            rate = round(self._rate.per_second(now))
             _log.info("progress", extra={**_public_figures(stats), "events_per_second": rate})
 
 

@@ -30,7 +30,7 @@ from meanstream.pipelines.commands.run.page import telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import Progress
 from meanstream.pipelines.commands.run.waiting import named_places, wait_for_addresses, wait_for_places
-from meanstream.pipelines.commands.run.watching import Watch, metrics_of_rounds, watching
+from meanstream.pipelines.commands.run.watching import Watch, metrics_of_rounds, private_metrics_of_rounds, watching
 from meanstream.pipelines.options.base import option_environment, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
@@ -125,6 +125,7 @@ def _watching_rounds(
         options,
         settings,
         make_metrics=metrics_of_rounds,
+        make_private_metrics=private_metrics_of_rounds,
         make_telemetry=telemetry_of_rounds,
         also=also,
         progress=RoundsProgress(quiet=options.quiet or options.log_format == "json"),
@@ -145,7 +146,7 @@ class RoundsProgress(Progress):
             self._before = view
             super().__call__(view)
 
-    def line(self, stats: EngineStats, seconds: float) -> str:  # noqa: ARG002 - rates are private here
+    def line(self, stats: EngineStats, rate: float) -> str:  # noqa: ARG002 - rates are private here
         """One line: users who were charged, reports, estimates. Events and their times are for `--private-metrics`."""
         return f"{stats.agents:,} users | {stats.releases:,} reports | {stats.estimates:,} estimates"
 

@@ -30,6 +30,10 @@ class Watchable(Protocol):
         """Address of the metrics, or None."""
 
     @property
+    def private_metrics(self) -> str | None:
+        """Address of the operator's metrics, or None."""
+
+    @property
     def page(self) -> str | None:
         """Address of the page, or None."""
 
@@ -74,9 +78,16 @@ def metrics_of_rounds(**options: Any) -> Metrics:
     return RoundsMetrics(**options)
 
 
-def _private_metrics_of_rounds(**options: Any) -> Metrics:
+def _private_metrics_of_agents(**options: Any) -> Metrics:
+    """Make the metrics for who runs an engine of agents."""
+    from meanstream.streaming.metrics.private import PrivateMetrics
+
+    return PrivateMetrics(**options)
+
+
+def private_metrics_of_rounds(**options: Any) -> Metrics:
     """Make the metrics for who runs an engine of rounds."""
-    from meanstream.streaming.metrics.rounds import PrivateRoundsMetrics
+    from meanstream.streaming.metrics.private import PrivateRoundsMetrics
 
     return PrivateRoundsMetrics(**options)
 
@@ -87,7 +98,7 @@ def watching(
     settings: HasBounds,
     *,
     make_metrics: Callable[..., Metrics] = _metrics_of_agents,
-    make_private_metrics: Callable[..., Metrics] = _private_metrics_of_rounds,
+    make_private_metrics: Callable[..., Metrics] = _private_metrics_of_agents,
     make_telemetry: Callable[..., Telemetry] = telemetry_of_agents,
     also: Callable[[EngineStats], None] | None = None,
     progress: Progress | LoggedProgress | None = None,
@@ -103,7 +114,7 @@ def watching(
     make_metrics : callable
         Makes the metrics of this kind of engine; called only where they are asked for.
     make_private_metrics : callable
-        The same for metrics at an address of the operator's, of the kinds of engine that have the option.
+        The same for metrics at an address of the operator's.
     make_telemetry : callable
         The same for the page.
     also : callable, optional
@@ -121,8 +132,7 @@ def watching(
     health = EngineHealth()
     with ExitStack() as things:
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
-        private: str | None = getattr(options, "private_metrics", None)
-        for address, make in ((options.metrics, make_metrics), (private, make_private_metrics)):
+        for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
             if address is not None:
                 from meanstream.streaming.metrics.server import MetricsServer
 
