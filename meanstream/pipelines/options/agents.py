@@ -7,39 +7,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.pipelines.options.base import given_option
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
     INPUT,
-    NAME_HELP,
-    OFFSETS_HELP,
     OPERATION,
     OUTPUT,
     PLACES,
     PRIVACY,
     SOURCE_HELP,
-    WAIT_FOR,
     CollaborationOption,
     LevelOption,
-    LogFormatOption,
     MaxAgentsOption,
-    MaxDeadLettersOption,
-    MaxFutureOption,
-    MetricsOption,
-    PageOption,
-    PageRemoteOption,
+    OffsetsOption,
     PopulationOption,
-    PrivateFiguresOption,
-    PrivateMetricsOption,
-    QuietOption,
-    QuorumOption,
+    RunnerArgOption,
+    RunnerOption,
     SinkOption,
     StddevOption,
-    WaitForOption,
     cli_option,
-    quorum_for,
 )
+from meanstream.pipelines.options.stream import StreamOptions
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -48,36 +37,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentSideOptions:
+class AgentSideOptions(StreamOptions):
     """What a user says about samples and the releases made of them, before anything is checked or opened."""
 
     WHO: ClassVar[str] = "agent"
     LATENESS: ClassVar[str] = "lateness"
+    HELP_ORDER: ClassVar[str] = """
+        config source agent value time id person sort until_end lateness batch_size max_future quorum max_agents
+        out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
+        final_release spread_share secret_file store releases dead_letters max_dead_letters notices json metrics
+        private_metrics page page_remote private_figures wait_for log_format dry_run quiet
+    """
 
-    config: ConfigOption = None
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
     agent: Annotated[str, cli_option("Column that says whose sample it is.", INPUT)] = "agent"
-    value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
-    time: Annotated[str, cli_option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
-    id: Annotated[str | None, cli_option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
     person: Annotated[
         str | None, cli_option("Column that says whose sample it is within its agent; with --per-person.", INPUT)
     ] = None
-    sort: Annotated[
-        bool,
-        cli_option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort"),
-    ] = True
-    until_end: Annotated[
-        bool, cli_option("Stop at what a topic holds at the start, as at the end of a file.", INPUT, "--until-end")
-    ] = False
     lateness: Annotated[str, cli_option("How far behind the newest event a sample may arrive.", INPUT)] = "1h"
-    batch_size: Annotated[int, cli_option("Samples per commit, at most.", INPUT)] = 262_144
-    max_future: MaxFutureOption = f"{MAX_FUTURE:g}s"
-    quorum: QuorumOption = QUORUM
     max_agents: MaxAgentsOption = MAX_AGENTS
     out_of_bounds: Annotated[str, cli_option("clip: a value outside counts as the nearest bound.", INPUT)] = "clip"
 
-    name: Annotated[str | None, cli_option(NAME_HELP, PRIVACY)] = None
     lower: Annotated[float | None, cli_option("Declared lower bound of a value.", PRIVACY)] = None
     upper: Annotated[float | None, cli_option("Declared upper bound of a value.", PRIVACY)] = None
     epsilon: Annotated[
@@ -119,31 +99,18 @@ class AgentSideOptions:
         float | None,
         cli_option("Part of the budget for votes on how much samples vary; default: the store's, else 0.1.", PRIVACY),
     ] = None
-    secret_file: Annotated[
-        Path | None, cli_option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
-    ] = None
 
     store: Annotated[Path, cli_option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(
         "meanstream.db"
     )
     releases: Annotated[str | None, cli_option(f"Releases (public): {PLACES}", OUTPUT)] = None
     dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (public).", OUTPUT)] = None
-    max_dead_letters: MaxDeadLettersOption = MAX_DEAD_LETTERS
     notices: Annotated[str | None, cli_option("Agents at their horizon, refused releases (public).", OUTPUT)] = None
-    json: JsonOption = False
 
-    metrics: MetricsOption = None
-    private_metrics: PrivateMetricsOption = None
-    page: PageOption = None
-    page_remote: PageRemoteOption = False
-    private_figures: PrivateFiguresOption = None
-    wait_for: WaitForOption = WAIT_FOR
-    log_format: LogFormatOption = "text"
     dry_run: Annotated[
         bool,
         cli_option("Check options, connections, topics, permissions and budget; read and write nothing.", OPERATION),
     ] = False
-    quiet: QuietOption = False
 
     def settings(self) -> AgentsSettings:
         """Check the privacy part.
@@ -189,25 +156,12 @@ class AgentSideOptions:
         return usual if begun is None else begun
 
     def engine_options(self) -> EngineOptions:
-        """Check the rest.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
-        from meanstream.operators.agents.release_times import parse_duration
-        from meanstream.streaming.engine.options import EngineOptions
+        """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         from meanstream.streaming.kafka.location import is_kafka
 
-        return EngineOptions(
-            allowed_lateness=parse_duration("lateness", self.lateness),
+        return replace(
+            super().engine_options(),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
-            max_future=parse_duration("max_future", self.max_future),
-            quorum=quorum_for(self.quorum, self.source, sort=self.sort),
-            max_agents=self.max_agents,
-            max_dead_letters=self.max_dead_letters,
-            batch_size=self.batch_size,
             final_release=not is_kafka(self.source or "") if self.final_release is None else self.final_release,
             collaboration="none",
             refresh=None,
@@ -244,20 +198,12 @@ class AgentsOptions(AgentSideOptions):
     sink: SinkOption = "-"
     population: PopulationOption = None
 
-    runner: Annotated[
-        str | None,
-        cli_option(
-            "FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner: run on Beam, not on this engine.", OPERATION
-        ),
-    ] = None
-    runner_arg: Annotated[
-        list[str] | None,
-        cli_option("Option of the runner, such as --flink_master=HOST:PORT.", OPERATION, "--runner-arg"),
-    ] = None
-    offsets: Annotated[str | None, cli_option(OFFSETS_HELP, OPERATION)] = None
+    runner: RunnerOption = None
+    runner_arg: RunnerArgOption = None
+    offsets: OffsetsOption = None
 
     def engine_options(self) -> EngineOptions:
-        """Check everything that is not privacy; see `AgentSideOptions.engine_options`."""
+        """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         from meanstream.operators.agents.release_times import parse_duration
 
         return replace(

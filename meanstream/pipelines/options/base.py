@@ -97,9 +97,8 @@ def takes_options(options: type[T]) -> Callable[[Callable[[T], None]], Callable[
             command(options(**given))
 
         parameters = [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-            for f in fields(options)  # type: ignore[arg-type]
-            if f.default is not MISSING
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+            for name, default in _in_order_of_help(options).items()
         ]
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -108,6 +107,13 @@ def takes_options(options: type[T]) -> Callable[[Callable[[T], None]], Callable[
         return call
 
     return decorate
+
+
+def _in_order_of_help(options: Any) -> dict[str, Any]:
+    """Give the default of each option: those that `HELP_ORDER` names first."""
+    defaults = {field.name: field.default for field in fields(options) if field.default is not MISSING}
+    first = getattr(options, "HELP_ORDER", "").split()
+    return {name: defaults[name] for name in dict.fromkeys([*first, *defaults])}
 
 
 def print_options_json(result: dict[str, Any]) -> None:

@@ -7,32 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS
-from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option
+from meanstream.operators.limits import MAX_AGENTS
+from meanstream.pipelines.options.base import given_option
 from meanstream.pipelines.options.shared import (
     INPUT,
-    NAME_HELP,
-    OFFSETS_HELP,
     OPERATION,
     OUTPUT,
     PLACES,
     PRIVACY,
-    WAIT_FOR,
-    LogFormatOption,
-    MaxDeadLettersOption,
-    MaxFutureOption,
     MaxUsersOption,
-    MetricsOption,
-    PageOption,
-    PageRemoteOption,
-    PrivateFiguresOption,
-    PrivateMetricsOption,
-    QuietOption,
-    QuorumOption,
-    WaitForOption,
+    OffsetsOption,
+    RunnerArgOption,
+    RunnerOption,
     cli_option,
-    quorum_for,
 )
+from meanstream.pipelines.options.stream import StreamOptions
 
 if TYPE_CHECKING:
     from meanstream.streaming.engine.options import EngineOptions
@@ -44,36 +33,28 @@ SOURCE_HELP = ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka:/
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundsOptions:
+class RoundsOptions(StreamOptions):
     """What a user says about a population's mean per window, before anything is checked or opened."""
 
     WHO: ClassVar[str] = "user"
     LATENESS: ClassVar[str] = "allowed_lateness"
+    HELP_ORDER: ClassVar[str] = """
+        config source user value values time id sort until_end window allowed_lateness batch_size max_future quorum
+        max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
+        store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg
+        offsets metrics private_metrics private_figures page page_remote dry_run wait_for log_format quiet
+    """
 
-    config: ConfigOption = None
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
     user: Annotated[str, cli_option("Column that says whose sample it is.", INPUT)] = "user"
-    value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
     values: Annotated[
         str | None,
         cli_option("Columns x,y,z of a vector's coordinates, instead of --value, for estimators of vectors.", INPUT),
     ] = None
-    time: Annotated[str, cli_option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
-    id: Annotated[str | None, cli_option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
-    sort: Annotated[
-        bool,
-        cli_option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort"),
-    ] = True
-    until_end: Annotated[
-        bool, cli_option("Stop at what a topic holds at the start, as at the end of a file.", INPUT, "--until-end")
-    ] = False
     window: Annotated[
         str | None, cli_option("SIZE (7d), SIZE,PERIOD (7d,1d: sliding) or session:GAP (session:30m).", INPUT)
     ] = None
     allowed_lateness: Annotated[str, cli_option("How long a window waits behind the newest event.", INPUT)] = "1h"
-    batch_size: Annotated[int, cli_option("Samples per commit, at most.", INPUT)] = 262_144
-    max_future: MaxFutureOption = f"{MAX_FUTURE:g}s"
-    quorum: QuorumOption = QUORUM
     max_users: MaxUsersOption = MAX_AGENTS
 
     lower: Annotated[
@@ -84,10 +65,6 @@ class RoundsOptions:
     user_budget: Annotated[
         float | None,
         cli_option("Total epsilon of a user over all windows; beyond it its data does not enter.", PRIVACY),
-    ] = None
-    name: Annotated[str | None, cli_option(NAME_HELP, PRIVACY)] = None
-    secret_file: Annotated[
-        Path | None, cli_option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
     ] = None
 
     estimator: Annotated[
@@ -120,9 +97,7 @@ class RoundsOptions:
     ] = None
     stages: Annotated[str | None, cli_option("What each stage found (public).", OUTPUT)] = None
     dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (private: of samples).", OUTPUT)] = None
-    max_dead_letters: MaxDeadLettersOption = MAX_DEAD_LETTERS
     notices: Annotated[str | None, cli_option("Users whose budget is spent (public).", OUTPUT)] = None
-    json: JsonOption = False
 
     reports_only: Annotated[
         str | None, cli_option("Users' side alone: write reports here, and go on from what --stages says.", SIDES)
@@ -130,26 +105,13 @@ class RoundsOptions:
     from_reports: Annotated[
         Path | None, cli_option("Statistician's side alone: read reports here, write --stages and --sink.", SIDES)
     ] = None
-    runner: Annotated[
-        str | None,
-        cli_option("FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner: run on Beam, not on this engine.", SIDES),
-    ] = None
-    runner_arg: Annotated[
-        list[str] | None, cli_option("Option of the runner, such as --flink_master=HOST:PORT.", SIDES, "--runner-arg")
-    ] = None
-    offsets: Annotated[str | None, cli_option(OFFSETS_HELP, SIDES)] = None
+    runner: RunnerOption = None
+    runner_arg: RunnerArgOption = None
+    offsets: OffsetsOption = None
 
-    metrics: MetricsOption = None
-    private_metrics: PrivateMetricsOption = None
-    private_figures: PrivateFiguresOption = None
-    page: PageOption = None
-    page_remote: PageRemoteOption = False
     dry_run: Annotated[
         bool, cli_option("Check options, connections, topics and budget; read and write nothing.", OPERATION)
     ] = False
-    wait_for: WaitForOption = WAIT_FOR
-    log_format: LogFormatOption = "text"
-    quiet: QuietOption = False
 
     def settings(self) -> RoundsSettings:
         """Check what the parties agree on, and design the estimator once, so that nothing is refused later.
@@ -214,27 +176,11 @@ class RoundsOptions:
         return ColumnMapping(agent=self.user, value=self.value, values=self.coordinates, time=self.time, id=self.id)
 
     def engine_options(self) -> EngineOptions:
-        """Check the rest.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
-        from meanstream.operators.agents.release_times import parse_duration
+        """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         from meanstream.operators.validation import require
-        from meanstream.streaming.engine.options import EngineOptions
 
-        lateness = parse_duration("allowed_lateness", self.allowed_lateness)
         require(self.max_users >= 1, "max_users", "be at least 1", self.max_users)
-        return EngineOptions(
-            batch_size=self.batch_size,
-            allowed_lateness=lateness,
-            max_future=parse_duration("max_future", self.max_future),
-            quorum=quorum_for(self.quorum, self.source, sort=self.sort),
-            max_agents=self.max_users,
-            max_dead_letters=self.max_dead_letters,
-        )
+        return super().engine_options()
 
     @property
     def sinks(self) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +19,6 @@ SOURCE_HELP = (
     "synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
-OFFSETS_HELP = "With --runner, of a topic: PARTITION:FIRST-STOP,...; read these offsets, STOP not included."
 CollaborationOption = Annotated[
     str | None, cli_option("learned_prior | pooled_prior | james_stein | tests | none.", COLLABORATION)
 ]
@@ -30,39 +28,28 @@ StddevOption = Annotated[
 LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
 SinkOption = Annotated[str, cli_option(f"Personal estimates (private): {PLACES}", OUTPUT)]
 PopulationOption = Annotated[str | None, cli_option("The fitted population (public).", OUTPUT)]
-MetricsOption = Annotated[
-    str | None, cli_option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
-]
-PrivateMetricsOption = Annotated[
-    str | None,
-    cli_option(
-        "Address for what only the operator may know: process, disk, values clipped; of rounds all counts.", OPERATION
-    ),
-]
-PageOption = Annotated[
-    str | None, cli_option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION)
-]
 PageRemoteOption = Annotated[
     bool,
     cli_option("Let other machines connect to --page, unencrypted; with its token only.", OPERATION, "--page-remote"),
 ]
-NAME_HELP = "Name of the deployment, in every id and in the key of the noise; default: the store makes and keeps one."
-MaxFutureOption = Annotated[str, cli_option("How far a sample's time may lie ahead of the clock here.", INPUT)]
-QuorumOption = Annotated[
-    int, cli_option("So many senders (2, or 1) must reach a time before others are late by it; unsorted input.", INPUT)
-]
 MaxAgentsOption = Annotated[int, cli_option("Agents that may ever be entered; samples of others are rejected.", INPUT)]
 MaxUsersOption = Annotated[int, cli_option("Users that may ever be entered; samples of others are rejected.", INPUT)]
-MaxDeadLettersOption = Annotated[
-    int, cli_option("Dead letters that the store may ever have written; further rejected records are counted.", OUTPUT)
+RunnerOption = Annotated[
+    str | None,
+    cli_option("FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner: run on Beam, not on this engine.", OPERATION),
+]
+RunnerArgOption = Annotated[
+    list[str] | None, cli_option("Option of the runner, such as --flink_master=HOST:PORT.", OPERATION, "--runner-arg")
+]
+OffsetsOption = Annotated[
+    str | None,
+    cli_option(
+        "With --runner, of a topic: PARTITION:FIRST-STOP,...; read these offsets, STOP not included.", OPERATION
+    ),
 ]
 WAIT_FOR = "5m"
 WaitForOption = Annotated[
     str, cli_option("How long brokers that are away at the start are waited for; a refused login is not.", OPERATION)
-]
-PrivateFiguresOption = Annotated[
-    Path | None,
-    cli_option("A new .json file for what only the operator may know of the run, such as values clipped.", OPERATION),
 ]
 LogFormatOption = Annotated[str, cli_option("text, or json: one object per line.", OPERATION)]
 QuietOption = Annotated[bool, cli_option("Print no progress.", OPERATION, "--quiet")]

@@ -96,8 +96,8 @@ def demo(
         check_page_options(page_address if page else None, remote=False)
     stream, truth = hold_back_flights(read_flights(flights_file()))
     take_output_folder("out", out, MARK)
-    with ExitStack() as things:
-        telemetry = things.enter_context(_page(page_address, settings, truth)) if page else None
+    with ExitStack() as opened:
+        telemetry = opened.enter_context(_page(page_address, settings, truth)) if page else None
         watch = None if telemetry is None else telemetry.observe
         result, final = _replay(stream, truth, out, watch, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
         if as_json:
@@ -118,9 +118,9 @@ def _page(address: str, settings: AgentsSettings, truth: Truth) -> Iterator[Tele
     from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 
     telemetry = AgentsTelemetry(settings=settings, truth=MeansOfTruth(truth))
-    with ExitStack() as things:
+    with ExitStack() as opened:
         with refusing_to_open():
-            things.enter_context(showing_page(address, telemetry, settings))
+            opened.enter_context(showing_page(address, telemetry, settings))
         yield telemetry
 
 

@@ -79,7 +79,7 @@ def demo_rounds(
     flights = read_flights(flights_file())
     take_output_folder("out", out, MARK)
     starts, means = _true_windows(flights, window)
-    with ExitStack() as things:
+    with ExitStack() as opened:
         telemetry = None
         if page:
             from meanstream.streaming.metrics.telemetry import RoundsTelemetry
@@ -87,7 +87,7 @@ def demo_rounds(
             truth = dict(zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True))
             telemetry = RoundsTelemetry(settings=settings, truth=truth)
             with refusing_to_open():
-                things.enter_context(showing_page(page_address, telemetry, settings))
+                opened.enter_context(showing_page(page_address, telemetry, settings))
         estimates = _run(flights, out, options, seed, None if telemetry is None else telemetry.observe)
         _tell(flights, estimates, means, out, options, as_json=as_json)
         if telemetry is not None:

@@ -4,47 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.checks import (
-    check_agents_options,
-    check_places,
-    ending_run,
-    refusing_to_open,
-)
+from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
+from meanstream.pipelines.commands.run.engine import EngineKind, Input, rest_of_source, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.opening import (
-    closing_store,
-    kafka_sinks,
-    open_samples,
-    open_sinks,
-    opening_stack,
-)
 from meanstream.pipelines.commands.run.private import private_agents_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import log_progress_summary
-from meanstream.pipelines.commands.run.waiting import wait_for_places
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.agents import AgentSideOptions
-from meanstream.pipelines.options.base import option_environment, print_options_json
+from meanstream.pipelines.options.base import print_options_json
 
 if TYPE_CHECKING:
     from meanstream.streaming.crash import CrashHook
-    from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.engine.stats import EngineStats
-    from meanstream.streaming.engine.unused_records import UnusedRecords
-    from meanstream.streaming.sources.source import Source
     from meanstream.streaming.store.deployment import Deployment
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What an engine reads, and how: the rest of a source by default, chosen records in a replay."""
-
-    source: Source
-    options: EngineOptions
-    unused: UnusedRecords | None = None
-    done: Callable[[], bool] = lambda: False
 
 
 def host_agents(options: AgentSideOptions) -> None:
@@ -67,16 +41,8 @@ def host_agents(options: AgentSideOptions) -> None:
 
 
 def _rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
-    """Read the source from where the store is."""
-    engine_options = options.engine_options()
-    source = open_samples(
-        options,
-        deployment.store,
-        id_key=deployment.id_key,
-        name=deployment.settings.name,
-        cut=engine_options.refresh,
-    )
-    return Input(source, engine_options)
+    """Read the source from where the store is, in batches that end where estimates are due."""
+    return rest_of_source(options, deployment, cut=options.engine_options().refresh)
 
 
 def run_agents_engine(
@@ -91,39 +57,23 @@ def run_agents_engine(
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
     from meanstream.streaming.agents.engine import Engine
-    from meanstream.streaming.crash import no_crash
     from meanstream.streaming.store.deployment import open_deployment
 
+    def make(deployment: Deployment, taken: Input, **shared: Any) -> Engine:
+        return Engine(
+            source=taken.source,
+            settings=deployment.settings,
+            noise=deployment.noise,
+            options=taken.options,
+            unused=taken.unused,
+            **shared,
+        )
+
     settings = check_agents_options(options)
-    hook = crash or no_crash
-    with opening_stack() as (opened, stop):
-        with refusing_to_open():
-            watch = opened.enter_context(watching(options, settings, also=also))
-            wait_for_places(options, stop=stop, health=watch.health)
-            check_places(options)
-            deployment = open_deployment(options.store, settings, environment=option_environment(options.secret_file))
-            opened.enter_context(closing_store(deployment.store))
-            # After the store, which may refuse: then no sink was touched.
-            topics = kafka_sinks(options.sinks, deployment.store, stop, crash=hook, name=deployment.settings.name)
-            sinks = open_sinks(options.sinks, topics)
-            opened.callback(sinks.close)
-            taken = open_input(options, deployment)
-            opened.callback(taken.source.close)
-            watch.show_progress()
-            engine = Engine(
-                source=taken.source,
-                settings=deployment.settings,
-                noise=deployment.noise,
-                store=deployment.store,
-                sinks=sinks,
-                options=taken.options,
-                unused=taken.unused,
-                on_turn=watch.on_turn,
-                health=watch.health,
-                crash=hook,
-            )
-            engine.resume()
-        return engine.run(lambda: stop() or taken.done())
+    kind = EngineKind(
+        open_store=open_deployment, open_input=open_input, make=make, private=("estimates",), private_apart=False
+    )
+    return run_engine(kind, options, settings, watching(options, settings, also=also), crash)
 
 
 def agents_summary(stats: EngineStats) -> dict[str, Any]:

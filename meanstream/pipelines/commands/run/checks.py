@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.pipelines.options.agents import AgentSideOptions
     from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 
@@ -47,7 +48,7 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     return settings
 
 
-def check_places(options: AgentSideOptions | RoundsOptions) -> None:
+def check_places(options: StreamOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are asked."""
     from meanstream.streaming.open_source import open_source
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING
 
 from meanstream.pipelines.commands.run.checks import ending_run
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
@@ -13,46 +12,13 @@ from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.errors import BadOption
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.crash import CrashHook
-    from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.kafka.sink import KafkaSinks
     from meanstream.streaming.sinks.group import Sinks
     from meanstream.streaming.sources.mapping import ColumnMapping
     from meanstream.streaming.sources.source import Source
     from meanstream.streaming.store.store import Store
-
-
-class SampleOptions(Protocol):
-    """The options that say which samples are read, by either kind of engine."""
-
-    WHO: ClassVar[str]
-    LATENESS: ClassVar[str]
-
-    @property
-    def source(self) -> str | None:
-        """A file or a topic."""
-
-    @property
-    def sort(self) -> bool:
-        """Whether a file is replayed in event-time order."""
-
-    @property
-    def until_end(self) -> bool:
-        """Whether a topic ends at what it holds now."""
-
-    @property
-    def store(self) -> Path:
-        """The store."""
-
-    @property
-    def sinks(self) -> Mapping[str, str]:
-        """The place of each role."""
-
-    def column_mapping(self) -> ColumnMapping:
-        """Say which column means what."""
-
-    def engine_options(self) -> EngineOptions:
-        """Check what is not privacy."""
 
 
 @contextmanager
@@ -77,7 +43,7 @@ def closing_store(store: Store) -> Iterator[None]:
 
 
 def open_samples(
-    options: SampleOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
+    options: StreamOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
 ) -> Source:
     """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
     from meanstream.streaming.open_source import open_source
@@ -104,7 +70,7 @@ def open_samples(
     return source
 
 
-def check_source(options: SampleOptions) -> str | None:
+def check_source(options: StreamOptions) -> str | None:
     """Refuse another source than a store is filled from, without noting or reading anything; give the store's name."""
     from meanstream.streaming.open_source import open_source
     from meanstream.streaming.store.source_identity import require_source_identity
@@ -119,7 +85,7 @@ def check_source(options: SampleOptions) -> str | None:
         return (store.settings() or {}).get("name")
 
 
-def _identity(options: SampleOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
+def _identity(options: StreamOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
     from meanstream.streaming.sources.identity import source_identity
 
     seconds = options.engine_options().allowed_lateness

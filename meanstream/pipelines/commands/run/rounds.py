@@ -8,38 +8,23 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.checks import (
-    check_apart,
-    check_places,
-    check_rounds,
-    check_rounds_options,
-    check_sinks,
-    check_store_place,
-    ending_run,
-    refusing_to_open,
-)
+from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run
+from meanstream.pipelines.commands.run.engine import EngineKind, Input, rest_of_source, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.opening import (
-    closing_store,
-    kafka_sinks,
-    open_samples,
-    open_sinks,
-    opening_stack,
-)
 from meanstream.pipelines.commands.run.page import telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import Progress
-from meanstream.pipelines.commands.run.waiting import named_places, wait_for_addresses, wait_for_places
+from meanstream.pipelines.commands.run.statistician import run_statistician
 from meanstream.pipelines.commands.run.watching import Watch, metrics_of_rounds, private_metrics_of_rounds, watching
-from meanstream.pipelines.options.base import option_environment, print_options_json
+from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
 
 if TYPE_CHECKING:
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.stats import EngineStats
+    from meanstream.streaming.rounds.deployment import RoundsDeployment
     from meanstream.streaming.rounds.settings import RoundsSettings
-    from meanstream.streaming.rounds.statistician import StatisticianStats
     from meanstream.streaming.rounds.stats import RoundsStats
 
 
@@ -60,7 +45,7 @@ def host_rounds(options: RoundsOptions) -> None:
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         reports = options.from_reports
-        told = _run_here(options) if reports is None else _statistician(options, reports)
+        told = _run_here(options) if reports is None else run_statistician(options, reports)
         if options.log_format == "json":
             _log_summary(told)
     if options.json:
@@ -79,42 +64,29 @@ def run_rounds_engine(
 
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
-    from meanstream.streaming.crash import no_crash
     from meanstream.streaming.rounds.deployment import open_rounds_store
     from meanstream.streaming.rounds.engine import RoundsEngine
     from meanstream.streaming.rounds.stage_results import StageResultsFile
 
+    def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
+        return RoundsEngine(
+            source=taken.source,
+            settings=deployment.settings,
+            secret=deployment.secret,
+            options=taken.options,
+            results=None if options.reports_only is None else StageResultsFile(Path(str(options.stages))),
+            **shared,
+        )
+
     settings = check_rounds_options(options)
-    hook = crash or no_crash
-    with opening_stack() as (opened, stop):
-        with refusing_to_open():
-            watch = opened.enter_context(_watching_rounds(options, settings, also))
-            wait_for_places(options, stop=stop, health=watch.health)
-            check_places(options)
-            deployment = open_rounds_store(options.store, settings, environment=option_environment(options.secret_file))
-            store, name = deployment.store, deployment.settings.name
-            opened.enter_context(closing_store(store))
-            # After the store, which may refuse: then no sink was touched.
-            topics = kafka_sinks(options.sinks, store, stop, crash=hook, name=name, private_apart=True)
-            sinks = open_sinks(options.sinks, topics, private=("dead_letters",))
-            opened.callback(sinks.close)
-            source = open_samples(options, store, id_key=deployment.id_key, name=name)
-            opened.callback(source.close)
-            watch.show_progress()
-            engine = RoundsEngine(
-                source=source,
-                settings=deployment.settings,
-                secret=deployment.secret,
-                store=store,
-                sinks=sinks,
-                options=options.engine_options(),
-                results=None if options.reports_only is None else StageResultsFile(Path(str(options.stages))),
-                on_turn=watch.on_turn,
-                health=watch.health,
-                crash=hook,
-            )
-            engine.resume()
-        return engine.run(stop)
+    kind = EngineKind(
+        open_store=open_rounds_store,
+        open_input=rest_of_source,
+        make=make,
+        private=("dead_letters",),
+        private_apart=True,
+    )
+    return run_engine(kind, options, settings, _watching_rounds(options, settings, also), crash)
 
 
 def _watching_rounds(
@@ -202,50 +174,6 @@ def _check_sides(options: RoundsOptions) -> None:
     for side in ("reports_only", "from_reports"):
         if getattr(options, side) is not None and options.name is None and not options.store.exists():
             raise BadOption(f"name must be given with --{side.replace('_', '-')}: both sides need the same")
-
-
-def _statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
-    """Run the statistician's side alone."""
-    from meanstream.streaming.open_sink import sink_place_of
-    from meanstream.streaming.rounds.deployment import named_rounds, respelled_rounds
-    from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
-    from meanstream.streaming.store.store import Store
-
-    for name in ("private_metrics", "private_figures"):
-        if getattr(options, name) is not None:
-            raise BadOption(f"{name} must be of the engine that reads samples: without --from-reports")
-    with refusing_options():
-        settings = options.settings()
-        settings.require_user_privacy()
-        identity = statistician_identity(settings)
-        if not reports.is_file():
-            raise BadOption(f"from_reports must be a readable file, got {str(reports)!r}")
-        check_store_place(options.store)
-        others = {sink_place_of(str(reports)): "from_reports"}
-        check_apart(options, options.store)
-    with opening_stack() as (opened, stop):
-        wait_for_addresses(named_places(options.sinks), options.wait_for, stop=stop)
-        with refusing_options():
-            check_sinks(options.sinks, others=others, json=options.json)
-        with refusing_to_open():
-            store = Store.open(options.store, settings=identity, secret=PUBLIC_SECRET, respelled=respelled_rounds)
-            settings = named_rounds(store, settings)
-            opened.enter_context(closing_store(store))
-            sinks = open_sinks(options.sinks, kafka_sinks(options.sinks, store, stop))
-            opened.callback(sinks.close)
-            statistician = Statistician(reports=reports, settings=settings, store=store, sinks=sinks)
-        return _statistician_summary(statistician.run(stop))
-
-
-def _statistician_summary(stats: StatisticianStats) -> dict[str, Any]:
-    return {
-        "reports": stats.reports,
-        "rejected": dict(sorted(stats.rejected.items())),
-        "stages": stats.stages,
-        "estimates": stats.estimates,
-        "rounds": stats.rounds,
-        "waiting": stats.waiting,
-    }
 
 
 def _log_summary(told: dict[str, Any]) -> None:

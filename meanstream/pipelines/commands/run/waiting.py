@@ -9,19 +9,16 @@ from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.errors import RunFailed, refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.agents import AgentSideOptions
-    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.engine.health import EngineHealth
 
 
-def wait_for_places(
-    options: AgentSideOptions | RoundsOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None
-) -> None:
+def wait_for_places(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
     """Wait until the brokers of the source and of every sink answer.
 
     Parameters
     ----------
-    options : AgentSideOptions or RoundsOptions
+    options : StreamOptions
         The places, and how long is waited.
     stop : callable
         Whether the run shall stop.

@@ -6,52 +6,20 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.page import showing_page, telemetry_of_agents
 from meanstream.pipelines.commands.run.progress import make_progress
 
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
+    from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.engine.health import EngineHealth
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.metrics.metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
 
 _log = logging.getLogger("meanstream.run")
-
-
-class Watchable(Protocol):
-    """The options that say who watches."""
-
-    @property
-    def metrics(self) -> str | None:
-        """Address of the metrics, or None."""
-
-    @property
-    def private_metrics(self) -> str | None:
-        """Address of the operator's metrics, or None."""
-
-    @property
-    def page(self) -> str | None:
-        """Address of the page, or None."""
-
-    @property
-    def page_remote(self) -> bool:
-        """Whether other machines may see the page."""
-
-    @property
-    def log_format(self) -> str:
-        """Format of the logs."""
-
-    @property
-    def quiet(self) -> bool:
-        """No progress."""
-
-    @property
-    def store(self) -> Path:
-        """The store, for the size of its ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +62,7 @@ def private_metrics_of_rounds(**options: Any) -> Metrics:
 
 @contextmanager
 def watching(
-    options: Watchable,
+    options: StreamOptions,
     settings: HasBounds,
     *,
     make_metrics: Callable[..., Metrics] = _metrics_of_agents,
@@ -107,7 +75,7 @@ def watching(
 
     Parameters
     ----------
-    options : Watchable
+    options : StreamOptions
         Who watches.
     settings : AgentsSettings or RoundsSettings
         Those of the engine.
@@ -130,21 +98,21 @@ def watching(
     from meanstream.streaming.engine.health import EngineHealth
 
     health = EngineHealth()
-    with ExitStack() as things:
+    with ExitStack() as opened:
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
         for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
             if address is not None:
                 from meanstream.streaming.metrics.server import MetricsServer
 
                 metrics = make(settings=settings, health=health, store=options.store)
-                server = things.enter_context(MetricsServer(address, metrics, health))
+                server = opened.enter_context(MetricsServer(address, metrics, health))
                 told = "metrics are served" if make is make_metrics else "private metrics are served"
                 _log.info(told, extra={"url": f"{server.url}/metrics"})
                 watchers.append(metrics.observe)
         if options.page is not None:
             telemetry = make_telemetry(settings=settings)
             telemetry.not_ready = health.not_ready
-            things.enter_context(showing_page(options.page, telemetry, settings, remote=options.page_remote))
+            opened.enter_context(showing_page(options.page, telemetry, settings, remote=options.page_remote))
             watchers.append(telemetry.observe)
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
         watchers.append(progress)
@@ -154,6 +122,6 @@ def watching(
                 watcher(stats)
 
         def show_progress() -> None:
-            things.enter_context(progress)
+            opened.enter_context(progress)
 
         yield Watch(health, on_turn, show_progress)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.commands.run.agents import Input, agents_summary, run_agents_engine, summary_line
+from meanstream.pipelines.commands.run.agents import agents_summary, run_agents_engine, summary_line
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
+from meanstream.pipelines.commands.run.engine import Input
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.progress import log_progress_summary
 from meanstream.pipelines.options.agents import AgentsOptions

@@ -1,0 +1,59 @@
+"""`run rounds --from-reports`: the statistician's side alone, which sees no sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meanstream.pipelines.commands.run.checks import check_apart, check_sinks, check_store_place, refusing_to_open
+from meanstream.pipelines.commands.run.opening import closing_store, kafka_sinks, open_sinks, opening_stack
+from meanstream.pipelines.commands.run.waiting import named_places, wait_for_addresses
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.streaming.rounds.statistician import StatisticianStats
+
+
+def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
+    """Run the statistician's side alone."""
+    from meanstream.streaming.open_sink import sink_place_of
+    from meanstream.streaming.rounds.deployment import named_rounds, respelled_rounds
+    from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
+    from meanstream.streaming.store.store import Store
+
+    for name in ("private_metrics", "private_figures"):
+        if getattr(options, name) is not None:
+            raise BadOption(f"{name} must be of the engine that reads samples: without --from-reports")
+    with refusing_options():
+        settings = options.settings()
+        settings.require_user_privacy()
+        identity = statistician_identity(settings)
+        if not reports.is_file():
+            raise BadOption(f"from_reports must be a readable file, got {str(reports)!r}")
+        check_store_place(options.store)
+        others = {sink_place_of(str(reports)): "from_reports"}
+        check_apart(options, options.store)
+    with opening_stack() as (opened, stop):
+        wait_for_addresses(named_places(options.sinks), options.wait_for, stop=stop)
+        with refusing_options():
+            check_sinks(options.sinks, others=others, json=options.json)
+        with refusing_to_open():
+            store = Store.open(options.store, settings=identity, secret=PUBLIC_SECRET, respelled=respelled_rounds)
+            settings = named_rounds(store, settings)
+            opened.enter_context(closing_store(store))
+            sinks = open_sinks(options.sinks, kafka_sinks(options.sinks, store, stop))
+            opened.callback(sinks.close)
+            statistician = Statistician(reports=reports, settings=settings, store=store, sinks=sinks)
+        return _statistician_summary(statistician.run(stop))
+
+
+def _statistician_summary(stats: StatisticianStats) -> dict[str, Any]:
+    return {
+        "reports": stats.reports,
+        "rejected": dict(sorted(stats.rejected.items())),
+        "stages": stats.stages,
+        "estimates": stats.estimates,
+        "rounds": stats.rounds,
+        "waiting": stats.waiting,
+    }

@@ -1,0 +1,139 @@
+"""The options of every engine that reads a stream of samples: those of agents and of rounds are made of these."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
+from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.shared import (
+    INPUT,
+    OPERATION,
+    OUTPUT,
+    PRIVACY,
+    WAIT_FOR,
+    LogFormatOption,
+    PageRemoteOption,
+    QuietOption,
+    WaitForOption,
+    cli_option,
+    quorum_for,
+)
+
+if TYPE_CHECKING:
+    from meanstream.streaming.engine.options import EngineOptions
+    from meanstream.streaming.sources.mapping import ColumnMapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(ABC):
+    """What a user says about samples and an engine that reads them, before anything is checked or opened.
+
+    A field without a default is given one, and its help, by each kind of engine. `HELP_ORDER` has the names as `--help`
+    shows them; those that it leaves out come last.
+    """
+
+    WHO: ClassVar[str]
+    """What a sender is called: it is a column, and `max_...s` bounds how many there may be."""
+    LATENESS: ClassVar[str]
+    """The option that says how late a sample may be."""
+    HELP_ORDER: ClassVar[str] = ""
+
+    config: ConfigOption = None
+    source: str | None
+    value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
+    time: Annotated[str, cli_option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
+    id: Annotated[str | None, cli_option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
+    sort: Annotated[
+        bool,
+        cli_option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort"),
+    ] = True
+    until_end: Annotated[
+        bool, cli_option("Stop at what a topic holds at the start, as at the end of a file.", INPUT, "--until-end")
+    ] = False
+    batch_size: Annotated[int, cli_option("Samples per commit, at most.", INPUT)] = 262_144
+    max_future: Annotated[str, cli_option("How far a sample's time may lie ahead of the clock here.", INPUT)] = (
+        f"{MAX_FUTURE:g}s"
+    )
+    quorum: Annotated[
+        int,
+        cli_option("So many senders (2, or 1) must reach a time before others are late by it; unsorted input.", INPUT),
+    ] = QUORUM
+
+    name: Annotated[
+        str | None,
+        cli_option(
+            "Name of the deployment, in every id and in the key of the noise; default: the store makes and keeps one.",
+            PRIVACY,
+        ),
+    ] = None
+    secret_file: Annotated[
+        Path | None, cli_option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
+    ] = None
+
+    store: Path
+    dead_letters: str | None
+    max_dead_letters: Annotated[
+        int,
+        cli_option("Dead letters that the store may ever have written; further rejected records are counted.", OUTPUT),
+    ] = MAX_DEAD_LETTERS
+    notices: str | None
+    json: JsonOption = False
+
+    metrics: Annotated[
+        str | None, cli_option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
+    ] = None
+    private_metrics: Annotated[
+        str | None,
+        cli_option(
+            "Address for what only the operator may know: process, disk, values clipped; of rounds all counts.",
+            OPERATION,
+        ),
+    ] = None
+    page: Annotated[
+        str | None,
+        cli_option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION),
+    ] = None
+    page_remote: PageRemoteOption = False
+    private_figures: Annotated[
+        Path | None,
+        cli_option(
+            "A new .json file for what only the operator may know of the run, such as values clipped.", OPERATION
+        ),
+    ] = None
+    dry_run: bool
+    wait_for: WaitForOption = WAIT_FOR
+    log_format: LogFormatOption = "text"
+    quiet: QuietOption = False
+
+    @property
+    @abstractmethod
+    def sinks(self) -> dict[str, str]:
+        """Role of each sink that was asked for, and its place."""
+
+    @abstractmethod
+    def column_mapping(self) -> ColumnMapping:
+        """Say which column means what."""
+
+    def engine_options(self) -> EngineOptions:
+        """Check everything that is not privacy.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.operators.agents.release_times import parse_duration
+        from meanstream.streaming.engine.options import EngineOptions
+
+        return EngineOptions(
+            batch_size=self.batch_size,
+            allowed_lateness=parse_duration(self.LATENESS, getattr(self, self.LATENESS)),
+            max_future=parse_duration("max_future", self.max_future),
+            quorum=quorum_for(self.quorum, self.source, sort=self.sort),
+            max_agents=getattr(self, f"max_{self.WHO}s"),
+            max_dead_letters=self.max_dead_letters,
+        )
