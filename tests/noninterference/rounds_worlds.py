@@ -15,7 +15,7 @@ from meanstream.operators.rounds.records import Summaries
 from meanstream.pipelines.beam.metrics import PRIVATE_NAMESPACE
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.rounds import run
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound
 from tests.noninterference.agents_worlds import watching_beam
 from tests.noninterference.comparison import Seen
 from tests.noninterference.product import Clock, Watched, same_clock_and_coins

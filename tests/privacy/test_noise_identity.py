@@ -19,12 +19,12 @@ import pytest
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.noise.canonical import canonical, canonical_spelling
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.streaming.rounds.reports import WindowRound, report_user_words
 from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.store.secret import noise_from_secret
 
@@ -182,7 +182,7 @@ def test_reports_of_two_deployments_of_rounds_share_no_bits() -> None:
     )
     begin = 15_706 * 86_400_000_000
     window = Window(begin, begin + 86_400_000_000)
-    words = report_user_words([f"user {i}" for i in range(50)])
+    words = keyed_owner_words([f"user {i}" for i in range(50)])
     ids = [
         WindowRound(replace(settings, name=name), window, users=50).stage_noise(SECRET, 0, {})
         for name in ("departures", "arrivals")

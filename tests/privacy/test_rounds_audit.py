@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.streaming.rounds import reports as reports_module
-from meanstream.streaming.rounds.reports import WindowRound, report_user_words
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
@@ -84,7 +85,7 @@ def name_that_asks_ann_in(stage: int) -> str:
     """Name a deployment whose public hash asks ann in a stage."""
     for number in range(20):
         this = WindowRound(rounds_settings(name=f"n{number}"), Window(0, round(DAY) * MICROS), USERS + 1)
-        if this.stage_of(report_user_words(["ann"]))[0] == stage:
+        if this.stage_of(keyed_owner_words(["ann"]))[0] == stage:
             return f"n{number}"
     raise AssertionError(stage)
 

@@ -28,6 +28,17 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain).encode()
 
 
+def canonical_plain(value: Any) -> Any:
+    """Give plain data as it is read from its canonical bytes: arrays are lists.
+
+    Examples
+    --------
+    >>> canonical_plain({"found": np.array([0.1, 2.0])})
+    {'found': [0.1, 2.0]}
+    """
+    return json.loads(canonical(value))
+
+
 def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
     """Give the fields of settings that are not at their defaults, as plain data.
 

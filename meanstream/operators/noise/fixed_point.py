@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require, require_bounds
 
 MAX_BITS = 32
@@ -97,6 +97,14 @@ class FixedPoint:
         offset -= self.lower
         offset /= self.resolution  # a power of two: exact, so rounding happens once and is monotone
         return np.rint(offset, out=offset).astype(np.int64)
+
+    def clips(self, values: npt.ArrayLike) -> Bools:
+        """Tell which values `encode` moves to a bound.
+
+        **Privacy.** It depends on raw values: for the trust domain only.
+        """
+        raw = np.asarray(values, dtype=np.float64)
+        return np.asarray((raw < self.lower) | (raw > self.upper))
 
     def encode_one(self, value: float) -> int:
         """Encode one value: `encode` without the cost of an array.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.due_estimates import DueEstimates, MadeEstimates
 from meanstream.streaming.agents.own_answers import OWN_ANSWERS
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
@@ -20,9 +19,6 @@ from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.store.store import Store
-
-NEVER = 1e18
-"""Seconds; no event time is that far away."""
 
 
 class Delivery(CommittedDelivery):
@@ -57,10 +53,7 @@ class Delivery(CommittedDelivery):
             outbox=OUTBOX,
             answers=OWN_ANSWERS,
         )
-        self._options = options
-        self._estimates = PersonalEstimates(settings, options)
-        self._refresh_time: float | None = None
-        self._final = False  # the estimates at the end of the source were written
+        self._due = DueEstimates(settings, options)
 
     def deliver(
         self,
@@ -77,55 +70,34 @@ class Delivery(CommittedDelivery):
     def _deliver(self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool) -> None:
         written = self._write_charged(), self._write_outbox()
         with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
-            refreshed = self._write_estimates(agents, followed, event_time, ended=ended)
-        final = ended and (self._final or refreshed is not None)
-        same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._final)
-        if same and refreshed is None:
+            made = self._write_estimates(agents, followed, event_time, ended=ended)
+        final = self._due.final_after(made, ended=ended)
+        same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._due.final)
+        if same and made is None:
             return
         self._flush(written)
-        self._final = final
-        if refreshed is not None:
-            self._refresh_time = event_time
-            self._stats.estimates += refreshed
-            self._stats.median_half_width = self._estimates.median_half_width
-            self._stats.population = self._estimates.population
-            self._stats.answers = self._estimates.answered
+        self._due.let_out(made, event_time, final=final)
+        if made is not None:
+            self._stats.estimates += len(made.estimates)
+            self._stats.median_half_width = made.median_half_width
+            self._stats.population = made.seen
+            self._stats.answers = made.answered
 
     def _note(self) -> dict[str, Any]:
-        return {**super()._note(), "refresh_time": self._refresh_time, "final": self._final}
+        return {**super()._note(), **self._due.note()}
 
     def _take(self, note: dict[str, Any]) -> None:
         super()._take(note)
-        self._refresh_time, self._final = note["refresh_time"], note["final"]
+        self._due.take(note)
 
     def _write_estimates(
         self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool
-    ) -> int | None:
-        """Refresh at the end for everybody, before that for agents with new samples since the last time.
-
-        Return how many estimates were written, None if none was due.
-        """
-        if (self._sinks.estimates is None and self._sinks.population is None) or not agents.n_agents:
+    ) -> MadeEstimates | None:
+        """Write the estimates that are due; None if none was, or nobody asks for any."""
+        if self._sinks.estimates is None and self._sinks.population is None:
             return None
-        if ended:
-            if self._final:
-                return None
-            which = None
-        else:
-            refresh, last = self._options.refresh, self._refresh_time
-            if refresh is None or not math.isfinite(event_time) or not _entered(event_time, last, refresh):
-                return None
-            which = agents.seen_since(-NEVER if last is None else last)
-            if not len(which):
-                return None
-        estimates, population = self._estimates.refresh(
-            agents.names, followed.combined(agents.latest()), agents.own(which), followed.posterior, event_time
-        )
-        self._sinks.write("estimates", estimates)
-        self._sinks.write("population", population)
-        return len(estimates)
-
-
-def _entered(event_time: float, last: float | None, refresh: float) -> bool:
-    """Tell whether event time has come to another multiple of `refresh` seconds since the last time."""
-    return last is None or refresh == 0 or event_time // refresh > last // refresh
+        made = self._due.make(agents, followed, event_time, ended=ended)
+        if made is not None:
+            self._sinks.write("estimates", made.estimates)
+            self._sinks.write("population", made.population)
+        return made

@@ -118,7 +118,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         )
         self.agents = Agents(settings, noise)
         self._settings = settings
-        self._intake = Intake(settings, self._options, source.name, self.stats)
+        self._intake = Intake(settings.grid, self._options, source.name, self.stats)
         self.delivery = Delivery(
             store=store,
             sinks=sinks,

@@ -7,11 +7,12 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.grids import Grid
 from meanstream.streaming.engine.buffer import Due, EventBuffer, Piece
 from meanstream.streaming.engine.name_tables import NameTable, no_numbers, owner_hashes, sender_hashes
 from meanstream.streaming.engine.options import EngineOptions
@@ -24,18 +25,6 @@ from meanstream.streaming.store.store import Store
 _log = logging.getLogger("meanstream.engine")
 
 
-class Bounded(Protocol):
-    """Settings that declare the bounds of a value."""
-
-    @property
-    def lower(self) -> float | tuple[float, ...]:
-        """Lower bound, or one for each coordinate."""
-
-    @property
-    def upper(self) -> float | tuple[float, ...]:
-        """Upper bound, or one for each coordinate."""
-
-
 class Intake:
     """Admits samples of one source into the event-time buffer, and gives them out when their time has come.
 
@@ -45,11 +34,11 @@ class Intake:
     **Privacy.** Which samples count depends on times and ids, which are public, and on nothing else.
     """
 
-    def __init__(self, settings: Bounded, options: EngineOptions, source: str, stats: EngineStats) -> None:
+    def __init__(self, grid: Grid, options: EngineOptions, source: str, stats: EngineStats) -> None:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness, options.quorum)
         self._senders, self._owners = NameTable(sender_hashes), NameTable(owner_hashes)
-        self._lower, self._upper = np.asarray(settings.lower), np.asarray(settings.upper)
+        self._grid = grid
         self._options = options
         self._stats = stats
         self._numbers: dict[str, int] = {}
@@ -129,11 +118,8 @@ class Intake:
         return samples.take(~which)
 
     def _count_clipped(self, samples: SampleColumns) -> None:
-        """Private: count what the agents will clip; a vector is clipped if one of its coordinates is."""
-        outside: Bools = np.asarray((samples.value < self._lower) | (samples.value > self._upper))
-        if outside.ndim == 2:
-            outside = np.asarray(outside.any(axis=1))
-        self._stats.clipped += int(np.count_nonzero(outside))
+        """Private: count what the grid of the agents will clip."""
+        self._stats.clipped += int(np.count_nonzero(self._grid.clips(samples.value)))
 
     def _as_of_now(self, samples: SampleColumns, late: Bools) -> SampleColumns:
         """Let late samples count from now on: just before the watermark."""

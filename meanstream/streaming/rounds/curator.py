@@ -15,7 +15,7 @@ from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tal
 from meanstream.operators.validation import require
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.rounds import Charge
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound
 
 NO_SIDES = "a trusted curator sees every sample, so there is no users' side that protects itself"
 """Why a round with a curator cannot be split into two sides."""

@@ -27,7 +27,7 @@ class RoundsIntake(Intake):
     """
 
     def __init__(self, settings: RoundsSettings, options: EngineOptions, source: str, stats: EngineStats) -> None:
-        super().__init__(settings, options, source, stats)  # of the settings it needs the bounds of a value
+        super().__init__(settings.grid, options, source, stats)
         self._windows = settings.windows
 
     def admit_to_windows(self, samples: SampleColumns, rejects: Rejects, now: float) -> Entries:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +13,21 @@ from meanstream.operators.rounds.records import Estimate, Public, Tally
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.rounds.curator import curator_charge_lines, curator_noise_once, curator_sum
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.event_lines import (
+    complete_event_line,
+    estimate_event_line,
+    refusal_event_lines,
+    report_event_lines,
+    stage_event_line,
+)
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import UserSums
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.store.ledger import LedgerRows
+
+Ask = Callable[[int, Public], tuple[Tally, Public | Estimate]]
+"""From a stage and what those before it found: the stage's tally, and what it found."""
 
 
 @dataclass(slots=True)
@@ -118,7 +128,7 @@ class RoundRunner:
             out = np.flatnonzero(~pays)
             out = out[run_order(self.directory.words(sums.user[out]))]
             refused = sums.user[out]
-            outcome.events.append(this.refusal_lines(self.directory.of(refused), spent[out]))
+            outcome.events.append(refusal_event_lines(this, self.directory.of(refused), spent[out]))
             outcome.refused += len(refused)
         self.reserve(taking.user)
         return this, taking
@@ -131,44 +141,36 @@ class RoundRunner:
         asked = sums.take(mine)
         summaries = asked.summaries(words[mine], self._settings.grid)
         reports, version = this.charged_reports(self._secret, stage, public, summaries)
-        lines = this.report_lines(stage, self.directory.of(asked.user), reports)
+        lines = report_event_lines(this, stage, self.directory.of(asked.user), reports)
         self._charge(outcome.rows, asked.user, version, this.window, lines.lines)
-        outcome.events.append(this.complete_line(stage, len(asked)))
+        outcome.events.append(complete_event_line(this, stage, len(asked)))
         return this.tally(stage, public, reports)[0]
 
     def run(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
         """Run all stages at once, where both sides are here."""
         if self._settings.central:
             self._curate(this, sums, outcome)
-            return
-        public: Public = {}
-        for stage in this.stages:
-            tally = self.report(this, stage, public, sums, outcome)
-            found = this.decode(stage, public, tally)
-            if isinstance(found, Estimate):
-                outcome.events.append(this.estimate_line(found, len(sums)))
-            else:
-                public = found
-                outcome.events.append(this.stage_line(stage, tally, public))
+        else:
+
+            def ask(stage: int, public: Public) -> tuple[Tally, Public | Estimate]:
+                tally = self.report(this, stage, public, sums, outcome)
+                return tally, this.decode(stage, public, tally)
+
+            _run_stages(this, ask, len(sums), outcome)
         outcome.finished += 1
 
     def _curate(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
         """Run all releases of a trusted curator; everybody who takes part is charged for the answer."""
         sums = sums.take(run_order(self.directory.words(sums.user)))
         summaries = sums.summaries(self.directory.words(sums.user), self._settings.grid)
-        public: Public = {}
-        for release in this.stages:
+
+        def ask(release: int, public: Public) -> tuple[Tally, Public | Estimate]:
             tally = curator_sum(this, release, public, summaries)
-            found = curator_noise_once(this, self._secret, release, public, tally)
-            if isinstance(found, Estimate):
-                answer = this.estimate_line(found, len(sums))
-            else:
-                public = found
-                outcome.events.append(this.stage_line(release, tally, public))
-        lines = curator_charge_lines(this, self.directory.of(sums.user), answer)
+            return tally, curator_noise_once(this, self._secret, release, public, tally)
+
+        _run_stages(this, ask, len(sums), outcome)
+        lines = curator_charge_lines(this, self.directory.of(sums.user), outcome.events[-1])
         self._charge(outcome.rows, sums.user, this.versions(self._secret, 0, {}, summaries), this.window, lines.lines)
-        outcome.events.append(answer)
-        outcome.finished += 1
 
     def _charge(self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]) -> None:
         self._index[user] += 1
@@ -179,3 +181,15 @@ class RoundRunner:
         rows.input_version.extend(version.tolist())
         rows.time.extend([window.end / MICROS] * len(number))
         rows.output.extend(lines)
+
+
+def _run_stages(this: WindowRound, ask: Ask, users: int, outcome: Outcome) -> None:
+    """Ask one stage after the other, each with what those before it found; the last event is the answer."""
+    public: Public = {}
+    for stage in this.stages:
+        tally, found = ask(stage, public)
+        if isinstance(found, Estimate):
+            outcome.events.append(estimate_event_line(this, found, users))
+        else:
+            public = found
+            outcome.events.append(stage_event_line(this, stage, tally, public))

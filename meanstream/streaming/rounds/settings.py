@@ -16,6 +16,7 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.central import central_numeric_cost, is_central
+from meanstream.operators.rounds.grids import Grid, VectorGrid
 from meanstream.operators.rounds.protocol import Estimator
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.validation import (
@@ -28,7 +29,6 @@ from meanstream.operators.validation import (
     require_positive,
 )
 from meanstream.streaming.rounds.design import UNKNOWN_SIZES, design_least_users, designed_estimator
-from meanstream.streaming.rounds.values import Grid, VectorGrid
 from meanstream.streaming.rounds.windows import Window, Windows
 
 HOST_ONLY = ("user_budget", "allowed_lateness")
@@ -329,7 +329,7 @@ def settings_round_noise(
         The round's id.
     design : mapping, optional
         What else decides how a report is made of its random bits: the stage, what is public before it, the parameters
-        that the estimator chose (`meanstream.streaming.rounds.reports.stage_noise`).
+        that the estimator chose (`meanstream.streaming.rounds.window_round.WindowRound.stage_noise`).
 
     Notes
     -----

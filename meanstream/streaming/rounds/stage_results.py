@@ -17,7 +17,7 @@ from meanstream.operators.records import Words
 from meanstream.operators.rounds.records import Public, Summaries
 from meanstream.operators.rounds.results import refuse_result, result_as_plain_data
 from meanstream.streaming.events.rounds import StageResult
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sources.lines import LineReader
 

@@ -26,8 +26,9 @@ from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.rounds import Report, StageReports
 from meanstream.streaming.rounds.curator import NO_SIDES
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
 from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sources.lines import LineReader
@@ -228,12 +229,12 @@ class Statistician:
             progress.counted.append(tally.n)
             progress.found.append(len(came.users))
             if isinstance(found, Estimate):
-                events.append(this.estimate_line(found, sum(progress.counted)))
+                events.append(estimate_event_line(this, found, sum(progress.counted)))
                 progress.done = True
                 self.stats.estimates += 1
             else:
                 progress.public, progress.stage = found, stage + 1
-                events.append(this.stage_line(stage, tally, found))
+                events.append(stage_event_line(this, stage, tally, found))
                 self.stats.stages += 1
 
     def _accepted(self, this: WindowRound, stage: int, came: _Received) -> Reports:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.rounds.grids import Grid
 from meanstream.operators.rounds.records import Summaries
-from meanstream.streaming.rounds.values import Grid
 from meanstream.streaming.rounds.windows import Window, Windows, merge_session_windows, window_in_micros
 
 _LATEST = np.iinfo(np.int64).max

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.rounds.records import Public
-from meanstream.streaming.rounds.reports import WindowRound
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import (
@@ -19,6 +18,7 @@ from meanstream.streaming.rounds.stage_results import (
     shape_of_result,
 )
 from meanstream.streaming.rounds.summarize import UserSums
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.store.store import Store
 

@@ -19,7 +19,7 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.steps import Combine, Step, StepError, discreet
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.store.store import StoreError
 from tests.pipelines.beam.support.collecting import run
 from tests.pipelines.command_line import SECRET, Ran, meanstream

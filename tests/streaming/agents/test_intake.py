@@ -25,7 +25,7 @@ def admitted(intake: Intake, times: Sequence[float], *, now: float = 1e6, value:
 
 def test_late_samples_that_count_have_the_time_of_the_watermark_or_their_own_if_it_is_newer() -> None:
     options = EngineOptions(allowed_lateness=LATENESS, late="accept", quorum=1)
-    intake = Intake(SETTINGS, options, "script", EngineStats())
+    intake = Intake(SETTINGS.grid, options, "script", EngineStats())
     admitted(intake, [100.0])
     assert not len(intake.due([0]).time)
     assert intake.watermark == 97.0

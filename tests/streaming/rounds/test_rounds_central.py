@@ -23,10 +23,10 @@ from meanstream.streaming.rounds import curator
 from meanstream.streaming.rounds import run as runner
 from meanstream.streaming.rounds.budget import rounds_budgets
 from meanstream.streaming.rounds.curator import curator_noise_once, curator_sum
-from meanstream.streaming.rounds.reports import WindowRound
 from meanstream.streaming.rounds.run import RoundRunner
 from meanstream.streaming.rounds.statistician import statistician_identity
 from meanstream.streaming.rounds.summarize import summarize
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.store.audit import verify_ledger
 from meanstream.streaming.testing import ScriptedSource

@@ -14,13 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.records import Estimate
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.rounds.budget import rounds_budgets
-from meanstream.streaming.rounds.reports import WindowRound, report_user_words
+from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.summarize import summarize
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.store.audit import verify_ledger
 from meanstream.streaming.testing import Script, ScriptedSource
@@ -45,7 +47,7 @@ def by_hand(stream: list[Any], world: RoundsWorld, window: Window) -> tuple[dict
     user = np.array([names.index(name) for name, _, _ in inside])
     sums = summarize(user, np.array([v for _, v, _ in inside]), np.array([t for *_, t in inside]), world.settings.grid)
     this = WindowRound(world.settings, window, users=len(names))
-    words, public, said = report_user_words(names), {}, {}
+    words, public, said = keyed_owner_words(names), {}, {}
     for stage in this.stages:
         mine = np.flatnonzero(this.stage_of(words) == stage)
         reports = this.reports(
@@ -54,7 +56,7 @@ def by_hand(stream: list[Any], world: RoundsWorld, window: Window) -> tuple[dict
         said.update({names[i]: row for i, row in zip(mine.tolist(), reports.tolist(), strict=True)})
         public: Any = this.decode(stage, public, this.tally(stage, public, reports)[0])
     assert isinstance(public, Estimate)
-    return json.loads(this.estimate_line(public, len(names)).lines[0]), said
+    return json.loads(estimate_event_line(this, public, len(names)).lines[0]), said
 
 
 @pytest.mark.parametrize("batch_size", [7, 10_000])

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.operators.noise.canonical import canonical_plain
 from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.records import Estimate
-from meanstream.streaming.rounds.reports import WindowRound, plain_report, report_user_words
+from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines
 from meanstream.streaming.rounds.settings import RoundsSettings, settings_round_id, settings_round_noise
 from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summarize, summarize_windows
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window, Windows, merge_session_windows
 from tests.streaming.support.tiny_estimator import TINY
 
@@ -216,7 +219,7 @@ def test_every_shape_of_a_report_has_its_own_noise() -> None:
 
     here = rounds_settings()
     this = WindowRound(here, Window(0, DAY * MICROS), users=50)
-    ids = NoiseIds(report_user_words(["ann"]), np.zeros(1, np.int64), np.zeros(1, np.uint64))
+    ids = NoiseIds(keyed_owner_words(["ann"]), np.zeros(1, np.int64), np.zeros(1, np.uint64))
 
     def bits(noise: Any) -> bytes:
         return noise.bits(ids).tobytes()  # type: ignore[no-any-return]
@@ -240,7 +243,7 @@ def test_every_shape_of_a_report_has_its_own_noise() -> None:
 
 def run(this: WindowRound, sums: UserSums, names: list[str], batches: int) -> tuple[Estimate, list[bytes]]:
     """Run a round in memory, the users in so many batches."""
-    words = report_user_words(names)
+    words = keyed_owner_words(names)
     stage_of = this.stage_of(words)
     public: Any = {}
     lines: list[bytes] = []
@@ -249,7 +252,7 @@ def run(this: WindowRound, sums: UserSums, names: list[str], batches: int) -> tu
         rows = []
         for part in np.array_split(mine, batches):
             reports = this.reports(SECRET, stage, public, sums.take(part).summaries(words[part], this.settings.grid))
-            lines += this.report_lines(stage, [names[i] for i in part], reports).lines
+            lines += report_event_lines(this, stage, [names[i] for i in part], reports).lines
             rows.append(this.tally(stage, public, reports)[0])
         public = this.decode(stage, public, sum(rows[1:], rows[0]))
     return public, lines
@@ -274,7 +277,7 @@ def test_reports_do_not_depend_on_batches_and_are_the_same_again() -> None:
 def test_another_sample_is_another_report() -> None:
     """Known bad: noise that is not keyed by the input would show the difference of two inputs."""
     this, sums, names = world()
-    words = report_user_words(names)
+    words = keyed_owner_words(names)
     public: Any = {}
     more = UserSums(**{**sums.columns(), "total": sums.total + 1})
     grid = this.settings.grid
@@ -291,16 +294,16 @@ def test_reports_that_no_user_can_have_made_are_not_counted() -> None:
 
 def test_public_results_survive_json() -> None:
     value = {"a": np.array([0.1, 1 / 3]), "b": np.float64(0.1), "c": (1, 2), "d": {"e": np.int64(3)}}
-    assert plain_report(value) == {"a": [0.1, 1 / 3], "b": 0.1, "c": [1, 2], "d": {"e": 3}}
-    assert plain_report(json.loads(json.dumps(plain_report(value)))) == plain_report(value)
+    assert canonical_plain(value) == {"a": [0.1, 1 / 3], "b": 0.1, "c": [1, 2], "d": {"e": 3}}
+    assert canonical_plain(json.loads(json.dumps(canonical_plain(value)))) == canonical_plain(value)
     with pytest.raises(TypeError, match="public data must be plain, got object"):
-        plain_report({"a": object()})
+        canonical_plain({"a": object()})
 
 
 def test_an_answer_is_written_in_the_unit_of_the_value() -> None:
     this, sums, names = world()
     estimate, _ = run(this, sums, names, 1)
-    event = json.loads(this.estimate_line(estimate, len(names)).lines[0])
+    event = json.loads(estimate_event_line(this, estimate, len(names)).lines[0])
     assert event["value"] == pytest.approx(5 + 5 * float(estimate.value))
     assert event["interval"][0] <= 6.0 <= event["interval"][1]
     assert event["stderr"] == pytest.approx(5 * float(estimate.stderr))

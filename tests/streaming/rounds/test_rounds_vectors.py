@@ -14,16 +14,17 @@ from pyarrow import parquet
 from meanstream.operators.estimators.kent.density_function import DensityFunction
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.rounds.grids import UNIT
 from meanstream.operators.rounds.records import Estimate, Public
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.columns import SampleColumns
 from meanstream.streaming.events.rounds import WindowEstimate
 from meanstream.streaming.metrics.rounds import RoundsMetrics
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summarize
-from meanstream.streaming.rounds.values import UNIT
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import Source
@@ -86,7 +87,7 @@ def by_hand(world: RoundsWorld, rows: list[Any], day: int) -> dict[str, Any]:
         reports = this.reports(SECRET.encode(), stage, public, sums.take(mine).summaries(words[mine], grid))
         found = this.decode(stage, public, this.tally(stage, public, reports)[0])
         if isinstance(found, Estimate):
-            answer: dict[str, Any] = json.loads(this.estimate_line(found, len(names)).lines[0])
+            answer: dict[str, Any] = json.loads(estimate_event_line(this, found, len(names)).lines[0])
             return answer
         public = found
     raise AssertionError

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meanstream.operators.rounds.grids import UNIT, VectorGrid
 from meanstream.streaming.events.columns import Batch, Rejects
 from meanstream.streaming.kafka.values import PartitionRecords, parse_values
 from meanstream.streaming.rounds.summarize import join_summaries, summarize
-from meanstream.streaming.rounds.values import UNIT, VectorGrid
 from meanstream.streaming.sources.json_records import JsonFormat
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.records import RecordParser

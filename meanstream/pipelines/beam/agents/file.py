@@ -151,7 +151,7 @@ class ReadAgents(Step):
         stats, directory = EngineStats(), AgentDirectory(self._shards)
         id_key = key_derived_from_secret(self._secret.load(), "sample ids")
         source = element.open(id_key)
-        intake = Intake(self._settings, self._options, source.name, stats)
+        intake = Intake(self._settings.grid, self._options, source.name, stats)
         given, ended = 0, False
         with closing(source):
             while not ended:

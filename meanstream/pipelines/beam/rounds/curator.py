@@ -35,8 +35,9 @@ from meanstream.pipelines.beam.steps import Combine, Step, discreet
 from meanstream.streaming.events.rounds import WindowEstimate
 from meanstream.streaming.rounds.curator import curator_noise_once, curator_sum
 from meanstream.streaming.rounds.deployment import rounds_identity
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 
 
@@ -215,7 +216,7 @@ class ReleaseOnce(Step):
             metric_counter("rounds_reports_", sums.release).inc(sums.taking)  # everybody who took part is charged once
             self._rounds.inc()
             self._users.update(sums.taking)
-            return WindowEstimate.model_validate_json(this.estimate_line(found, sums.taking).lines[0])
+            return WindowEstimate.model_validate_json(estimate_event_line(this, found, sums.taking).lines[0])
         return StageFindings(
             window=sums.window, stage=sums.release, users=sums.users, counted=sums.taking, public=found
         )

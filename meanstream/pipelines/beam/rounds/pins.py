@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from meanstream.operators.rounds.records import Public
 from meanstream.streaming.events.rounds import StageResult
-from meanstream.streaming.rounds.reports import WindowRound
 from meanstream.streaming.rounds.stage_results import first_accepted_result
+from meanstream.streaming.rounds.window_round import WindowRound
 
 
 class PinnedResults:

@@ -19,9 +19,10 @@ from meanstream.pipelines.beam.rounds.windows import carried_in_window
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.steps import Combine, Step
 from meanstream.streaming.events.rounds import StageResult, WindowEstimate
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines, stage_event_line
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import results_by_stage, shape_of_result
+from meanstream.streaming.rounds.window_round import WindowRound
 
 
 class EncodeStage(Step):
@@ -115,7 +116,7 @@ class FormatReports(Step):
         """Write them."""
         if len(element):
             this = WindowRound(self._settings, element.window, users=element.users)
-            yield from this.report_lines(element.stage, element.names.to_pylist(), element.reports).lines
+            yield from report_event_lines(this, element.stage, element.names.to_pylist(), element.reports).lines
 
 
 class StampReports(Step):
@@ -214,7 +215,7 @@ class DecodeStage(Step):
         if isinstance(found, Estimate):
             self._rounds.inc()
             self._users.update(counted)
-            return WindowEstimate.model_validate_json(this.estimate_line(found, counted).lines[0])
+            return WindowEstimate.model_validate_json(estimate_event_line(this, found, counted).lines[0])
         return StageFindings(
             window=element.window, stage=self._stage, users=element.users, counted=counted, public=found
         )
@@ -230,7 +231,7 @@ class FormatResults(Step):
         """Write it."""
         this = WindowRound(self._settings, element.window, users=element.users)
         reports = element.counted - (0 if before is None else before.counted)
-        line = this.stage_line(element.stage, Tally(reports), element.public).lines[0]
+        line = stage_event_line(this, element.stage, Tally(reports), element.public).lines[0]
         yield StageResult.model_validate_json(line)
 
 

@@ -115,7 +115,8 @@ def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int
     import numpy as np
 
     from meanstream.operators.rounds.records import Estimate
-    from meanstream.streaming.rounds.reports import WindowRound
+    from meanstream.streaming.rounds.event_lines import estimate_event_line
+    from meanstream.streaming.rounds.window_round import WindowRound
     from meanstream.streaming.rounds.windows import MICROS, Window
 
     begin, end = (round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3])
@@ -130,7 +131,7 @@ def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int
         found = this.decode(stage, public, tally)
         counted += tally.n
         if isinstance(found, Estimate):
-            event: dict[str, Any] = json.loads(this.estimate_line(found, counted).lines[0])
+            event: dict[str, Any] = json.loads(estimate_event_line(this, found, counted).lines[0])
             return event
         public = found
     return None

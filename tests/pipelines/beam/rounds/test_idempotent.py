@@ -21,7 +21,7 @@ from meanstream.pipelines.beam.rounds.records import ReportBatch, UserBatch
 from meanstream.pipelines.beam.rounds.stages import stage_reports
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.rounds import ReportRounds, RunRounds
-from meanstream.streaming.rounds.reports import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from tests.pipelines.beam.support.collecting import lines, run
 from tests.streaming.support.rounds_world import SECRET, rounds_settings, samples

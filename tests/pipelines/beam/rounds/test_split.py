@@ -20,8 +20,8 @@ from meanstream.pipelines.beam.rounds.records import ForRound, ReportBatch, User
 from meanstream.pipelines.rounds import AnswerReports, ReportLines, ReportRounds, RunRounds
 from meanstream.streaming.events.columns import SampleColumns
 from meanstream.streaming.events.rounds import StageResult, WindowEstimate
-from meanstream.streaming.rounds.reports import WindowRound
 from meanstream.streaming.rounds.summarize import UserSums
+from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline

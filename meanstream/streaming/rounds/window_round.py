@@ -1,30 +1,25 @@
-"""One round of one window, step by step: users' reports, their tally, what each stage finds, events.
+"""One round of one window, step by step: users' reports, their tally, what each stage finds.
 
 Both hosts, the users' side alone and the statistician's side alone call these functions with the same arguments and
-therefore write the same bytes.
+therefore write the same bytes; `event_lines` writes them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from meanstream.operators.noise.canonical import canonical
-from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
+from meanstream.operators.noise.canonical import canonical, canonical_plain
+from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.protocol import Estimator, ReportWords, assign_stages, input_version
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.validation import require
-from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
-from meanstream.streaming.events.rounds import Report, RoundRefusal, StageReports, StageResult, WindowEstimate
-from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.rounds.settings import RoundsSettings, settings_round_id, settings_round_noise
-from meanstream.streaming.rounds.windows import MICROS, Window
+from meanstream.streaming.rounds.windows import Window
 
 MAX_DESCRIBED = 64
 _described: dict[tuple[bytes, int], dict[str, Any]] = {}
@@ -80,7 +75,7 @@ class WindowRound:
             if len(_described) >= MAX_DESCRIBED:
                 _described.clear()
             # Rounded, so that hosts whose libraries differ in the last digit of a design still repeat the same noise.
-            _described[key] = {"estimator": _rounded(plain_report(self.estimator.describe())), "users": users}
+            _described[key] = {"estimator": _rounded(canonical_plain(self.estimator.describe())), "users": users}
         return _described[key]
 
     @property
@@ -148,90 +143,7 @@ class WindowRound:
         """Give what a stage found, as plain data; the last one finds the estimate, and no other."""
         if isinstance(found, Estimate) != (stage == self.stages[-1]):
             raise TypeError(f"{self.estimator.name}: the last stage must give the estimate, and no other")
-        return found if isinstance(found, Estimate) else plain_report(found)
-
-    # -- events ----------------------------------------------------------------------------------------------
-
-    def report_lines(self, stage: int, users: Sequence[str], reports: Reports) -> EventLines:
-        """Write reports as events, in the order of the users."""
-        step = self.estimator.rounds[stage]
-        constants = {"round_id": self.id, "stage": stage, "epsilon": float(step.epsilon)}
-        return encode_columns_as_lines(Report, {"user": list(users), "payload": reports.tolist()}, constants)
-
-    def complete_line(self, stage: int, reports: int) -> EventLines:
-        """Tell that all reports of a stage are out, so many."""
-        start, end = self._ends()
-        users = self.settings.design_users(self.users)
-        event = StageReports(round_id=self.id, start=start, end=end, stage=stage, users=users, reports=reports)
-        return encode_lines(StageReports, [event])
-
-    def stage_line(self, stage: int, tally: Tally, public: Public) -> EventLines:
-        """Write what a stage found as an event."""
-        start, end = self._ends()
-        event = StageResult(
-            round_id=self.id, start=start, end=end, stage=stage, users=tally.n, public=plain_report(public)
-        )
-        return encode_lines(StageResult, [event])
-
-    def estimate_line(self, estimate: Estimate, users: int) -> EventLines:
-        """Write the answer as an event, in the value's unit.
-
-        Parameters
-        ----------
-        estimate : Estimate
-            On [-1, 1].
-        users : int
-            How many users' reports were counted, over all stages; or how many users' samples, by a curator.
-        """
-        there = estimate.in_unit(*self.settings.ends)
-        start, end = self._ends()
-        interval = np.stack([there.lower, there.upper], axis=-1).tolist()
-        event = WindowEstimate(
-            round_id=self.id,
-            start=start,
-            end=end,
-            value=there.value.tolist(),
-            interval=tuple(interval) if there.value.ndim == 0 else [tuple(ends) for ends in interval],
-            level=there.level,
-            stderr=np.asarray(there.stderr).tolist(),
-            unclipped=np.asarray(there.unclipped).tolist(),
-            users=users,
-            epsilon=there.epsilon,
-            delta=there.delta,
-            trust=there.trust,  # type: ignore[arg-type]
-            method=there.method,
-            mode=there.mode,  # type: ignore[arg-type]
-            stages=plain_report(list(there.stages)),
-            values=None if self.settings.values is None or there.function is not None else list(self.settings.values),
-            components=plain_report(list(there.components)) or None,
-            function=None if there.function is None else plain_report(there.function),
-        )
-        return encode_lines(WindowEstimate, [event])
-
-    def refusal_lines(self, users: Sequence[str], rounds: Ints) -> EventLines:
-        """Tell whose data did not enter, and how many rounds each has paid for."""
-        settings = self.settings
-        budget = 0.0 if settings.user_budget is None else settings.user_budget
-        spent = rounds * settings.epsilon
-        columns: dict[str, Sequence[Any]] = {
-            "user": list(users),
-            "spent": spent.tolist(),
-            "remaining": np.maximum(budget - spent, 0.0).tolist(),
-        }
-        return encode_columns_as_lines(RoundRefusal, columns, {"round_id": self.id, "asked": float(settings.epsilon)})
-
-    def _ends(self) -> tuple[Any, Any]:
-        return time_as_datetime(self.window.start / MICROS), time_as_datetime(self.window.end / MICROS)
-
-
-def report_user_words(users: Sequence[str]) -> Words:
-    """Hash of each user's name, from which its stage and its noise follow."""
-    return keyed_owner_words(users)
-
-
-def plain_report(value: Any) -> Any:
-    """Turn arrays into lists, so that what is written is what is read."""
-    return json.loads(canonical(value))
+        return found if isinstance(found, Estimate) else canonical_plain(found)
 
 
 def _rounded(value: Any) -> Any:

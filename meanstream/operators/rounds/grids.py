@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 
 UNIT = FixedPoint(-1.0, 1.0)
 """The grid of features, and of coordinates, which have bounds of their own."""
@@ -28,6 +28,9 @@ class Grid(Protocol):
 
     def encode(self, values: Floats) -> Ints:
         """Private: whole numbers in `0..span`."""
+
+    def clips(self, values: Floats) -> Bools:
+        """Private: tell which samples `encode` moves to a bound."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,17 @@ class VectorGrid:
 
         **Privacy.** Whatever comes in, each number is in `0..span`.
         """
-        raw = np.asarray(values, np.float64)
-        raw = raw[:, np.newaxis] if raw.ndim == 1 else raw
+        raw = _in_columns(values)
         place = (np.clip(raw, self.lower, self.upper) - self.lower) / (self.upper - self.lower)
         unit = np.clip(2.0 * place - 1.0, -1.0, 1.0)
         return UNIT.encode(unit if self.features is None else self.features(unit))
+
+    def clips(self, values: Floats) -> Bools:
+        """Private: tell which samples have a coordinate that `encode` moves to a bound."""
+        raw = _in_columns(values)
+        return np.asarray(((raw < self.lower) | (raw > self.upper)).any(axis=1))
+
+
+def _in_columns(values: Floats) -> Floats:
+    raw = np.asarray(values, np.float64)
+    return raw[:, np.newaxis] if raw.ndim == 1 else raw
