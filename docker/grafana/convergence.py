@@ -5,8 +5,8 @@ from panels import Board, Panel, Query, Row
 HERE = '{instance=~"$instance", trust!="private"}'
 NOT_YET = "no estimates yet"
 
-_HALF_WIDTH = f"meanstream_estimate_half_width_median{HERE}"
-_CLASS_SIZE = f"meanstream_effective_class_size_median{HERE}"
+_HALF_WIDTH = f"meanstream_released_half_width_median{HERE}"
+_CLASS_SIZE = f"meanstream_released_class_size_median{HERE}"
 
 
 def _quantile(q: float, name: str) -> str:
@@ -25,7 +25,7 @@ BOARD = Board(
             title="Now",
             panels=[
                 Panel(
-                    title="Median half-width",
+                    title="Half-width by releases alone",
                     description="Half of the agents' intervals are at most so wide to each side. In the values' unit.",
                     queries=[Query(_HALF_WIDTH)],
                     unit="short",
@@ -35,10 +35,11 @@ BOARD = Board(
                     height=5,
                 ),
                 Panel(
-                    title="Gain by collaboration",
+                    title="Gain over one's own releases",
                     description=(
-                        "Variance of an agent's own release over the variance of its estimate, median over agents: how "
-                        "many agents like it an agent's estimate is worth. 1: it learns nothing from the others."
+                        "Variance of what an agent's own releases say over that of what everybody's say of it, median "
+                        "over agents. 1: the others' tell nothing. What an agent gains over its own samples, which "
+                        "have no noise for itself, is in the estimates, on the page and in --private-metrics."
                     ),
                     queries=[Query(_CLASS_SIZE)],
                     unit="suffix: times",
@@ -80,9 +81,9 @@ BOARD = Board(
                         "Quantiles over the agents; every line should fall. The highest are agents with few samples."
                     ),
                     queries=[
-                        Query(_quantile(0.9, "estimate_half_width"), "90 % of agents below, {{instance}}"),
+                        Query(_quantile(0.9, "released_half_width"), "90 % of agents below, {{instance}}"),
                         Query(_HALF_WIDTH, "median, {{instance}}"),
-                        Query(_quantile(0.1, "estimate_half_width"), "10 % of agents below, {{instance}}"),
+                        Query(_quantile(0.1, "released_half_width"), "10 % of agents below, {{instance}}"),
                     ],
                     unit="short",
                     empty=NOT_YET,
@@ -91,14 +92,14 @@ BOARD = Board(
                     height=9,
                 ),
                 Panel(
-                    title="Alone beside collaborative",
+                    title="Own releases beside everybody's",
                     description=(
                         "Median half-width with the others' releases, and what it would be without them: the median "
                         "times the square root of the median gain (exact where all agents gain alike)."
                     ),
                     queries=[
-                        Query(f"{_HALF_WIDTH} * sqrt({_CLASS_SIZE})", "alone, {{instance}}"),
-                        Query(_HALF_WIDTH, "collaborative, {{instance}}"),
+                        Query(f"{_HALF_WIDTH} * sqrt({_CLASS_SIZE})", "own releases, {{instance}}"),
+                        Query(_HALF_WIDTH, "everybody's, {{instance}}"),
                     ],
                     unit="short",
                     empty=NOT_YET,
@@ -125,7 +126,7 @@ BOARD = Board(
                     title="Agents by half-width",
                     description="How many agents have an interval of which half-width, over time.",
                     queries=[
-                        Query(f"sum by (le) (meanstream_estimate_half_width_bucket{HERE})", "{{le}}", buckets=True)
+                        Query(f"sum by (le) (meanstream_released_half_width_bucket{HERE})", "{{le}}", buckets=True)
                     ],
                     unit="short",
                     empty=NOT_YET,
@@ -138,12 +139,12 @@ BOARD = Board(
             title="What is learned of the population",
             panels=[
                 Panel(
-                    title="Gain by collaboration",
+                    title="Gain over one's own releases",
                     description="Quantiles over the agents of the gain; an agent unlike all others stays at 1.",
                     queries=[
-                        Query(_quantile(0.9, "effective_class_size"), "90 % of agents below, {{instance}}"),
+                        Query(_quantile(0.9, "released_class_size"), "90 % of agents below, {{instance}}"),
                         Query(_CLASS_SIZE, "median, {{instance}}"),
-                        Query(_quantile(0.1, "effective_class_size"), "10 % of agents below, {{instance}}"),
+                        Query(_quantile(0.1, "released_class_size"), "10 % of agents below, {{instance}}"),
                     ],
                     unit="suffix: times",
                     empty=NOT_YET,

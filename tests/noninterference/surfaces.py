@@ -128,9 +128,9 @@ TRANSFORMS = {
 PUBLIC_METRICS = {
     "Metrics": {
         "estimates", "events", "letters_unwritten", "refusals", "releases", "agents", "agents_exhausted",
-        "budget_spent_ratio_max", "effective_class_size_median", "estimate_half_width_median", "input_lag_events",
+        "budget_spent_ratio_max", "released_class_size_median", "released_half_width_median", "input_lag_events",
         "prior_components",
-        "prior_spread", "prior_count_ratio", "budget_spent_ratio", "effective_class_size", "estimate_half_width",
+        "prior_spread", "prior_count_ratio", "budget_spent_ratio", "released_class_size", "released_half_width",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
         "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
         "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",
@@ -157,7 +157,10 @@ _OF_THE_MACHINE = {
     "process_cpu_seconds", "process_open_fds", "process_max_fds", "store_bytes", "store_free_bytes", "store_disk_bytes",
 }  # fmt: skip
 
-PRIVATE_METRICS = {"clipped", *_OF_THE_MACHINE}
+PRIVATE_METRICS = {
+    "clipped", "estimate_class_size_median", "estimate_half_width_alone_median", "estimate_half_width_median",
+    *_OF_THE_MACHINE,
+}  # fmt: skip
 """What the operator of agents sees at an address of its own."""
 
 PRIVATE_ROUNDS_METRICS = {

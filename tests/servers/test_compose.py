@@ -216,7 +216,7 @@ def every_panel_shows_data_of_the_running_programs(stack: Stack) -> None:
         left = {query: where for query, where in left.items() if not stack.prometheus.finite(query)}
         time.sleep(1)
     assert left == {}, "no data, ever"
-    assert not stack.prometheus.finite("meanstream_estimate_half_width_medain")
+    assert not stack.prometheus.finite("meanstream_released_half_width_medain")
     assert not stack.prometheus.finite("0 / 0 * up")
 
 

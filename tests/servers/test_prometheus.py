@@ -170,7 +170,7 @@ def test_prometheus_scrapes_every_family_and_evaluates_every_rule(endpoints: tup
         assert 1 <= float(delivered["value"][1]) <= 6
         wait_until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()))
         assert [rule for rule in prometheus.rules() if rule["health"] != "ok"] == []
-        wait_until(lambda: prometheus.query("instance:meanstream_estimate_half_width:p90"))
+        wait_until(lambda: prometheus.query("instance:meanstream_released_half_width:p90"))
 
 
 def test_rules_ask_for_nothing_that_is_not_there(endpoints: tuple[str, str]) -> None:

@@ -196,6 +196,7 @@ class PersonalEstimates:
             interval=interval,
             local=own.mean,
             local_interval=local_interval,
+            effective_class_size=answer.effective_class_size,
         )
         columns: dict[str, Any] = {
             "agent": told,

@@ -25,6 +25,8 @@ class AnsweredAgents:
         Each agent's estimate, and its raw mean.
     interval, local_interval : float array, shape (n, 2)
         Their intervals.
+    effective_class_size : float array, shape (n,)
+        Variance of what each agent has alone, its own samples, over that of its estimate: its gain by collaboration.
     """
 
     time: float
@@ -35,6 +37,7 @@ class AnsweredAgents:
     interval: Floats
     local: Floats
     local_interval: Floats
+    effective_class_size: Floats
 
     def number(self, name: str) -> int | None:
         """Give the number of an agent by its name; None if it was not answered."""

@@ -14,8 +14,8 @@ GAUGES = {
     "agents": "Agents with at least one good sample.",
     "agents_exhausted": "Agents that have made the last release of their horizon.",
     "budget_spent_ratio_max": "Share of its horizon that the agent which spent most has spent.",
-    "estimate_half_width_median": "Median over agents of meanstream_estimate_half_width.",
-    "effective_class_size_median": "Median over agents of meanstream_effective_class_size.",
+    "released_half_width_median": "Median over agents of meanstream_released_half_width.",
+    "released_class_size_median": "Median over agents of meanstream_released_class_size.",
     "prior_components": "Components of the learned prior; 0 where no prior is learned.",
     "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
     "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
@@ -26,8 +26,8 @@ GAUGES = {
 }
 DISTRIBUTIONS = {
     "budget_spent_ratio": "Agents by the share of their horizon that they have spent.",
-    "estimate_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
-    "effective_class_size": "Agents by variance of their release over variance of the estimate from releases alone.",
+    "released_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
+    "released_class_size": "Agents by variance of their own releases over that of what everybody's say of them.",
 }
 DURATIONS = {
     "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",

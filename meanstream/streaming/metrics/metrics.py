@@ -230,10 +230,10 @@ class Metrics(Collector):
     def _describe(self, population: PublicPopulation) -> dict[str, Any]:
         half_width, class_size = population.precision()
         return {
-            "estimate_half_width": Distribution.of(half_width, self._half_widths),
-            "estimate_half_width_median": _median(half_width),
-            "effective_class_size": Distribution.of(class_size, CLASS_SIZES),
-            "effective_class_size_median": _median(class_size),
+            "released_half_width": Distribution.of(half_width, self._half_widths),
+            "released_half_width_median": _median(half_width),
+            "released_class_size": Distribution.of(class_size, CLASS_SIZES),
+            "released_class_size_median": _median(class_size),
             "prior_components": population.n_components,
             "prior_spread": population.spread,
             "prior_count_ratio": population.goes_with_count,

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import numpy as np
+
+from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.disk import store_disk
 from meanstream.streaming.metrics.families import COUNTERS, DISK, DURATIONS, GAUGES, LIVE, PROCESS
 from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.metrics.newest_answers import NewestAnswers
 from meanstream.streaming.metrics.rounds import RoundsMetrics
 from meanstream.streaming.rounds.stats import rounds_stats
 
@@ -28,7 +32,11 @@ class PrivateMetrics(Metrics):
     """
 
     counters: ClassVar[dict[str, str]] = {"clipped": CLIPPED}
-    gauges: ClassVar[dict[str, str]] = {}
+    gauges: ClassVar[dict[str, str]] = {
+        "estimate_half_width_median": "Median over agents of the half-width of their newest estimates.",
+        "estimate_half_width_alone_median": "The same of what each agent has alone: its own samples.",
+        "estimate_class_size_median": "Median over agents of the variance of what each has alone over its estimate's.",
+    }
     distributions: ClassVar[dict[str, str]] = {}
     durations: ClassVar[dict[str, str]] = {}
     live: ClassVar[dict[str, str]] = DISK
@@ -37,6 +45,12 @@ class PrivateMetrics(Metrics):
     shows_partitions: ClassVar[bool] = False
     reasons: ClassVar[tuple[str, ...]] = ()
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._newest = NewestAnswers()
+        self._answered: AnsweredAgents | None = None
+        self._medians: dict[str, float] = {}
+
     def collect(self) -> Iterator[Any]:
         """Give every family, each series labelled as private."""
         for family in super().collect():
@@ -44,7 +58,17 @@ class PrivateMetrics(Metrics):
             yield family
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
-        return {name: getattr(stats, name) for name in self.counters}
+        if stats.answers is not None and stats.answers is not self._answered:
+            self._answered = stats.answers
+            self._newest.take(stats.answers)
+            together, alone = self._newest.half_widths()
+            if len(together):
+                self._medians = {
+                    "estimate_half_width_median": float(np.median(together)),
+                    "estimate_half_width_alone_median": float(np.median(alone)),
+                    "estimate_class_size_median": float(np.median(self._newest.class_sizes())),
+                }
+        return {name: getattr(stats, name) for name in self.counters} | self._medians
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
         return {**super()._live(watermark), **({} if self._store is None else store_disk(self._store))}

@@ -17,6 +17,7 @@ from meanstream.streaming.agents.estimates import PublicPopulation
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.metrics import HasBounds
+from meanstream.streaming.metrics.newest_answers import NewestAnswers
 from meanstream.streaming.metrics.records import (
     FittedPicture,
     PageView,
@@ -132,7 +133,7 @@ class AgentsTelemetry(Telemetry):
     ) -> None:
         super().__init__(settings=settings, clock=clock)
         self._truth = truth
-        self._reach = np.zeros((0, 2))  # newest half-widths of everybody by number, together and alone
+        self._newest = NewestAnswers()
         self._precision: Thinned[Precision] = Thinned(MOST_POINTS)
         self._answers: Thinned[AnsweredAgents] = Thinned(MOST_POINTS)
         self._population: FittedPicture | None = None
@@ -176,19 +177,14 @@ class AgentsTelemetry(Telemetry):
         return {"precision": self._precision.points(), "population": self._population}
 
     def _precise(self, answered: AnsweredAgents, events: int) -> Precision:
-        most = int(answered.agent.max()) + 1
-        if most > len(self._reach):
-            fresh = np.full((max(most, 2 * len(self._reach)) - len(self._reach), 2), np.nan)
-            self._reach = np.concatenate([self._reach, fresh])
-        for column, interval in enumerate((answered.interval, answered.local_interval)):
-            self._reach[answered.agent, column] = (interval[:, 1] - interval[:, 0]) / 2
-        known = np.isfinite(self._reach[:, 0])
+        self._newest.take(answered)
+        together, alone = self._newest.half_widths()
         errors = None if self._truth is None else self._truth.errors(answered)
         return Precision(
             events=events,
-            answered=int(known.sum()),
-            together=_quantiles(self._reach[known, 0]),
-            alone=_quantiles(self._reach[known, 1]),
+            answered=len(together),
+            together=_quantiles(together),
+            alone=_quantiles(alone),
             error=None if errors is None else errors[0],
             error_alone=None if errors is None else errors[1],
         )

@@ -16,6 +16,7 @@ from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.metrics import Metrics
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.store.deployment import open_deployment
@@ -55,6 +56,7 @@ class Life:
         clock = SettableClock(1000.0)
         health = EngineHealth(now=clock.now)
         self.metrics = self.metrics_type(settings=self.settings, health=health, store=store, clock=clock)
+        self.telemetry = AgentsTelemetry(settings=self.settings)
         self.releases, self.estimates = MemorySink(trust=Trust.PUBLIC), MemorySink(trust=Trust.PRIVATE)
         engine = Engine(
             source=ScriptedSource(samples, ids=ids),
@@ -72,6 +74,7 @@ class Life:
         return self
 
     def _observe(self, stats: EngineStats) -> None:
+        self.telemetry.observe(stats)
         self.metrics.observe(stats)
         self.pages.append(self.metrics.exposition())
 

@@ -23,6 +23,7 @@ from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.streaming.agents import estimates as personal
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.metrics import REASONS, Metrics
+from meanstream.streaming.metrics.private import PrivateMetrics
 from meanstream.streaming.testing import ScriptedSample
 from tests.streaming.metrics.conftest import LOWER, OPTIONS, SAMPLES, SETTINGS, UPPER, Life
 
@@ -101,14 +102,14 @@ def test_anybody_can_compute_the_precision_from_the_releases(method: str, new_li
     answer = answers_from_releases(fitted, latest, variance, level=OPTIONS.level)
     half_width: Floats = (np.clip(answer.upper, LOWER, UPPER) - np.clip(answer.lower, LOWER, UPPER)) / 2
     figures = life.figures
-    assert figures["meanstream_estimate_half_width_median"] == pytest.approx(np.median(half_width))
-    assert figures["meanstream_effective_class_size_median"] == pytest.approx(np.median(answer.effective_class_size))
+    assert figures["meanstream_released_half_width_median"] == pytest.approx(np.median(half_width))
+    assert figures["meanstream_released_class_size_median"] == pytest.approx(np.median(answer.effective_class_size))
     for bound in (0.625, 1.25, 2.5):
-        assert figures[bucket("estimate_half_width", bound)] == np.count_nonzero(half_width <= bound)
+        assert figures[bucket("released_half_width", bound)] == np.count_nonzero(half_width <= bound)
     for bound in (1.0, 1.5, 2.0):
         expected = np.count_nonzero(answer.effective_class_size <= bound * (1 + 1e-12))
-        assert figures[bucket("effective_class_size", bound)] == expected
-    assert figures["meanstream_estimate_half_width_gcount"] == len(latest) == 12
+        assert figures[bucket("released_class_size", bound)] == expected
+    assert figures["meanstream_released_half_width_gcount"] == len(latest) == 12
     description = fitted.describe()
     assert figures["meanstream_prior_components"] == description["n_components"]
     assert ("meanstream_prior_spread" in figures) == (method == "learned_prior")
@@ -119,10 +120,31 @@ def test_anybody_can_compute_the_precision_from_the_releases(method: str, new_li
         assert shown is None if expected is None else shown == pytest.approx(expected, rel=1e-12)
 
 
+def test_private_figures_are_those_of_the_estimates_and_of_the_page(new_life: Callable[..., Life]) -> None:
+    """One meaning per name: what an agent is told, what the page draws and what the operator's Prometheus keeps."""
+    life = new_life(metrics_type=PrivateMetrics).run(SAMPLES)
+    newest = {event["agent"]: event for event in map(msgspec.json.decode, life.estimates.lines)}
+    assert len(newest) == 12
+
+    def median(interval: str) -> float:
+        return float(np.median([(e[interval][1] - e[interval][0]) / 2 for e in newest.values()]))
+
+    figures = {name.partition("{")[0]: value for name, value in life.figures.items()}
+    together, alone = (figures[f"meanstream_estimate_half_width_{which}median"] for which in ("", "alone_"))
+    assert (together, alone) == pytest.approx((median("interval"), median("local_interval")))
+    assert figures["meanstream_estimate_class_size_median"] == pytest.approx(
+        np.median([event["effective_class_size"] for event in newest.values()])
+    )
+    drawn = life.telemetry.view().precision[-1]
+    assert (drawn.together[1], drawn.alone[1]) == pytest.approx((together, alone))
+    assert figures["meanstream_clipped_total"] == 0
+    assert all('trust="private"' in name for name in life.figures)
+
+
 def test_of_many_agents_some_are_looked_at(new_life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(personal, "MOST_SHOWN", 5)
     figures = new_life().run(SAMPLES).figures
-    assert figures["meanstream_estimate_half_width_gcount"] == 5
+    assert figures["meanstream_released_half_width_gcount"] == 5
     assert figures["meanstream_budget_spent_ratio_gcount"] == 12
 
 
