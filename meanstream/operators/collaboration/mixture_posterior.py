@@ -9,6 +9,8 @@ from meanstream.operators.records import Floats
 
 FAR, NEARER, POWER = 2.83, 1.15, 2.6
 """Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^POWER`."""
+_ELEMENTS = 1 << 14
+"""Agents times components at a time: they stay in the cache."""
 _NOMINAL = float(ndtri(0.975))
 
 
@@ -43,24 +45,48 @@ def mixture_posterior(
     ...                   outside=no)
     (array([1.]), array([0.5]))
     """
+    n, block = len(mean), max(1, _ELEMENTS // len(weight))
+    value, posterior = np.empty(n), np.empty(n)
+    for start in range(0, n, block):
+        part = slice(start, start + block)
+        value[part], posterior[part] = _posterior(
+            mean[part], variance[part], outside[part], (weight, cautious, center, prior_variance, is_class)
+        )
+    return value, posterior
+
+
+def _posterior(
+    mean: Floats, variance: Floats, outside: Floats, prior: tuple[Floats, Floats, Floats, Floats, Floats]
+) -> tuple[Floats, Floats]:
+    weight, cautious, center, prior_variance, is_class = prior
     n = len(mean)
     if n == 1:  # sums over components run along columns: the same order for any number of agents
         mean, variance, outside = np.repeat(mean, 2), np.repeat(variance, 2), np.repeat(outside, 2)
-    around = prior_variance[:, None] + is_class[:, None] * outside
+    around = prior_variance[:, None]
+    if outside.any():
+        around = around + is_class[:, None] * outside
     total = variance + around
     keep = around / total
     away = mean - center[:, None]
     highest = np.maximum(weight, cautious)
-    log_density = -0.5 * away**2 / total - 0.5 * np.log(total) + np.log(highest)[:, None]
+    log_density = away**2
+    log_density /= total
+    log_density += np.log(total, out=total)
+    log_density *= -0.5
+    log_density += np.log(highest)[:, None]
     log_density -= log_density.max(axis=0)
-    density = np.exp(log_density)
-    shift = (keep - 1) * away
+    density = np.exp(log_density, out=log_density)
+    shift = np.multiply(keep - 1, away, out=away)
     likely = (weight / highest)[:, None] * density
     first = (likely * shift).sum(axis=0) / (likely.sum(axis=0) + 1e-300)
-    likely = (cautious / highest)[:, None] * density
-    normal = likely.sum(axis=0) + 1e-300
-    center_of = (likely * shift).sum(axis=0) / normal
-    second = (likely * (variance * keep + (shift - center_of) ** 2)).sum(axis=0) / normal
+    density *= (cautious / highest)[:, None]
+    normal = density.sum(axis=0) + 1e-300
+    center_of = (density * shift).sum(axis=0) / normal
+    shift -= center_of
+    np.square(shift, out=shift)
+    keep *= variance
+    shift += keep
+    second = (density * shift).sum(axis=0) / normal
     return (mean + first)[:n], (second + (first - center_of) ** 2)[:n]
 
 

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures
+from meanstream.operators.collaboration.prior_fit import NormalMixture, best_prior_spread, fit_prior_mixtures
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
 from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
@@ -19,6 +19,8 @@ from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require, require_between, require_bounds
 
 SPREAD_RATIO = 1.6
+SAME_SPREAD = 0.02
+"""The likeliest spread of one component is tried too, unless it is as near as this, relative, to one of the grid."""
 COMPONENT_PENALTY = 2.0
 """Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
 
@@ -115,6 +117,9 @@ class LearnedPrior:
     def models(self, points: Points) -> Models:
         """Fit mixtures of every spread and size to at least two releases; weigh them."""
         grid = self._spreads(points.variance)
+        best = best_prior_spread(points, grid[1:])
+        if np.abs(np.log(grid[1:] / best)).min() > SAME_SPREAD:
+            grid = np.sort(np.append(grid, best))
         mixtures = fit_prior_mixtures(points, grid)
         width = self.upper - self.lower
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])

@@ -16,10 +16,12 @@ from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require_between
 
-TRANSLATION = 3.0
+TRANSLATION = 3.5
 """An answer leaves the agent's own mean by at most so many of its standard errors."""
 CHANCE = 5.4
 """Estimated variances exceed the true one by chance, by up to this over the root of the count: 99 % of 5 samples."""
+_BLOCK = 1 << 12
+"""Agents at a time: what is computed of them stays in the cache."""
 SHOWN = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000)
 """Counts for which the prior is described."""
 
@@ -100,38 +102,48 @@ class FittedByCount:
             Nominal coverage of the interval.
         """
         require_between(0, 1, level=level)
-        lower, upper = self.plain.lower, self.plain.upper
-        width = upper - lower
-        # Bounded data have a variance of at most a quarter of the squared range (Popoviciu); 0 would divide by 0.
-        variance = np.clip(own.variance, (1e-9 * width) ** 2, width**2)
-        value, posterior = np.empty(len(own)), np.empty(len(own))
-        outside = self._outside(variance, own.count)
-        n_classes = len(self.start) - 1
-        of = np.minimum(prior_count_class(own.count), n_classes - 1)
+        n, n_classes = len(own), len(self.start) - 1
+        # As int16, for which a stable sort is a radix sort.
+        of = np.minimum(prior_count_class(own.count), n_classes - 1).astype(np.int16)
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(n_classes + 1))
-        for c in np.flatnonzero(np.diff(starts)).tolist():
-            rows, part = order[starts[c] : starts[c + 1]], slice(self.start[c], self.start[c + 1])
-            value[rows], posterior[rows] = mixture_posterior(
-                own.mean[rows], variance[rows], weight=self.weight[part], cautious=self.cautious[part],
-                center=self.center[part], prior_variance=self.variance[part], is_class=self.is_class[part],
-                outside=outside[rows],
-            )  # fmt: skip
-        most = TRANSLATION * np.sqrt(variance)
-        value = np.clip(np.clip(value, own.mean - most, own.mean + most), lower, upper)
-        half_width = posterior_far_half_width(posterior, variance, level)
-        component, membership, class_size = self.plain.membership(own.mean, variance)
+        found, component = np.empty((6, n)), np.empty(n, np.int64)
+        for c in range(n_classes):
+            for first in range(starts[c], starts[c + 1], _BLOCK):
+                last = min(first + _BLOCK, starts[c + 1])
+                rows = slice(first, last) if starts[c + 1] - starts[c] == n else order[first:last]
+                found[:, rows], component[rows] = self._answers(
+                    c, own.mean[rows], own.variance[rows], own.count[rows], level
+                )
+        value, half_width, size, class_size, membership, noise = found
         return AgentEstimates(
             value=value,
             lower=value - half_width,
             upper=value + half_width,
             level=level,
-            effective_class_size=variance / posterior,
+            effective_class_size=size,
             class_size=class_size,
             component=component,
             membership=membership,
-            noise_half_width=FittedNoise(*self.noise[:, of]).half_width(half_width, posterior, variance),
+            noise_half_width=noise,
         )
+
+    def _answers(self, c: int, mean: Floats, variance: Floats, count: Ints, level: float) -> tuple[Floats, Ints]:
+        """Answer some agents of one class of counts."""
+        lower, upper = self.plain.lower, self.plain.upper
+        width, part = upper - lower, slice(self.start[c], self.start[c + 1])
+        # Bounded data have a variance of at most a quarter of the squared range (Popoviciu); 0 would divide by 0.
+        variance = np.clip(variance, (1e-9 * width) ** 2, width**2)
+        value, posterior = mixture_posterior(
+            mean, variance, weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
+            prior_variance=self.variance[part], is_class=self.is_class[part], outside=self._outside(variance, count),
+        )  # fmt: skip
+        most = TRANSLATION * np.sqrt(variance)
+        value = np.clip(np.clip(value, mean - most, mean + most), lower, upper)
+        half_width = posterior_far_half_width(posterior, variance, level)
+        component, membership, class_size = self.plain.membership(mean, variance)
+        noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)
+        return np.stack([value, half_width, variance / posterior, class_size, membership, noise]), component
 
     def _outside(self, variance: Floats, count: Ints) -> Floats:
         """By what each agent's samples vary more than chance lets those of a member of a class.

@@ -18,9 +18,15 @@ FORWARD_STEPS = 6
 FORWARD_EM = 12
 BACKWARD_EM = 8
 CONVERGED = 0.01
+LEAST_GAIN = 0.25
+"""Peaks that together gain less than this part of what one component costs are noise: no more are added."""
 HOPELESS = 20.0
 """A model this far below the best, in log probability, has no weight."""
+MANY = 10_000
+"""Agents among whom three spreads that cannot compete, one after the other, end the search; among ten times as many two
+do."""
 SMALLEST_LOG_DENSITY = -600.0
+_ZOOMS, _ZOOM_POINTS = 3, 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +83,53 @@ def fit_prior_mixtures(points: Points, spreads: Floats, *, max_components: int =
     log_total = float(np.log(points.total))
     for spread in np.sort(spreads)[::-1]:
         em = _Em(points.coarser(float(spread)), float(spread))
-        weight, center = _grow(em, max_components)
-        row = list(_shrink(em, weight, center, best))
+        row = list(_shrink(em, *_grow(em, max_components), best))
         found += row
-        best = max(best, *(m.log_likelihood - (m.size - 0.5) * log_total for m in row))
+        of_row = max(m.log_likelihood - (m.size - 0.5) * log_total for m in row)
+        best = max(best, of_row)
         # Narrower components can stand for wider ones, but only many of them can: a spread at which this many do not
-        # fit any more leaves nothing to the narrower spreads.
-        hopeless = hopeless + 1 if row[0].log_likelihood - 0.5 * log_total < best - HOPELESS else 0
-        if hopeless >= 3 and row[0].size > max_components // 2:
+        # fit any more leaves nothing to the narrower spreads. Among many agents finer classes would have shown before.
+        many = em.total >= MANY
+        hopeless = (
+            hopeless + 1 if (of_row if many else row[0].log_likelihood - 0.5 * log_total) < best - HOPELESS else 0
+        )
+        if hopeless >= (2 if em.total >= 10 * MANY else 3) and (many or row[0].size > max_components // 2):
             break
     return found
+
+
+def best_prior_spread(points: Points, spreads: Floats) -> float:
+    """Give the spread at which one normal component is likeliest, from positive spreads in increasing order.
+
+    Examples
+    --------
+    >>> mean = np.random.default_rng(0).normal(0, 0.25, 10_000)
+    >>> points = Points(mean=mean, variance=np.full(10_000, 0.01), weight=np.ones(10_000))
+    >>> round(best_prior_spread(points, np.geomspace(0.01, 1, 8)), 2)  # 0.25**2 = 0.23**2 + 0.01
+    0.23
+    """
+    for _ in range(_ZOOMS):
+        at = int(np.argmax([_log_likelihood_of_one(points.coarser(spread), spread) for spread in spreads.tolist()]))
+        spreads = np.geomspace(spreads[max(at - 1, 0)], spreads[min(at + 1, len(spreads) - 1)], _ZOOM_POINTS)
+    return float(spreads[_ZOOM_POINTS // 2])
+
+
+def _log_likelihood_of_one(points: Points, spread: float) -> float:
+    precision = 1 / (points.variance + spread**2)
+    share = points.weight * precision
+    away = points.mean - share @ points.mean / share.sum()
+    return float(0.5 * (points.weight @ np.log(precision) - share @ away**2))
 
 
 class _Em:
     """EM over the points for one spread; arrays are (component, point)."""
 
     def __init__(self, points: Points, spread: float) -> None:
-        self.points, self.spread = points, spread
+        self.points, self.spread, self.total = points, spread, points.total
         self.precision = 1.0 / (points.variance + spread**2)
         self.log_norm = 0.5 * np.log(self.precision / (2 * np.pi))
+        information = points.weight * self.precision
+        self.columns = np.stack([points.weight, information, information * points.mean])
 
     def joint(self, weight: Floats, center: Floats) -> tuple[Floats, Floats]:
         """Component densities times weights, scaled per point, and the log density of every point."""
@@ -113,13 +147,10 @@ class _Em:
         points, before = self.points, -np.inf
         for _ in range(steps):
             joint, log_density = self.joint(weight, center)
-            joint *= points.weight / joint.sum(axis=0)
-            weight = joint.sum(axis=1) / points.total
-            joint *= self.precision
-            information = joint.sum(axis=1)
-            used = weight > 1e-9
-            center = (joint @ points.mean)[used] / information[used]
-            weight, variance = weight[used], 1 / information[used]
+            share = joint @ (self.columns / joint.sum(axis=0)).T
+            used = share[:, 0] > 1e-9 * self.total
+            weight, information, moment = share[used].T
+            weight, center, variance = weight / self.total, moment / information, 1 / information
             log_likelihood = float(log_density @ points.weight)
             if log_likelihood - before < CONVERGED:
                 break
@@ -143,9 +174,13 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
     weight, center = np.ones(1), np.array([share @ points.mean / share.sum()])
     # The log-likelihood is concave in the mixing distribution: a peak of height D gains at most M (D - 1).
     worthwhile = 1 + np.log(points.total + 1) / points.total
+    least, before = LEAST_GAIN * np.log(points.total), -np.inf
     for _ in range(FORWARD_STEPS):
         fitted = em.run(weight, center, FORWARD_EM)
         weight, center = fitted.weight, fitted.center
+        if len(weight) == max_components or fitted.log_likelihood - before < least:
+            break
+        before = fitted.log_likelihood
         log_density = np.maximum(em.joint(weight, center)[1], SMALLEST_LOG_DENSITY)
         derivative = kernel @ (points.weight * np.exp(-log_density)) / points.total
         peaks = np.flatnonzero(_is_peak(derivative) & (derivative > worthwhile))
@@ -170,15 +205,19 @@ def _is_peak(values: Floats) -> Bools:
 
 def _shrink(em: _Em, weight: Floats, center: Floats, best: float) -> Iterator[NormalMixture]:
     """Polish and record every size, merging the closest pair in between; stop where no smaller one can compete."""
-    log_total = float(np.log(em.points.total))
+    log_total, highest = float(np.log(em.total)), -np.inf
     while True:
         fitted = em.run(weight, center, BACKWARD_EM)
         yield fitted
+        highest = max(highest, fitted.log_likelihood)
         best = max(best, fitted.log_likelihood - (fitted.size - 0.5) * log_total)
         # A smaller mixture fits no better, and its penalty is at least that of one component.
         if fitted.size == 1 or fitted.log_likelihood - 0.5 * log_total < best - HOPELESS:
             return
         weight, center = _merge_closest(fitted.weight, fitted.center)
+        # Sizes that could not compete if they fitted as well as the largest are passed over.
+        while len(weight) > 1 and highest - (len(weight) - 0.5) * log_total < best - HOPELESS:
+            weight, center = _merge_closest(weight, center)
 
 
 def _merge_closest(weight: Floats, center: Floats) -> tuple[Floats, Floats]:

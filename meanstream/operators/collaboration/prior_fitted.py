@@ -19,6 +19,7 @@ vote twice for an unlikely model that its own outlying release suggested."""
 LEAST_SHOWN = 1e-3
 NEGLIGIBLE_COMPONENT = 1e-6
 DENSITY_POINTS = 201
+_ELEMENTS = 1 << 14
 UNSEEN = 0.001
 """Agents expected to belong to no component: their releases may be too noisy to show it, their own samples are not."""
 
@@ -154,13 +155,35 @@ class FittedPrior:
 
     def membership(self, mean: Floats, variance: Floats) -> tuple[np.ndarray, Floats, Floats]:
         """Most likely component of the best model, its probability, and the expected size of the own component."""
+        n, variance = len(mean), np.broadcast_to(variance, mean.shape)
+        component, likely, size = np.empty(n, np.int64), np.empty(n), np.empty(n)
+        block = max(1, _ELEMENTS // len(self.best_weight))
+        for start in range(0, n, block):
+            part = slice(start, start + block)
+            component[part], likely[part], size[part] = self._members(mean[part], variance[part])
+        return component, likely, size
+
+    def _members(self, mean: Floats, variance: Floats) -> tuple[np.ndarray, Floats, Floats]:
+        if len(self.best_weight) == 1:
+            return np.zeros(len(mean), np.int64), np.ones(len(mean)), np.full(len(mean), float(self.n_agents))
+        n = len(mean)
+        if n == 1:  # sums over components run along columns: the same order for any number of agents
+            mean, variance = np.repeat(mean, 2), np.repeat(variance, 2)
         total = variance + self.best_variance[:, None]
-        log_density = -0.5 * (mean - self.best_center[:, None]) ** 2 / total - 0.5 * np.log(total)
+        log_density = mean - self.best_center[:, None]
+        np.square(log_density, out=log_density)
+        log_density /= total
+        log_density += np.log(total, out=total)
+        log_density *= -0.5
         log_density += np.log(self.best_weight)[:, None]
-        component = log_density.argmax(axis=0)
-        density = np.exp(log_density - log_density.max(axis=0))
-        density /= density.sum(axis=0)
-        return component, density.max(axis=0), self.n_agents * _mixed(self.best_weight, density)
+        log_density -= log_density.max(axis=0)
+        component = np.zeros(len(mean), np.int64)
+        for k in range(1, len(log_density)):  # `argmax` along columns takes longer than all the rest
+            np.copyto(component, k, where=log_density[k] == 0)
+        density = np.exp(log_density, out=log_density)
+        likely = 1 / density.sum(axis=0)
+        size = self.n_agents * _mixed(self.best_weight, density) * likely
+        return component[:n], likely[:n], size[:n]
 
     def density(self, grid: Floats) -> Floats:
         """Fitted density of the agents' true means, per value unit; exact classes show as narrow peaks."""

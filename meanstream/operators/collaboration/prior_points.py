@@ -14,6 +14,9 @@ EXACT = 512
 """Up to this many releases are taken one by one."""
 MOST_BINS = 1 << 15
 MOST_COARSE_BINS = 1 << 11
+FINER = 2
+"""Cells that are joined for a spread are so many times halved: spreads are compared by likelihoods, and what cells of a
+quarter of a standard deviation change in those of a million releases is hundreds."""
 FINEST = -40
 """Cells are no narrower than 2**-40 of the bounds, so that their numbers are integers of 64 bits."""
 PARTS = 6
@@ -22,6 +25,8 @@ NODE = math.sqrt(3.0)
 """and to a sixth each so many standard deviations to either side (Gauss and Hermite's rule of three nodes)."""
 _QUARTERS = 4
 _BITS = 31
+_WIDEST = 1 << 48
+_DENSE = 8  # times as many places as entries: tables are faster than sorting
 _SHIFT = 1 << 13  # makes classes positive; 0 is the class of 0
 
 
@@ -77,49 +82,60 @@ class CellPoints(Points):
     ----------
     cell : int array
         From `lower`, in units of `2**level * width`.
-    level : int array
-    uncorrected : float array
+    group : int array
+        Of which of the groups of similar variance, shape (n_groups,), that follow.
+    group_level : int array
+        Widths of the cells of each, as powers of two.
+    group_variance : float array
         Variance without that of the rounding, in units of the squared width.
     lower, width : float
         Of the declared bounds.
     """
 
     cell: Ints
-    level: Ints
-    uncorrected: Floats
+    group: Ints
+    group_level: Ints
+    group_variance: Floats
     lower: float
     width: float
 
+    @property
+    def level(self) -> Ints:
+        """Width of each cell as a power of two."""
+        return self.group_level[self.group]
+
     @classmethod
     def join(
-        cls, cell: Ints, level: Ints, variance: Floats, number: Ints, *, lower: float, width: float,
-        spread: float = 0.0, most: int = MOST_BINS,
+        cls, cell: Ints, group: Ints, number: Ints, *, level: Ints, variance: Floats, lower: float, width: float,
+        spread: float = 0.0, finer: int = 0, most: int = MOST_BINS,
     ) -> Self:  # fmt: skip
-        """Join classes of similar variance, and neighboring cells up to a quarter of the standard deviation.
+        """Join groups of similar variance, and neighboring cells up to a quarter of the standard deviation.
 
-        `number` counts in parts of releases, `PARTS` to one.
+        `level` and `variance` are those of the groups; `number` counts in parts of releases, `PARTS` to one.
 
         Where there would be too many, cells grow, and with them the variance: the fit stays honest and loses
         resolution. Cells are halves of cells, so that joining them rounds nothing twice.
         """
         totals, place = np.unique(prior_octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True)
-        average = np.bincount(place, variance * number) / np.bincount(place, number)
-        wide = prior_cell_level(totals)
+        size = np.bincount(group, number, len(variance))
+        average = np.bincount(place, variance * size) / np.maximum(np.bincount(place, size), 1)
+        wide = prior_cell_level(totals) - finer
         np.maximum.at(wide, place, level)
         while True:
             shift = np.minimum(wide[place] - level, 62)
-            (of, joined), (found,) = tally_prior_points((place, cell >> shift), number[None])
+            (of, joined), (found,) = tally_prior_points((place[group], cell >> shift[group]), number[None])
             if len(of) <= most:
                 break
             wide += 1
-        cells = np.asarray(np.ldexp(1.0, wide.astype(np.int32))[of], dtype=np.float64)
+        cells = np.asarray(np.ldexp(1.0, wide.astype(np.int32)), dtype=np.float64)
         return cls(
-            mean=lower + width * ((joined + 0.5) * cells),
-            variance=width**2 * (average[of] + cells**2 / 12),
+            mean=lower + width * ((joined + 0.5) * cells[of]),
+            variance=(width**2 * (average + cells**2 / 12))[of],
             weight=found / PARTS,
             cell=joined,
-            level=wide[of],
-            uncorrected=average[of],
+            group=of,
+            group_level=wide,
+            group_variance=average,
             lower=lower,
             width=width,
         )
@@ -129,8 +145,9 @@ class CellPoints(Points):
         if len(self.mean) <= EXACT:
             return self
         return self.join(
-            self.cell, self.level, self.uncorrected, np.rint(PARTS * self.weight).astype(np.int64), lower=self.lower,
-            width=self.width, spread=spread, most=MOST_COARSE_BINS,
+            self.cell, self.group, np.rint(PARTS * self.weight).astype(np.int64), level=self.group_level,
+            variance=self.group_variance, lower=self.lower, width=self.width, spread=spread, finer=FINER,
+            most=MOST_COARSE_BINS,
         )  # fmt: skip
 
 
@@ -184,7 +201,7 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
         sums = np.add.reduceat(values[:, order], starts, axis=1)
         return tuple(key[order[starts]] for key in keys), sums
     place = np.ravel_multi_index(tuple(key - least for key, least in zip(keys, low, strict=True)), shape)
-    if size <= 8 * len(place):  # dense: no sorting
+    if size <= _DENSE * len(place):  # dense: no sorting
         used = np.flatnonzero(np.bincount(place, minlength=size))
         sums = np.zeros((len(values), size), np.int64)
         for row, value in zip(sums, values, strict=True):
@@ -195,6 +212,32 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
         starts = _starts([place[order]])
         used, sums = place[order[starts]], np.add.reduceat(values[:, order], starts, axis=1)
     return tuple(k + least for k, least in zip(np.unravel_index(used, shape), low, strict=True)), sums
+
+
+def count_prior_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
+    """Count how often each cell of each group occurs; in increasing order of group and cell.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in count_prior_cells(np.array([7, 3, 7]), np.array([5, 9, 5]))]
+    [[3, 7], [9, 5], [1, 2]]
+    """
+    low, width = int(group.min()), int(cell.max()) - int(cell.min())
+    if int(group.max()) - low <= _DENSE * len(group) and width < _WIDEST:
+        present = np.bincount(group - low) > 0
+        groups, of = np.flatnonzero(present), (np.cumsum(present) - 1)[group - low]
+        first, last = np.full(len(groups), cell.max()), np.full(len(groups), cell.min())
+        np.minimum.at(first, of, cell)
+        np.maximum.at(last, of, cell)
+        ends = np.cumsum(last - first + 1)
+        if ends[-1] <= _DENSE * len(group):  # no sorting: each group has its stretch
+            start = ends - (last - first + 1)
+            number = np.bincount((start - first)[of] + cell)
+            used = np.flatnonzero(number)
+            of = np.searchsorted(ends, used, side="right")
+            return groups[of] + low, used - (start - first)[of], number[used]
+    keys, sums = tally_prior_points((group, cell), np.ones((1, len(group)), np.int64))
+    return keys[0], keys[1], sums[0]
 
 
 def _starts(ordered: list[Ints]) -> Ints:

@@ -13,6 +13,7 @@ from meanstream.operators.collaboration.prior_points import (
     PARTS,
     CellPoints,
     Points,
+    count_prior_cells,
     prior_cell_level,
     prior_octave_classes,
     prior_octave_means,
@@ -23,6 +24,7 @@ from meanstream.operators.validation import require, require_bounds
 
 SNAPSHOT_VERSION = 1
 _CLASSES = 1 << 14  # more than there are classes of either part
+_BLOCK = 1 << 15  # releases at a time: what is computed of them stays in the cache
 _ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
 
 
@@ -82,7 +84,8 @@ class ReleaseBins:
         noise_variance : float array, shape (n,)
             Variance of the privacy noise.
         """
-        rows = np.stack([mean, count, noise_variance]).astype(np.float64)
+        rows = np.empty((3, len(mean)))
+        rows[:] = mean, count, noise_variance
         usable = np.isfinite(rows[0]) & (rows[1] > 0) & np.isfinite(rows[2]) & (rows[2] >= 0)
         self._add(rows if usable.all() else rows[:, usable])
 
@@ -184,7 +187,7 @@ class ReleaseBins:
         return bins
 
     def _add(self, rows: Floats) -> None:
-        self._rows = np.concatenate([self._rows, rows], axis=1)
+        self._rows = np.concatenate([self._rows, rows], axis=1) if self._rows.shape[1] else rows
         if len(self._group) or self._rows.shape[1] > EXACT:
             self._count_rows()
         else:
@@ -194,26 +197,34 @@ class ReleaseBins:
         """Put what was kept one by one into bins."""
         if not self._rows.shape[1]:
             return
-        mean, count, noise = self._rows
+        rows, self._rows = self._rows, np.zeros((3, 0))
+        group, cell = (np.empty(rows.shape[1], np.int64) for _ in range(2))
+        groups, sums = [], []
+        for start in range(0, rows.shape[1], _BLOCK):
+            part = slice(start, start + _BLOCK)
+            group[part], cell[part], (keys, values) = self._places(rows[:, part])
+            groups.append(keys[0] * _CLASSES + keys[1])
+            sums.append(values)
+        self._add_bins(count_prior_cells(group, cell), (np.concatenate(groups), np.concatenate(sums, axis=1)))
+
+    def _places(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
+        """Group and cell of each release, and the sums of the groups."""
+        mean, count, noise = rows
         width = self.upper - self.lower
-        (of_sampling, sampling), (of_noise, noise_part) = (
-            prior_octave_classes(1 / count),
-            prior_octave_classes(noise / width**2),
-        )
-        group = of_sampling * _CLASSES + of_noise
-        cell = np.floor(np.ldexp((mean - self.lower) / width, -prior_cell_level(of_noise).astype(np.int32))).astype(
-            np.int64
-        )
-        self._rows = np.zeros((3, 0))
-        bins, number = tally_prior_points((group, cell), np.ones((1, len(group)), np.int64))
-        groups, sums = tally_prior_points((group,), np.stack([np.ones_like(group), sampling, noise_part]))
-        self._add_bins((*bins, number[0]), (groups[0], sums))
+        of_sampling, sampling = prior_octave_classes(1 / count)
+        of_noise, noise_part = prior_octave_classes(noise / width**2)
+        place = np.ldexp((mean - self.lower) / width, -prior_cell_level(of_noise).astype(np.int32))
+        sums = tally_prior_points((of_sampling, of_noise), np.stack([np.ones_like(of_noise), sampling, noise_part]))
+        return of_sampling * _CLASSES + of_noise, np.floor(place).astype(np.int64), sums
 
     def _add_bins(self, bins: tuple[Ints, Ints, Ints], groups: tuple[Ints, Ints]) -> None:
-        """Add counts of cells, and sums of groups."""
-        key = tuple(np.concatenate(both) for both in zip((self._group, self._cell), bins[:2], strict=True))
-        (self._group, self._cell), number = tally_prior_points(key, np.concatenate([self._number, bins[2]])[None])
-        self._number = number[0]
+        """Add counts of cells, those in order, and sums of groups."""
+        if len(self._group):
+            key = tuple(np.concatenate(both) for both in zip((self._group, self._cell), bins[:2], strict=True))
+            (self._group, self._cell), number = tally_prior_points(key, np.concatenate([self._number, bins[2]])[None])
+            self._number = number[0]
+        else:
+            self._group, self._cell, self._number = bins
         joined = np.concatenate([self._group_of_sums, groups[0]])
         (self._group_of_sums,), self._sums = tally_prior_points(
             (joined,), np.concatenate([self._sums, groups[1]], axis=1)
@@ -224,21 +235,22 @@ class ReleaseBins:
         width = self.upper - self.lower
         sampling, noise = self._parts(trimmed)
         variance = sample_variance / width**2 * sampling + noise
-        of_noise = self._group_of_sums % _CLASSES
-        group = np.searchsorted(self._group_of_sums, self._group)
         with np.errstate(divide="ignore"):
             some = _of_counts(1 / self._parts(0.0)[0], counts)
-        usable = (np.isfinite(variance) & (variance > 0) & some)[group]
-        group, level = group[usable], prior_cell_level(of_noise)
-        cell, number = self._cell[usable], self._number[usable]
+        usable = np.isfinite(variance) & (variance > 0) & some
+        group = np.searchsorted(self._group_of_sums, self._group)
+        points = usable[group]
+        cell, number = self._cell[points], self._number[points]
+        group = (np.cumsum(usable) - 1)[group[points]]
+        level, variance = prior_cell_level(self._group_of_sums % _CLASSES)[usable], variance[usable]
         step = np.ldexp(1.0, level.astype(np.int32))
-        away = np.rint(np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)) / step).astype(np.int64)[group]
+        away = np.rint(np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step).astype(np.int64)[group]
         raised = away > 0
-        of = np.concatenate([group, group[raised], group[raised]])
         return CellPoints.join(
-            np.concatenate([cell, (cell - away)[raised], (cell + away)[raised]]), level[of], variance[of],
+            np.concatenate([cell, (cell - away)[raised], (cell + away)[raised]]),
+            np.concatenate([group, group[raised], group[raised]]),
             np.concatenate([number * np.where(raised, PARTS - 2, PARTS), number[raised], number[raised]]),
-            lower=self.lower, width=width,
+            level=level, variance=variance, lower=self.lower, width=width,
         )  # fmt: skip
 
 
