@@ -9,10 +9,9 @@ import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
-from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, usable_releases
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior, typical_posterior_variance
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
-from meanstream.operators.validation import require, require_bounds
 
 _STEPS = 60
 
@@ -65,7 +64,7 @@ class FittedJamesStein:
 
 
 @dataclass(frozen=True, slots=True)
-class JamesStein:
+class JamesStein(FitOfBins):
     """Shrink each agent's mean to the releases' common center by a spread that makes their squares what they are.
 
     Released: nothing new. It takes center and spread for known, has one component for all, and knows of no count: what
@@ -97,26 +96,14 @@ class JamesStein:
     spread under unequal variances.
     """
 
-    lower: float
-    upper: float
     name: ClassVar[str] = "james_stein"
-
-    def __post_init__(self) -> None:
-        require_bounds(self.lower, self.upper)
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedJamesStein | FittedAlone:
         """Fit center and spread to the newest release of every agent, with their total variances."""
-        require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
-        usable = np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean)
+        usable = usable_releases(releases, variance)
         used, total, ones = releases.take(usable), variance[usable], np.ones(int(usable.sum()))
         noise = NoiseShare.of(ones, noise=used.noise_variance, total=total, width=self.upper - self.lower)
         return self._fit(used.mean, total, ones, noise)
-
-    def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
-        """Count releases in bins, which add up with those of other agents."""
-        bins = ReleaseBins(self.lower, self.upper)
-        bins.update(releases.mean, releases.count, releases.noise_variance)
-        return bins
 
     def fit_summary(
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float

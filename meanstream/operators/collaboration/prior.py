@@ -13,10 +13,10 @@ from meanstream.operators.collaboration.noise_share import NoiseShare
 from meanstream.operators.collaboration.prior_fit import NormalMixture, best_prior_spread, fit_prior_mixtures
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
-from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
+from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, bin_releases, usable_releases
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior, typical_posterior_variance
 from meanstream.operators.records import Floats, ReleaseColumns
-from meanstream.operators.validation import require, require_between, require_bounds
+from meanstream.operators.validation import require_between
 
 SPREAD_RATIO = 1.6
 SAME_SPREAD = 0.02
@@ -26,7 +26,7 @@ COMPONENT_PENALTY = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedPrior:
+class LearnedPrior(FitOfBins):
     """Learn the distribution of the agents' means from their releases; answer each agent with its posterior mean.
 
     Released: nothing new; `fit` reads public releases and its result is public. An answer mixes in the agent's own raw
@@ -74,14 +74,12 @@ class LearnedPrior:
     adding components at the peaks of the directional derivative.
     """
 
-    lower: float
-    upper: float
     exact_classes: float = 2e-6
     per_class: float = 1.0
     name: ClassVar[str] = "pooled_prior"
 
     def __post_init__(self) -> None:
-        require_bounds(self.lower, self.upper)
+        FitOfBins.__post_init__(self)
         require_between(0, 1, exact_classes=self.exact_classes)
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedPrior | FittedAlone:
@@ -95,17 +93,10 @@ class LearnedPrior:
             Total variance of each released mean: of the sampling and of the noise. Releases whose variance is not
             finite and positive say nothing and are left out.
         """
-        require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
-        usable = np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean)
+        usable = usable_releases(releases, variance)
         noise, total = releases.noise_variance[usable], variance[usable]
         share = NoiseShare.of(np.ones(len(total)), noise=noise, total=total, width=self.upper - self.lower)
         return self._fit(bin_releases(releases.mean, variance, lower=self.lower, upper=self.upper), share)
-
-    def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
-        """Count releases in bins, which add up with those of other agents."""
-        bins = ReleaseBins(self.lower, self.upper)
-        bins.update(releases.mean, releases.count, releases.noise_variance)
-        return bins
 
     def fit_summary(
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float

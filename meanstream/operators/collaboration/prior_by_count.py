@@ -13,10 +13,9 @@ from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
 from meanstream.operators.collaboration.prior import LearnedPrior, Models
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_families import Families
-from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, usable_releases
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
-from meanstream.operators.validation import require, require_bounds
 
 TRIMMED = 1 / 8
 """Nobody's release is taken for more precise than those of this share of the others: a count may be a lie."""
@@ -37,7 +36,7 @@ LEAST_STRATUM = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PriorByCount:
+class PriorByCount(FitOfBins):
     """Learn how the agents' means are spread, and how they go with the counts; answer with posterior means.
 
     Released: nothing new; `fit` reads public releases and its result is public. An answer mixes in the agent's own raw
@@ -85,12 +84,7 @@ class PriorByCount:
     (2022), "Empirical Bayes when estimation precision predicts parameters"; Efron, Morris (1971), for the limit.
     """
 
-    lower: float
-    upper: float
     name: ClassVar[str] = "learned_prior"
-
-    def __post_init__(self) -> None:
-        require_bounds(self.lower, self.upper)
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedByCount | FittedAlone:
         """Fit the population to the newest release of every agent.
@@ -104,19 +98,12 @@ class PriorByCount:
             finite and positive say nothing and are left out. What is not noise is taken for the sampling of one
             variance that all samples have in common, the mean of what these say.
         """
-        require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
-        some = np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean)
+        some = usable_releases(releases, variance)
         used = releases.take(some)
         if len(used) < 2:
             return FittedAlone(self.name)
         of_sample = np.maximum(variance[some] - used.noise_variance, 0.0) * used.count
         return self.fit_summary(self.summarize(used), float(f"{of_sample.mean():.12g}"))
-
-    def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
-        """Count releases in bins, which add up with those of other agents."""
-        bins = ReleaseBins(self.lower, self.upper)
-        bins.update(releases.mean, releases.count, releases.noise_variance)
-        return bins
 
     def fit_summary(
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meanstream.operators.estimators.kent.univariate import kent_threshold_size
-from meanstream.operators.estimators.one_shot import one_shot_mean
+from meanstream.operators.estimators.one_report import OneReport
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings, exact_round_dot
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.channels.summed_laplace import SummedLaplaceChannel, summed_laplace
-from meanstream.operators.rounds.clip_stage import ClipRound
-from meanstream.operators.rounds.localization import ClipWindow
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import LastRound
 from meanstream.operators.rounds.traits import BOUNDS, EstimatorTraits
@@ -28,7 +26,7 @@ HALF = 2**19
 """Grid units of 1, as in the Laplace channel."""
 
 
-class Semi(EstimatorTraits):
+class Semi(OneReport):
     """Every user reports the mean of its samples with Laplace noise for the whole range.
 
     Released to the statistician: one integer from each user. Answers the mean over users.
@@ -55,9 +53,6 @@ class Semi(EstimatorTraits):
     """
 
     name = "semi"
-    assumes = BOUNDS
-    of_a_paper = False
-    trust = "local"
     options = COMMON_OPTIONS
 
     def __init__(
@@ -69,22 +64,15 @@ class Semi(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
-        self._channel = make_channel("laplace", epsilon)
-        self.rounds = (ClipRound(self._settings, one_shot_mean, self.channel),)
-        self.shares = (1.0,)
-
-    def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window
-        """Public: what randomizes a mean."""
-        return self._channel
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self._report_once(settings, make_channel("laplace", epsilon))
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        return _described(self._settings, self._channel, 1.0)
+        return _described(self._settings, self._channel)
 
 
-class Split(EstimatorTraits):
+class Split(OneReport):
     """Every user splits its epsilon between T values and reports each with Laplace noise; their mean is what counts.
 
     Released to the statistician: from each user the sum of its T noised values, one integer. Answers the mean over
@@ -118,9 +106,6 @@ class Split(EstimatorTraits):
     """
 
     name = "split"
-    assumes = BOUNDS
-    of_a_paper = False
-    trust = "local"
     options = COMMON_OPTIONS | {"threshold"}
 
     def __init__(
@@ -133,20 +118,13 @@ class Split(EstimatorTraits):
         level: float = 0.95,
         threshold: str | int = "min",
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
-        self.values = kent_threshold_size(threshold, self._settings.known_sizes)
-        self._channel = SummedLaplaceChannel(epsilon, values=self.values)
-        self.rounds = (ClipRound(self._settings, one_shot_mean, self.channel),)
-        self.shares = (1.0,)
-
-    def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window
-        """Public: what randomizes a mean."""
-        return self._channel
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        self.values = kent_threshold_size(threshold, settings.known_sizes)
+        self._report_once(settings, SummedLaplaceChannel(epsilon, values=self.values))
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        return _described(self._settings, self._channel, 1.0) | {"effective_size": self.values}
+        return _described(self._settings, self._channel) | {"effective_size": self.values}
 
 
 class Item(EstimatorTraits):
@@ -261,12 +239,10 @@ class _ItemRound(LastRound):
         return self._settings.answer(mean, max(stderr, least), n_users=tally.n)
 
 
-def _described(settings: Settings, channel: Mechanism, averaging: float) -> dict[str, Any]:
-    """Describe one report through a channel; averaging is E 1/M, of which the samples' variance is a share."""
-    if settings.sizes is not None:
-        averaging = float((settings.sizes.probability / settings.sizes.support).sum())
+def _described(settings: Settings, channel: Mechanism) -> dict[str, Any]:
+    """Describe one report of a user's mean through a channel."""
     c0, c1 = channel.moments
     return settings.describe() | {
         "shares": [1.0],
-        "predicted_stderr": math.sqrt((c0 + c1 * averaging) / settings.users),
+        "predicted_stderr": math.sqrt((c0 + c1 * settings.averaging) / settings.users),
     }

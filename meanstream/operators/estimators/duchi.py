@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.estimators.one_shot import one_shot_first_sample, one_shot_mean
+from meanstream.operators.estimators.one_report import OneReport, report_first_sample, report_own_mean
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
-from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import make_channel
-from meanstream.operators.rounds.clip_stage import ClipRound
-from meanstream.operators.rounds.localization import ClipWindow
-from meanstream.operators.rounds.traits import BOUNDS, EstimatorTraits
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.sizes import SizeDistribution
 
 READINGS = ("one_bit", "laplace")
-SUMMARIES = {"sample": one_shot_first_sample, "mean": one_shot_mean}
+SUMMARIES = {"sample": report_first_sample, "mean": report_own_mean}
 
 
-class Duchi(EstimatorTraits):
+class Duchi(OneReport):
     """One sample, or one mean, of each user through one bit or with Laplace noise.
 
     Released to the statistician: one integer from each user. Answers the mean over users.
@@ -65,9 +61,6 @@ class Duchi(EstimatorTraits):
     """
 
     name = "duchi"
-    assumes = BOUNDS
-    of_a_paper = False
-    trust = "local"
     options = COMMON_OPTIONS | {"reading", "summary"}
 
     def __init__(
@@ -83,22 +76,13 @@ class Duchi(EstimatorTraits):
     ) -> None:
         require(reading in READINGS, "reading", f"be one of {', '.join(READINGS)}", reading)
         require(summary in SUMMARIES, "summary", f"be one of {', '.join(SUMMARIES)}", summary)
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         self.reading, self.summary = reading, summary
-        self._channel = make_channel(reading, epsilon)
-        self.rounds = (ClipRound(self._settings, SUMMARIES[summary], self.channel),)
-        self.shares = (1.0,)
-
-    def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window
-        """Public: what randomizes a report."""
-        return self._channel
+        self._report_once(settings, make_channel(reading, epsilon), SUMMARIES[summary])
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        sizes = self._settings.sizes
-        alone = self.summary == "sample" or sizes is None
-        averaging = 1.0 if alone or sizes is None else float((sizes.probability / sizes.support).sum())
+        averaging = 1.0 if self.summary == "sample" else self._settings.averaging
         c0, c1 = self._channel.moments
         return self._settings.describe() | {
             "reading": self.reading,

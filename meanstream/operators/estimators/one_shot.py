@@ -5,14 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.records import Floats
+from meanstream.operators.estimators.one_report import OneReport
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
-from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
-from meanstream.operators.rounds.clip_stage import ClipRound
-from meanstream.operators.rounds.localization import ClipWindow
-from meanstream.operators.rounds.records import Summaries
-from meanstream.operators.rounds.traits import BOUNDS, EstimatorTraits
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
@@ -22,7 +17,7 @@ USUAL_SQUARE = 1.0 / 3.0
 """Mean square of a true mean that may be anywhere on [-1, 1]."""
 
 
-class OneShot(EstimatorTraits):
+class OneShot(OneReport):
     """Every user sends one unbiased report of its mean through the best channel.
 
     Released to the statistician: one integer from each user. Answers the mean over users, whatever their number of
@@ -62,11 +57,8 @@ class OneShot(EstimatorTraits):
     """
 
     name = "one_shot"
-    assumes = BOUNDS
-    of_a_paper = False
     candidate = True
     taken_for = "no search"
-    trust = "local"
     options = COMMON_OPTIONS | {"second_moment"}
 
     def __init__(
@@ -79,44 +71,20 @@ class OneShot(EstimatorTraits):
         level: float = 0.95,
         second_moment: float | None = None,
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
-        self.second_moment = self._usual_moment() if second_moment is None else second_moment
+        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        usual = USUAL_SQUARE + (1.0 - USUAL_SQUARE) * min(settings.averaging, 1.0)
+        self.second_moment = usual if second_moment is None else second_moment
         require(0.0 <= self.second_moment <= 1.0, "second_moment", "lie between 0 and 1", self.second_moment)
-        self._channel = best_channel(epsilon, self.second_moment)
-        self.rounds = (ClipRound(self._settings, one_shot_mean, self.channel),)
-        self.shares = (1.0,)
-
-    def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window
-        """Public: what randomizes a mean."""
-        return self._channel
+        self._report_once(settings, best_channel(epsilon, self.second_moment))
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
         c0, c1 = self._channel.moments
         # At mean 0 the second moment is that of the samples' averaging alone.
-        variance = c0 + c1 * min(self._averaging(), 1.0)
+        variance = c0 + c1 * min(self._settings.averaging, 1.0)
         return self._settings.describe() | {
             "channel": self._channel.name,
             "second_moment": self.second_moment,
             "shares": [1.0],
             "predicted_stderr": math.sqrt(variance / self._settings.users),
         }
-
-    def _averaging(self) -> float:
-        """E 1/M: variance of a user's mean of samples of variance 1."""
-        sizes = self._settings.sizes
-        return 1.0 if sizes is None else float((sizes.probability / sizes.support).sum())
-
-    def _usual_moment(self) -> float:
-        return USUAL_SQUARE + (1.0 - USUAL_SQUARE) * min(self._averaging(), 1.0)
-
-
-def one_shot_mean(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window
-    """Private: each user's mean."""
-    return summaries.mean
-
-
-def one_shot_first_sample(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window
-    """Private: each user's earliest sample."""
-    return summaries.first_value

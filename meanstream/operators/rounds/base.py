@@ -78,6 +78,11 @@ class Settings:
         return self.sizes
 
     @property
+    def averaging(self) -> float:
+        """E 1/M: variance of a user's mean of samples of variance 1; of one sample where sizes are not known."""
+        return 1.0 if self.sizes is None else float((self.sizes.probability / self.sizes.support).sum())
+
+    @property
     def tuned(self) -> bool:
         """Whether the paper's choices may be improved."""
         return self.mode == "tuned"

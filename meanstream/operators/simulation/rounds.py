@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator, estimator_class
-from meanstream.operators.records import Floats
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.central import CentralEstimator, run_central
 from meanstream.operators.rounds.protocol import Estimator, assign_stages, run_rounds
-from meanstream.operators.rounds.records import Estimate
+from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.round_laws import BetweenLaw, parse_round_law
 from meanstream.operators.simulation.round_population import RoundPopulation
@@ -178,14 +178,13 @@ def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) ->
     theta = config.population.theta
     error = found[:, 0] - theta
     said = estimator.describe()
-    predicted = said.get("predicted_stderr")
     return RoundsResult(
         mse=float(np.mean(error**2)),
-        stderr=_stderr(error**2),
+        stderr=stderr_over_runs(error**2),
         bias=float(np.mean(error)),
-        bias_stderr=_stderr(error),
+        bias_stderr=stderr_over_runs(error),
         coverage=float(np.mean((found[:, 2] <= theta) & (theta <= found[:, 3]))),
-        predicted_mse=None if predicted is None else float(predicted) ** 2,
+        predicted_mse=predicted_mse(said),
         theta=theta,
         effective_size=said.get("effective_size"),
         bins=said.get("bins"),
@@ -203,11 +202,23 @@ def simulate_round(config: RoundsConfig, estimator: Estimator, run: int = 0) -> 
         curator = cast(CentralEstimator, estimator)
         estimate = run_central(curator, users, stage, [SeededWords(rng, 1) for _ in curator.rounds])
     else:
-        asked = np.bincount(stage, minlength=len(estimator.shares))
-        estimate = run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
+        estimate = run_simulated_stages(estimator, users, stage, rng)
     require(estimate.value.ndim == 0, "estimator", "answer one mean", config.estimator)
     return estimate
 
 
-def _stderr(values: Floats) -> float | None:
+def run_simulated_stages(estimator: Estimator, users: Summaries, stage: Ints, rng: np.random.Generator) -> Estimate:
+    """Run all stages of local privacy over users, each asked in its own stage."""
+    asked = np.bincount(stage, minlength=len(estimator.shares))
+    return run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
+
+
+def stderr_over_runs(values: Floats) -> float | None:
+    """Give the standard error of a mean over runs; None for a single one."""
     return None if len(values) < 2 else float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def predicted_mse(described: Mapping[str, Any]) -> float | None:
+    """Square what an estimator predicts as its standard error, if it does."""
+    predicted = described.get("predicted_stderr")
+    return None if predicted is None else float(predicted) ** 2

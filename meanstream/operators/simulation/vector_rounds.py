@@ -11,12 +11,12 @@ import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats
-from meanstream.operators.rounds.protocol import Estimator, assign_stages, run_rounds
+from meanstream.operators.rounds.protocol import Estimator, assign_stages
 from meanstream.operators.rounds.records import Estimate
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.round_population import draw_sizes
+from meanstream.operators.simulation.rounds import predicted_mse, run_simulated_stages, stderr_over_runs
 from meanstream.operators.simulation.vector_laws import VectorLaw, parse_vector_law
-from meanstream.operators.simulation.words import SeededWords
 from meanstream.operators.validation import require
 
 
@@ -161,16 +161,15 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
     found, truth, left_out = np.array([a for a, *_ in runs]), np.array([b for _, b, _ in runs]), [c for *_, c in runs]
     raw, cut, lower, upper = found.transpose(1, 0, 2)
     error = ((raw - truth) ** 2).sum(axis=1) + left_out
-    predicted = estimator.describe().get("predicted_stderr")
     return VectorResult(
         mse=float(error.mean()),
-        stderr=None if len(error) < 2 else float(error.std(ddof=1) / np.sqrt(len(error))),
+        stderr=stderr_over_runs(error),
         mse_cut=float((((cut - truth) ** 2).sum(axis=1) + left_out).mean()),
         bias=(raw - truth).mean(axis=0).tolist(),
         mean=raw.mean(axis=0).tolist(),
         deviation=raw.std(axis=0).tolist(),
         coverage=float(((lower <= truth) & (truth <= upper)).mean()),
-        predicted_mse=None if predicted is None else float(predicted) ** 2,
+        predicted_mse=predicted_mse(estimator.describe()),
         theta=truth.mean(axis=0).tolist(),
         found=raw.tolist(),
         config=config.as_dict(),
@@ -195,5 +194,4 @@ def simulate_vector_round(config: VectorConfig, estimator: Estimator, run: int) 
     features = getattr(estimator, "features", lambda values: values)
     users, truth = config.law.draw(count, features, rng)
     stage = assign_stages(estimator.shares, users.user, b"simulated round %d" % run)
-    asked = np.bincount(stage, minlength=len(estimator.shares))
-    return run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked]), truth
+    return run_simulated_stages(estimator, users, stage, rng), truth

@@ -19,7 +19,7 @@ from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Bools
 from meanstream.operators.validation import require, require_between
-from meanstream.pipelines.beam.agents.coders import ForShardCoder, pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
 from meanstream.pipelines.beam.agents.parts import agents_part_outputs, split_samples
@@ -28,7 +28,13 @@ from meanstream.pipelines.beam.agents.release import REFUSALS
 from meanstream.pipelines.beam.agents.shard import ReleaseLedger
 from meanstream.pipelines.beam.agents.split import SplitByShard
 from meanstream.pipelines.beam.agents.ticks import TickShards
-from meanstream.pipelines.beam.agents.waiting import keep_waiting, take_waiting_due, waiting_up_to
+from meanstream.pipelines.beam.agents.waiting import (
+    keep_waiting,
+    put_back_waiting,
+    take_waiting_due,
+    take_waiting_samples,
+    waiting_up_to,
+)
 from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import SampleIntake
@@ -217,8 +223,7 @@ class StepFederation(Step):
         due = take_waiting_due(ticks, self._coder, time, self._windows.released)
         if not due:
             return
-        samples = [unpack_for_coder(encoded) for encoded in waiting.read()]
-        waiting.clear()
+        samples = take_waiting_samples(waiting)
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
         shard = FederationShard(self._settings, self._noise, state.read() or b"")
@@ -234,8 +239,7 @@ class StepFederation(Step):
             for reason, unused in turn.unused.items():
                 self._rejected[reason].inc(unused)
             told += self._tell(shard, charged, refused, turn, tick)
-        for rest in samples:
-            waiting.add(pack_for_coder(rest).encoded)
+        put_back_waiting(waiting, samples)
         charges.write(rows.to_bytes())
         state.write(shard.to_bytes())
         yield from told

@@ -21,10 +21,16 @@ from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.pipelines.beam.agents.coders import ForShardCoder, pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
 from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
-from meanstream.pipelines.beam.agents.waiting import keep_waiting, take_waiting_due, waiting_up_to
+from meanstream.pipelines.beam.agents.waiting import (
+    keep_waiting,
+    put_back_waiting,
+    take_waiting_due,
+    take_waiting_samples,
+    waiting_up_to,
+)
 from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.samples import RememberedWords
@@ -116,8 +122,7 @@ class ReleaseShard(Step):
         if not due:
             return
         began = perf_counter()
-        samples = [unpack_for_coder(encoded) for encoded in waiting.read()]
-        waiting.clear()
+        samples = take_waiting_samples(waiting)
         before = state.read() or b""
         shard = self._shard(key, before)
         known = shard.agents.n_agents
@@ -132,8 +137,7 @@ class ReleaseShard(Step):
                     ledger.add(row)
                 yield from self._let_out(shard, charged, refused, tick)
             yield self._own(shard, turn, tick)
-        for rest in samples:
-            waiting.add(pack_for_coder(rest).encoded)
+        put_back_waiting(waiting, samples)
         charges.write(rows.to_bytes())
         after = shard.to_bytes()
         state.write(after)

@@ -7,7 +7,7 @@ from typing import Any
 
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.pipelines.beam.agents.coders import ForShardCoder
+from meanstream.pipelines.beam.agents.coders import ForShardCoder, pack_for_coder, unpack_for_coder
 from meanstream.pipelines.beam.agents.records import AgentSamples, Packed, Tick
 from meanstream.pipelines.beam.agents.windows import MILLI, AgentWindows
 
@@ -33,6 +33,19 @@ def take_waiting_due(ticks: Any, coder: ForShardCoder, time: Timestamp, when: Ca
         for number in waiting.keys() - set(due):
             ticks.add(coder.encode(waiting[number]))
     return [waiting[number] for number in due]
+
+
+def take_waiting_samples(waiting: Any) -> list[AgentSamples]:
+    """Take all samples out of a bag."""
+    samples: list[AgentSamples] = [unpack_for_coder(encoded) for encoded in waiting.read()]
+    waiting.clear()
+    return samples
+
+
+def put_back_waiting(waiting: Any, samples: list[AgentSamples]) -> None:
+    """Put samples of later windows back into their bag."""
+    for rest in samples:
+        waiting.add(pack_for_coder(rest).encoded)
 
 
 def waiting_up_to(

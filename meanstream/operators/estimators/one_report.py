@@ -1,0 +1,52 @@
+"""What estimators share whose users all report once, on the declared bounds, through one channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.base import Settings
+from meanstream.operators.rounds.channels.base import Mechanism
+from meanstream.operators.rounds.clip_stage import ClipRound
+from meanstream.operators.rounds.localization import ClipWindow
+from meanstream.operators.rounds.records import Summaries
+from meanstream.operators.rounds.traits import BOUNDS, EstimatorTraits
+
+
+def report_own_mean(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window
+    """Private: each user's mean."""
+    return summaries.mean
+
+
+def report_first_sample(summaries: Summaries, window: ClipWindow) -> Floats:  # noqa: ARG001 - a number for any window
+    """Private: each user's earliest sample."""
+    return summaries.first_value
+
+
+class OneReport(EstimatorTraits):
+    """Base of estimators whose users all report once: one stage, one window, one channel.
+
+    Notes
+    -----
+    **Privacy.** That of the channel, whose epsilon is the estimator's.
+    """
+
+    assumes = BOUNDS
+    of_a_paper = False
+    trust = "local"
+
+    def _report_once(
+        self,
+        settings: Settings,
+        channel: Mechanism,
+        summary: Callable[[Summaries, ClipWindow], Floats] = report_own_mean,
+    ) -> None:
+        """Make the stage in which everybody is asked for a summary of its samples."""
+        self._settings, self._channel = settings, channel
+        self.mode, self.epsilon = settings.mode, settings.epsilon
+        self.rounds = (ClipRound(settings, summary, self.channel),)
+        self.shares = (1.0,)
+
+    def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window
+        """Public: what randomizes a report."""
+        return self._channel
