@@ -11,6 +11,8 @@ JOBS ?= auto
 KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
+APICURIO_VERSION := 3.0.9
+APICURIO := $(MEANSTREAM_SERVERS)/apicurio-$(APICURIO_VERSION)
 BEAM_VERSION := 2.77.0
 PRISM := $(MEANSTREAM_SERVERS)/prism/prism
 PUBSUB := $(MEANSTREAM_SERVERS)/pubsub-fake
@@ -100,7 +102,7 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 
 # The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
 # them their tests are skipped.
-servers: $(KAFKA)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v go),$(PRISM) $(PUBSUB))
+servers: $(KAFKA)/.complete $(APICURIO)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v go),$(PRISM) $(PUBSUB))
 
 # A runner of Beam, from its source; where there is no Go its tests are skipped.
 $(PRISM):
@@ -121,6 +123,15 @@ $(KAFKA)/.complete: | tests/servers/pom.xml
 	mvn -q -B -f tests/servers/pom.xml -Dkafka.version=$(KAFKA_VERSION) \
 	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
 	    -DincludeScope=runtime -DoutputDirectory=$(KAFKA)
+	touch $@
+
+# A Schema Registry that speaks Confluent's protocol. Its POM names a parent that is nowhere: an old plugin reads none.
+$(APICURIO)/.complete:
+	mkdir -p $(APICURIO)
+	mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:2.10:get -Dtransitive=false \
+	    -Dartifact=io.apicurio:apicurio-registry-app:$(APICURIO_VERSION):tar.gz:all -Ddest=$(APICURIO)/app.tar.gz
+	tar xzf $(APICURIO)/app.tar.gz -C $(APICURIO)
+	rm $(APICURIO)/app.tar.gz
 	touch $@
 
 $(GRAFANA_TYPES)/.complete: | tests/docker/grafana/package-lock.json

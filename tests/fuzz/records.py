@@ -26,6 +26,7 @@ from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.parquet_file import ParquetSource
 from meanstream.streaming.sources.records import RecordParser
+from tests.fuzz.messages import MessageGenerator, fuzz_topic
 
 MAPPING = ColumnMapping(id="id")
 HEADER = ["agent", "value", "time", "id", "schema_version"]
@@ -228,7 +229,7 @@ class Findings:
     Attributes
     ----------
     records, faults : Counter of str
-        Records and faults by area: csv, jsonl, kafka, parquet.
+        Records and faults by area: csv, jsonl, kafka, parquet, nested, cloudevents, avro.
     examples : list of str
         The first faults in words.
     """
@@ -359,8 +360,8 @@ def fuzz_table(generator: Generator, found: Findings, folder: Path, count: int) 
 
 
 def fuzz_records(seed: int, records: int, block: int = 1500) -> Iterator[Findings]:
-    """Generate so many records of all formats; give what was found so far after each round of four blocks."""
-    generator, found = Generator(seed), Findings()
+    """Generate so many records of all formats; give what was found so far after each round of seven blocks."""
+    generator, messages, found = Generator(seed), MessageGenerator(seed), Findings()
     with TemporaryDirectory() as name:
         folder = Path(name)
         csv, lines = Alone(lambda: CsvFormat(HEADER, ",", MAPPING)), Alone(lambda: JsonFormat(MAPPING))
@@ -369,6 +370,8 @@ def fuzz_records(seed: int, records: int, block: int = 1500) -> Iterator[Finding
             fuzz_text(generator=generator, found=found, alone=lines, folder=folder, area="jsonl", count=block)
             fuzz_messages(generator, found, lines, block)
             fuzz_table(generator, found, folder, block)
+            for area in ("nested", "cloudevents", "avro"):
+                fuzz_topic(messages, found, area, block, fates=fates, sizes=SIZES)
             csv.forget()
             lines.forget()
             yield found

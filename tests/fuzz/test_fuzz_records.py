@@ -14,7 +14,7 @@ def test_no_record_depends_on_its_neighbors_or_the_batch() -> None:
     found = last(fuzz_records(7, 4000, block=200))
     assert not found.faults, found.examples
     assert min(found.used.values()) > 100
-    assert set(found.records) == {"csv", "jsonl", "kafka", "parquet"}
+    assert set(found.records) == {"csv", "jsonl", "kafka", "parquet", "nested", "cloudevents", "avro"}
 
 
 def test_it_catches_a_reader_that_only_counts_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.servers.support import broker as kafka
-from tests.servers.support import flink_cluster
+from tests.servers.support import flink_cluster, registry
 from tests.servers.support.flink_cluster import FlinkCluster
 
 REQUIRED = "MEANSTREAM_SERVERS_REQUIRED"
@@ -49,6 +49,14 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         state["users"] -= 1
         if not state["users"]:
             os.kill(state["pid"], signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def registry_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a Schema Registry of this worker."""
+    need(registry.missing())
+    with registry.running_registry(tmp_path_factory.mktemp("registry") / "log") as address:
+        yield address
 
 
 def _shared_folder(factory: pytest.TempPathFactory) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -17,11 +18,10 @@ from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.events.columns import Rejects, SampleColumns, column_partitions, column_places
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
-from meanstream.streaming.kafka.values import PartitionRecords, parse_values
-from meanstream.streaming.sources.json_records import JsonFormat
-from meanstream.streaming.sources.lines import MAX_LINE_BYTES
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.messages import TopicParser, topic_parser
+from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.records import RecordParser
 from meanstream.streaming.store.secret import key_derived_from_secret
 
 DEAD_LETTERS = "dead_letters"
@@ -61,20 +61,30 @@ class MessageParser:
         Seconds that a sample may lie ahead of the clock.
     privacy_unit : str
         Whose figures these are: of a "user" they are the operator's.
+    location : KafkaLocation, optional
+        The topic, if it is one: its registry says how values are read.
     """
 
     def __init__(
-        self, mapping: ColumnMapping, secret: SecretPlace | None, max_future: float, privacy_unit: PrivacyUnit
+        self,
+        mapping: ColumnMapping,
+        secret: SecretPlace | None,
+        max_future: float,
+        privacy_unit: PrivacyUnit,
+        location: KafkaLocation | None = None,
     ) -> None:
         key = b"" if not mapping.optional else key_derived_from_secret((secret or SecretPlace()).load(), "sample ids")
-        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=key)
+        make = TopicParser if location is None else partial(topic_parser, location)
+        self._parser = make(mapping, id_key=key)
+        self.wanted = self._parser.wanted
+        """What messages must bring beside their values."""
         self._max_future = max_future
         self._private = privacy_unit == "user"
 
     def parse(self, records: PartitionRecords) -> tuple[SampleColumns, Rejects]:
         """Parse many at once."""
         rejects = Rejects()
-        samples = parse_values(self._parser, records, rejects, MAX_LINE_BYTES)
+        samples = self._parser.parse(records, rejects)
         future = samples.time > time.time() + self._max_future
         if future.any():
             rejects.add_many("in_future", samples.position[future])

@@ -11,6 +11,7 @@ from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import given_option
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
+    COLUMN_HELP,
     INPUT,
     OPERATION,
     OUTPUT,
@@ -26,6 +27,7 @@ from meanstream.pipelines.options.shared import (
     RunnerOption,
     SinkOption,
     StddevOption,
+    checked_layout,
     cli_option,
 )
 from meanstream.pipelines.options.stream import StreamOptions
@@ -43,14 +45,15 @@ class AgentSideOptions(StreamOptions):
     WHO: ClassVar[str] = "agent"
     LATENESS: ClassVar[str] = "lateness"
     HELP_ORDER: ClassVar[str] = """
-        config source agent value time id person sort until_end lateness batch_size max_future quorum max_agents
+        config source agent value time id person layout numbers_in_text sort until_end lateness batch_size max_future
+        quorum max_agents
         out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
         final_release spread_share secret_file store releases dead_letters max_dead_letters notices json metrics
         private_metrics page page_remote private_figures wait_for log_format dry_run quiet
     """
 
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    agent: Annotated[str, cli_option("Column that says whose sample it is.", INPUT)] = "agent"
+    agent: Annotated[str, cli_option(f"Column that says whose sample it is; {COLUMN_HELP}", INPUT)] = "agent"
     person: Annotated[
         str | None, cli_option("Column that says whose sample it is within its agent; with --per-person.", INPUT)
     ] = None
@@ -171,7 +174,15 @@ class AgentSideOptions(StreamOptions):
         """Say which column means what."""
         from meanstream.streaming.sources.mapping import ColumnMapping
 
-        return ColumnMapping(agent=self.agent, value=self.value, time=self.time, id=self.id, person=self.person)
+        return ColumnMapping(
+            agent=self.agent,
+            value=self.value,
+            time=self.time,
+            id=self.id,
+            person=self.person,
+            layout=checked_layout(self.layout),
+            numbers_in_text=self.numbers_in_text,
+        )
 
     @property
     def sinks(self) -> dict[str, str]:

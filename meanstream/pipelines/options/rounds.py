@@ -10,6 +10,7 @@ from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATO
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import given_option
 from meanstream.pipelines.options.shared import (
+    COLUMN_HELP,
     INPUT,
     OPERATION,
     OUTPUT,
@@ -19,6 +20,7 @@ from meanstream.pipelines.options.shared import (
     OffsetsOption,
     RunnerArgOption,
     RunnerOption,
+    checked_layout,
     cli_option,
 )
 from meanstream.pipelines.options.stream import StreamOptions
@@ -39,14 +41,15 @@ class RoundsOptions(StreamOptions):
     WHO: ClassVar[str] = "user"
     LATENESS: ClassVar[str] = "allowed_lateness"
     HELP_ORDER: ClassVar[str] = """
-        config source user value values time id sort until_end window allowed_lateness batch_size max_future quorum
+        config source user value values time id layout numbers_in_text sort until_end window allowed_lateness batch_size
+        max_future quorum
         max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
         store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg
         offsets metrics private_metrics private_figures page page_remote dry_run wait_for log_format quiet
     """
 
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    user: Annotated[str, cli_option("Column that says whose sample it is.", INPUT)] = "user"
+    user: Annotated[str, cli_option(f"Column that says whose sample it is; {COLUMN_HELP}", INPUT)] = "user"
     values: Annotated[
         str | None,
         cli_option("Columns x,y,z of a vector's coordinates, instead of --value, for estimators of vectors.", INPUT),
@@ -173,7 +176,15 @@ class RoundsOptions(StreamOptions):
         """Say which column means what; a user is what sources call an agent."""
         from meanstream.streaming.sources.mapping import ColumnMapping
 
-        return ColumnMapping(agent=self.user, value=self.value, values=self.coordinates, time=self.time, id=self.id)
+        return ColumnMapping(
+            agent=self.user,
+            value=self.value,
+            values=self.coordinates,
+            time=self.time,
+            id=self.id,
+            layout=checked_layout(self.layout),
+            numbers_in_text=self.numbers_in_text,
+        )
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""

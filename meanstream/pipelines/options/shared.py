@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from meanstream.streaming.sources.mapping import Layout
 
 INPUT, PRIVACY, COLLABORATION, OUTPUT, OPERATION = "Input", "Privacy", "Collaboration", "Output", "Operation"
 
@@ -14,6 +17,7 @@ def cli_option(help_text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
 
+COLUMN_HELP = "a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
 SOURCE_HELP = (
     ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC, or "
     "synthetic:AGENTS,SAMPLES[,SEED]."
@@ -53,6 +57,15 @@ WaitForOption = Annotated[
 ]
 LogFormatOption = Annotated[str, cli_option("text, or json: one object per line.", OPERATION)]
 QuietOption = Annotated[bool, cli_option("Print no progress.", OPERATION, "--quiet")]
+
+
+def checked_layout(layout: str) -> Layout:
+    """Refuse a layout that nobody knows."""
+    from meanstream.operators.validation import require
+    from meanstream.streaming.sources.mapping import LAYOUTS
+
+    require(layout in LAYOUTS, "layout", f"be one of {', '.join(LAYOUTS)}", layout)
+    return cast("Layout", layout)
 
 
 def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:

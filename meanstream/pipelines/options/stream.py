@@ -47,6 +47,18 @@ class StreamOptions(ABC):
     value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
     time: Annotated[str, cli_option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
     id: Annotated[str | None, cli_option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
+    layout: Annotated[
+        str,
+        cli_option(
+            "How JSON is laid out: plain, cloudevents (fields: attributes and data.FIELD; either mode) or connect (the "
+            "payload beside a schema).",
+            INPUT,
+        ),
+    ] = "plain"
+    numbers_in_text: Annotated[
+        bool,
+        cli_option('Take "12.5" in JSON or Avro for a value; in CSV it is one.', INPUT, "--numbers-in-text"),
+    ] = False
     sort: Annotated[
         bool,
         cli_option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort"),

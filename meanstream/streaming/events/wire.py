@@ -151,6 +151,7 @@ Reason = Literal[
     "oversized",
     "too_many_agents",
     "too_many_persons",
+    "unknown_schema",
     "unknown_schema_version",
 ]
 """Why a record was not used."""

@@ -13,7 +13,9 @@ import yaml
 from meanstream.operators.validation import require
 from meanstream.streaming.strict_yaml import DuplicateKeyError, read_strict_yaml_file
 
-_SECRET = re.compile(r"password|passphrase|secret|key\.pem$|private\.key|^sasl\.oauthbearer\.config$|token$|jaas")
+_SECRET = re.compile(
+    r"password|passphrase|secret|key\.pem$|private\.key|^sasl\.oauthbearer\.config$|token$|jaas|basic\.auth\.user\.info$"
+)
 _POINTER = re.compile(r"(env|file):(.+)", re.DOTALL)
 
 _OFFSETS = "the store decides the offsets"

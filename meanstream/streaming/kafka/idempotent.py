@@ -35,8 +35,7 @@ class IdempotentWriter:
         RecordsFailed
             If a broker did not take one.
         """
-        rows = zip(records.values, records.keys, records.headers, strict=True)
-        for number, (value, key, headers) in enumerate(rows):
+        for number, (value, key, headers) in enumerate(records.rows()):
             if not number % POLL_EVERY:
                 self._producer.poll(0)
                 self._check()

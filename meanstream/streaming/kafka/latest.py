@@ -21,6 +21,7 @@ from meanstream.streaming.kafka.client import (
     message_place,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.registered import without_wire_head
 from meanstream.streaming.kafka.topics import require_topic
 from meanstream.streaming.sources.received_releases import Line, ReceivedReleases, Releases
 
@@ -92,7 +93,8 @@ class ReleasesTopic:
             if error is None:
                 self._offsets[partition] = offset + 1
                 self._behind.add(partition)
-                lines.append((message.key(), message.value()))
+                value = message.value()
+                lines.append((message.key(), value and without_wire_head(value)))
             else:
                 self._note(error, partition)
         return self._received.take(lines)

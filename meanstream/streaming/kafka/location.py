@@ -11,13 +11,14 @@ from urllib.parse import unquote
 
 from meanstream.operators.validation import closest_valid, require
 from meanstream.streaming.kafka.configuration import Settings, read_configuration
+from meanstream.streaming.kafka.registry import PREFIX, registry_address
 
 SCHEME = "kafka://"
 DEFAULT_GROUP = "meanstream"
 MAX_PARTITIONS = 100_000
 
-SOURCE_OPTIONS = ("group", "partitions", "start", "gap", "config")
-SINK_OPTIONS = ("create", "config")
+SOURCE_OPTIONS = ("group", "partitions", "start", "gap", "config", "registry")
+SINK_OPTIONS = ("create", "config", "registry")
 
 _BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -55,6 +56,10 @@ class KafkaLocation:
         File of librdkafka properties.
     settings : tuple of pairs
         Its content, with secrets filled in; it is in no message and not in the representation.
+    registry : str or None
+        Address of the Schema Registry by which values are written.
+    registry_settings : tuple of pairs
+        What the file says of it (`schema.registry.basic.auth.user.info` and others).
 
     Examples
     --------
@@ -76,6 +81,8 @@ class KafkaLocation:
     create: int | None = None
     config: Path | None = None
     settings: Settings = field(default=(), repr=False)
+    registry: str | None = None
+    registry_settings: Settings = field(default=(), repr=False)
 
     @classmethod
     def parse(cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None) -> Self:
@@ -101,6 +108,7 @@ class KafkaLocation:
         start, gap = given.get("start", "earliest"), given.get("gap", "refuse")
         require(start in ("earliest", "latest"), "start", "be 'earliest' or 'latest'", start)
         require(gap in ("refuse", "skip"), "gap", "be 'refuse' or 'skip'", gap)
+        settings = () if config is None else read_configuration(config, environment)
         group = given.get("group", DEFAULT_GROUP)
         require(_GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group)
         return cls(
@@ -113,7 +121,9 @@ class KafkaLocation:
             gap=gap,  # type: ignore[arg-type]
             create=_count(given["create"]) if "create" in given else None,
             config=config,
-            settings=() if config is None else read_configuration(config, environment),
+            settings=tuple(pair for pair in settings if not pair[0].startswith(PREFIX)),
+            registry=registry_address(given["registry"]) if "registry" in given else None,
+            registry_settings=tuple(pair for pair in settings if pair[0].startswith(PREFIX)),
         )
 
     def same_cluster(self, other: KafkaLocation) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 
+from meanstream.streaming.events.wire import event_schema
 from meanstream.streaming.kafka.client import (
     AdminClient,
     ConfigResource,
@@ -13,6 +15,7 @@ from meanstream.streaming.kafka.client import (
     make_admin,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.registry import RegistryAwayError, SchemaRegistry
 from meanstream.streaming.kafka.topics import ensure_topic, find_topic, require_topic
 
 COMPACTED = ("releases", "sink", "estimates", "population")
@@ -23,6 +26,34 @@ APPEAR_SECONDS = 2.0
 """So long after it was made, or after a broker was started, a broker may not know a topic yet."""
 
 logger = logging.getLogger("meanstream.kafka")
+
+
+def require_releases(location: KafkaLocation) -> None:
+    """Refuse a registry where it has no schema to keep.
+
+    Raises
+    ------
+    ValueError
+        If events of several types are written there, or private ones: releases alone are for others to read.
+    """
+    if location.registry is not None and location.role != "releases":
+        raise ValueError(f"registry must be given with releases, which others read, got it with {location.role}")
+
+
+def register_releases(location: KafkaLocation) -> int:
+    """Register the schema of releases under the topic's name, readable for ever by its newest version; give its id.
+
+    Raises
+    ------
+    ValueError
+        If the registry does not answer, or has another schema there.
+    """
+    require_releases(location)
+    registry = SchemaRegistry.answering(str(location.registry), location.registry_settings)
+    try:
+        return registry.register(f"{location.topic}-value", json.dumps(event_schema("release")))
+    except RegistryAwayError as error:
+        raise ValueError(str(error)) from None
 
 
 def check_topic(location: KafkaLocation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from meanstream.streaming.kafka.client import (
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.topics import require_topic
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 
 ASK_SECONDS = 10.0
 """So long is waited for what a broker is asked."""
@@ -57,6 +57,8 @@ class PartitionReader:
     ----------
     location : KafkaLocation
         The topic; of its partitions only those that it names, if it names some.
+    beside : sequence of str
+        What is taken of messages besides their values.
 
     Raises
     ------
@@ -64,7 +66,8 @@ class PartitionReader:
         If the topic cannot be read.
     """
 
-    def __init__(self, location: KafkaLocation) -> None:
+    def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
+        self._beside = beside
         self._location = location
         topic = require_topic(make_admin(location), location, "READ")
         wrong = [p for p in location.partitions or () if p >= topic.partitions]
@@ -123,7 +126,8 @@ class PartitionReader:
         self._at = (partition, following)
         offsets = np.fromiter(map(_offset, records), np.int64, len(records))
         values = [message.value() for message in records]
-        return Taken(PartitionRecords(np.full(len(records), partition, np.int64), offsets, values), following, ended)
+        number, beside = np.full(len(records), partition, np.int64), beside_of(records, self._beside)
+        return Taken(PartitionRecords(number, offsets, values, beside), following, ended)
 
     def close(self) -> None:
         """Let go of the brokers."""

@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from meanstream.operators.validation import require
 from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
 from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.messages import topic_parser
 from meanstream.streaming.kafka.partition import PartitionReader
-from meanstream.streaming.kafka.values import parse_values
-from meanstream.streaming.sources.json_records import JsonFormat
-from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.records import RecordParser
 
 WAIT_SECONDS = 0.5
 SILENT_SECONDS = 60.0
@@ -50,8 +47,8 @@ class RangeSource:
         id_key: bytes = b"",
     ) -> None:
         self.name = location.topic
-        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
-        self._reader = PartitionReader(location)
+        self._parser = topic_parser(location, mapping, id_key=id_key)
+        self._reader = PartitionReader(location, beside=self._parser.wanted)
         self._left = [place for place in ranges if place[1] < place[2]]
 
     def next_batch(self, max_samples: int) -> Batch:
@@ -71,7 +68,7 @@ class RangeSource:
             what = f"offset {at} of partition {partition} within {SILENT_SECONDS:g} s"
             require(time.monotonic() < until, "source", f"give {what}", self.name)
             taken = self._reader.take(partition, at, min(max_samples, stop - at), WAIT_SECONDS)
-        samples = parse_values(self._parser, taken.records.before(stop), rejects, MAX_LINE_BYTES)
+        samples = self._parser.parse(taken.records.before(stop), rejects)
         active = tuple(place[0] for place in self._left)
         self._left[0] = (partition, min(taken.following, stop), stop)
         if taken.following >= stop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from meanstream.streaming.kafka.progress import (
     unreachable_partitions,
 )
 from meanstream.streaming.kafka.topics import Topic, TopicWatch, check_same_topic, find_topic, require_topic
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 
 logger = logging.getLogger("meanstream.kafka")
 
@@ -65,8 +65,16 @@ class TopicReader:
     """Reads partitions that one store owns; see `meanstream.streaming.kafka.source.KafkaSource` for the parameters."""
 
     def __init__(
-        self, location: KafkaLocation, *, owner: str | None, name: str | None, bounded: bool, watch_seconds: float
+        self,
+        location: KafkaLocation,
+        *,
+        owner: str | None,
+        name: str | None,
+        bounded: bool,
+        watch_seconds: float,
+        beside: Sequence[str] = (),
     ) -> None:
+        self._beside = beside  # what is taken of messages besides their values
         self.name, self.role = location.topic, location.role
         self._location = location
         self._owner = owner
@@ -111,6 +119,7 @@ class TopicReader:
         partition: list[int] = []
         offset: list[int] = []
         values: list[bytes | None] = []
+        beside: dict[str, list[Any]] = {name: [] for name in self._beside}
         events: list[Message] = []
         wanted, wait, end = 1, FIRST_SECONDS, time.monotonic() + GATHER_SECONDS
         while wanted:
@@ -122,8 +131,10 @@ class TopicReader:
             partition.extend(map(Message.partition, messages))  # type: ignore[arg-type]  # a record has both
             offset.extend(map(Message.offset, messages))  # type: ignore[arg-type]
             values.extend(map(Message.value, messages))
+            for name, column in beside_of(messages, self._beside).items() if beside else ():
+                beside[name] += column
             wanted, wait = min(CHUNK, count - len(values)) if more else 0, MORE_SECONDS
-        records = PartitionRecords(np.array(partition, np.int64), np.array(offset, np.int64), values)
+        records = PartitionRecords(np.array(partition, np.int64), np.array(offset, np.int64), values, beside)
         records = self._advance(records, progress) if values else records
         now = time.monotonic()
         for event in events:
@@ -222,7 +233,7 @@ class TopicReader:
 
     def _advance(self, records: PartitionRecords, progress: ReadProgress) -> PartitionRecords:
         """Note how far records go, and leave out those behind the end of a bounded reading."""
-        partition, offset, values = records
+        partition, offset = records.partition, records.offset
         self._complaints.clear()
         last = np.full(int(partition.max()) + 1, -1)
         np.maximum.at(last, partition, offset)
@@ -230,10 +241,7 @@ class TopicReader:
             progress.read(p, int(last[p]) + 1)
         if not progress.end:
             return records
-        kept = offset < np.array([progress.end.get(p, 0) for p in range(len(last))])[partition]
-        return PartitionRecords(
-            partition[kept], offset[kept], [v for v, keep in zip(values, kept.tolist(), strict=True) if keep]
-        )
+        return records.select(offset < np.array([progress.end.get(p, 0) for p in range(len(last))])[partition])
 
     def _note(self, event: Message, progress: ReadProgress, now: float) -> None:
         error, partition, offset = event.error(), event.partition(), event.offset()

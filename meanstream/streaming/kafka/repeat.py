@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from meanstream.streaming.events.base import Event
@@ -17,13 +17,22 @@ Headers = list[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
-    """Events of one type for one topic; `values`, `keys` and `headers` have one entry per record."""
+    """Events of one type for one topic; `values`, `keys` and `headers` have one entry per record.
+
+    What stands before each value is no part of the event: a registry that was made anew may give its schema another id.
+    """
 
     topic: str
     kind: type[Event]
     values: Sequence[bytes]
     keys: Sequence[str | None]
     headers: Sequence[Headers]
+    head: bytes = b""
+
+    def rows(self) -> Iterator[tuple[bytes, str | None, Headers]]:
+        """Give value, key and headers of each record as they are sent."""
+        for value, key, headers in zip(self.values, self.keys, self.headers, strict=True):
+            yield self.head + value, key, headers
 
 
 class Mismatch(Exception):  # noqa: N818 - says what is wrong, the caller raises the error

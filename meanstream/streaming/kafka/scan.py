@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import numpy as np
@@ -32,12 +32,12 @@ from meanstream.streaming.kafka.client import (
     message_place,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.messages import topic_parser
+from meanstream.streaming.kafka.registered import without_wire_head
 from meanstream.streaming.kafka.topics import check_same_topic, require_topic
-from meanstream.streaming.kafka.values import PartitionRecords, parse_values
-from meanstream.streaming.sources.json_records import JsonFormat
+from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.records import RecordParser
 from meanstream.streaming.sources.source import SourceLostError
 
 ASK_SECONDS = 10.0
@@ -63,6 +63,8 @@ class TopicScan:
         Id of the topic that is expected, empty if any is.
     newest : int, optional
         Read at most so many offsets before the end of each partition.
+    beside : sequence of str
+        What is taken of messages besides their values.
 
     Raises
     ------
@@ -77,8 +79,10 @@ class TopicScan:
         start: Mapping[int, int] | None = None,
         known_id: str = "",
         newest: int | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
         self._location = location
+        self._beside = beside
         topic = require_topic(make_admin(location), location, "READ")
         check_same_topic(location, known_id, topic)
         self._consumer = make_consumer(location, enable_partition_eof=True, auto_offset_reset="earliest")
@@ -107,9 +111,8 @@ class TopicScan:
             kept = [m for m in self._consumer.consume(min(count, READ_RECORDS), 0.2) if self._takes(m)]
             if kept:
                 partition = np.array([m.partition() for m in kept], np.int64)
-                return PartitionRecords(
-                    partition, np.array([m.offset() for m in kept], np.int64), [m.value() for m in kept]
-                )
+                offset = np.array([m.offset() for m in kept], np.int64)
+                return PartitionRecords(partition, offset, [m.value() for m in kept], beside_of(kept, self._beside))
             if time.monotonic() > until:
                 raise KafkaLostError(f"{self._what()} that can be read to its end, got nothing for {READ_SECONDS:g} s")
         return None
@@ -179,9 +182,8 @@ class ScannedTopic:
         max_record_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         self.name = location.topic
-        self._scan = TopicScan(location, start=start, known_id=known_id)
-        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
-        self._max_bytes = max_record_bytes
+        self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
+        self._scan = TopicScan(location, start=start, known_id=known_id, beside=self._parser.wanted)
 
     @property
     def complete(self) -> bool:
@@ -197,7 +199,7 @@ class ScannedTopic:
             raise SourceLostError(str(error)) from None
         if records is None:
             return Batch(no_sample_columns(), rejects, {}, exhausted=True)
-        return Batch(parse_values(self._parser, records, rejects, self._max_bytes), rejects, {})
+        return Batch(self._parser.parse(records, rejects), rejects, {})
 
     def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it
         """Refuse: what is left is chosen anew."""
@@ -209,7 +211,7 @@ class ScannedTopic:
 
 
 def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterator[bytes | None]:
-    """Give the values of a topic, up to where it ends now; of each partition at most so many of the newest.
+    """Give the values of events of a topic, up to where it ends now; of each partition at most so many of the newest.
 
     Raises
     ------
@@ -219,7 +221,7 @@ def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterat
     try:
         with closing(TopicScan(location, newest=newest)) as scan:
             while (records := scan.read(READ_RECORDS)) is not None:
-                yield from records.values
+                yield from (value and without_wire_head(value) for value in records.values)
     except KafkaLostError as error:
         raise ValueError(str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -13,7 +14,8 @@ from meanstream.streaming.events.rounds import WindowEstimate
 from meanstream.streaming.events.wire import Population
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.newest import newest_events
-from meanstream.streaming.kafka.outputs import check_topic, open_topic
+from meanstream.streaming.kafka.outputs import check_topic, open_topic, register_releases, require_releases
+from meanstream.streaming.kafka.registered import wire_head
 from meanstream.streaming.kafka.repeat import Headers, Records
 from meanstream.streaming.kafka.transaction import KafkaTransaction
 from meanstream.streaming.sinks.sink import SinkOpening, SinkPosition, Trust, check_sink_trust
@@ -41,6 +43,8 @@ class KafkaSink:
         The deployment's name, None if it has none.
     watched : bool
         Whether everybody may know that its brokers do not answer.
+    head : bytes
+        What stands before each value: a registry's id of its schema.
     """
 
     @classmethod
@@ -52,7 +56,9 @@ class KafkaSink:
         ValueError
             Naming the option, the rule and the place.
         """
-        check_topic(KafkaLocation.parse(location, role=option))
+        place = KafkaLocation.parse(location, role=option)
+        require_releases(place)
+        check_topic(place)
 
     @classmethod
     def place_of(cls, location: str) -> str:
@@ -83,7 +89,9 @@ class KafkaSink:
         transaction: KafkaTransaction,
         name: str | None = None,
         watched: bool = True,
+        head: bytes = b"",
     ) -> None:
+        self._head = head
         self.trust, self.watched = trust, watched
         self._location, self._name = location, name
         self._topic = location.topic
@@ -125,7 +133,7 @@ class KafkaSink:
     def write(self, events: EventLines) -> None:
         """Send records; readers of committed records see them after the next flush."""
         check_sink_trust(self.trust, events.kind)
-        self._transaction.write(sink_records(self._topic, events))
+        self._transaction.write(replace(sink_records(self._topic, events), head=self._head))
 
     def flush(self) -> None:
         """Commit what all sinks of the cluster have written; the first of them to be flushed does it."""
@@ -191,6 +199,7 @@ class KafkaSinks:
         ValueError
             If the topic is missing or already that of another role, or the same cluster is reached in two ways.
         """
+        head = wire_head(register_releases(location)) if location.registry is not None else b""
         cluster = open_topic(location)
         for other in (one for (there, _), one in self._transactions.items() if there == cluster):
             other.refuse_topic(location)
@@ -206,7 +215,7 @@ class KafkaSinks:
                 location, cluster=cluster, store_id=store_id, stop=self._stop, crash=self._crash
             )
         transaction = self._transactions[cluster, apart]
-        return KafkaSink(location, trust=trust, transaction=transaction, name=self._name, watched=not apart)
+        return KafkaSink(location, trust=trust, transaction=transaction, name=self._name, watched=not apart, head=head)
 
 
 def sink_records(topic: str, events: EventLines) -> Records:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Self
 
 from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
 from meanstream.streaming.kafka.client import KafkaLostError
 from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.messages import topic_parser
 from meanstream.streaming.kafka.reader import TopicReader
-from meanstream.streaming.kafka.values import parse_values
-from meanstream.streaming.sources.json_records import JsonFormat
+from meanstream.streaming.kafka.registry import RegistryAwayError
+from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.records import RecordParser
 from meanstream.streaming.sources.source import Opening, SourceLostError
+
+logger = logging.getLogger("meanstream.kafka")
+
+HELD_SECONDS = 0.5
+"""So long after a registry did not answer it is asked again."""
 
 
 class KafkaSource:
-    """Reads JSON values of a topic: committed records only, each once, from where the store stands.
+    """Reads messages of a topic: committed records only, each once, from where the store stands.
 
-    The key of a message decides its partition and nothing else: whose sample it is stands in the value, as in a JSONL
-    file. Every record becomes a sample or a dead letter; an empty value and a tombstone are malformed.
+    A value is a JSON object, or with `registry=` Avro or JSON of a schema that the registry knows; parts of a sample
+    may stand beside it (`@key`, `@timestamp`, `@header.NAME`). Every record becomes a sample or a dead letter; an
+    empty value and a tombstone are malformed. While the registry does not answer reading waits.
 
     A partition belongs to one store (`ownership`). An agent lives where the partition of its key is
     read: give several engines fixed sets of partitions, each with its own store. An engine may move to another machine
@@ -93,10 +100,19 @@ class KafkaSource:
     ) -> None:
         self.name = location.topic
         self.bounded = until_end
-        self._max_bytes = max_record_bytes
+        self.by_registry = location.registry is not None
         self._idle_seconds = idle_seconds
-        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
-        self._reader = TopicReader(location, owner=owner, name=name, bounded=until_end, watch_seconds=watch_seconds)
+        self._held: tuple[PartitionRecords, Position] | None = None  # what the registry must say how to read
+        self._problem: str | None = None
+        self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
+        self._reader = TopicReader(
+            location,
+            owner=owner,
+            name=name,
+            bounded=until_end,
+            watch_seconds=watch_seconds,
+            beside=self._parser.wanted,
+        )
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the records that are there, or wait a moment for one.
@@ -108,7 +124,7 @@ class KafkaSource:
         """
         reader, rejects = self._reader, Rejects()
         try:
-            if reader.progress.all_done:
+            if self._held is None and reader.progress.all_done:
                 return Batch(
                     no_sample_columns(),
                     rejects,
@@ -118,15 +134,31 @@ class KafkaSource:
                     lag=0,
                     lags=reader.lags(),
                 )
-            records = reader.take(max_samples)
+            before = reader.position() if self._held is None else self._held[1]
+            records = reader.take(max_samples) if self._held is None else self._held[0]
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
-        samples = no_sample_columns()
-        if records is not None:
-            samples = parse_values(self._parser, records, rejects, self._max_bytes)
         active = reader.progress.active(time.monotonic(), self._idle_seconds)
+        samples = no_sample_columns()
+        try:
+            if records is not None:
+                samples = self._parser.parse(records, rejects)
+        except RegistryAwayError as error:
+            return self._hold(records, before, str(error))
+        self._held, self._problem = None, None
         lags = reader.lags()
         return Batch(samples, rejects, reader.position(), active=active, lag=sum(lags.values()), lags=lags)
+
+    def _hold(self, records: PartitionRecords | None, before: Position, problem: str) -> Batch:
+        """Keep records that nobody can read now, as if they were not taken; event time waits for them."""
+        if self._problem is None:
+            logger.warning("reading %r waits: %s", self.name, problem)
+        self._held, self._problem = None if records is None else (records, before), problem
+        self._reader.rest()
+        time.sleep(HELD_SECONDS)
+        active = tuple(sorted(self._reader.progress.next))
+        lags = self._reader.lags()
+        return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
 
     def begin(self) -> None:
         """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
@@ -169,8 +201,8 @@ class KafkaSource:
         return self._reader.role
 
     def connection_problem(self) -> str | None:
-        """Say why no broker answers, or None."""
-        return self._reader.health.problem()
+        """Say why no broker answers, or the registry does not; or None."""
+        return self._reader.health.problem() or self._problem
 
     @property
     def cluster(self) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from meanstream.operators.records import Ints
+from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Rejects, SampleColumns, column_position, no_sample_columns
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.records import RecordParser
+
+HEADERS = "@headers"
+"""All headers of a message, as a mapping; of a name that is there twice the last one."""
+
+Beside = Mapping[str, Sequence[Any]]
+"""What messages have beside their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
 
 
 class PartitionRecords(NamedTuple):
@@ -18,27 +26,90 @@ class PartitionRecords(NamedTuple):
     partition: Ints
     offset: Ints
     values: list[bytes | None]
+    beside: Beside = {}  # noqa: RUF012 - never written to
 
     def before(self, stop: int) -> PartitionRecords:
         """Select the records before an offset; for records of one partition."""
-        kept = int(np.searchsorted(self.offset, stop))
-        return PartitionRecords(self.partition[:kept], self.offset[:kept], self.values[:kept])
+        return self.select(self.offset < stop)
+
+    def select(self, kept: Bools) -> PartitionRecords:
+        """Select some records."""
+        if kept.all():
+            return self
+        chosen = kept.tolist()
+        beside = {name: list(compress(column, chosen)) for name, column in self.beside.items()}
+        return PartitionRecords(self.partition[kept], self.offset[kept], list(compress(self.values, chosen)), beside)
+
+
+class _Message(Protocol):
+    """What of a client's message is read here."""
+
+    def key(self) -> Any: ...
+
+    def timestamp(self) -> tuple[int, int]: ...
+
+    def topic(self) -> str | None: ...
+
+    def headers(self) -> Any: ...
+
+
+def beside_of(messages: Iterable[_Message], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Take what messages have beside their values."""
+    messages = list(messages)
+    take = {"@key": _key, "@timestamp": _timestamp, "@topic": _topic, HEADERS: _headers}
+    return {name: [take[name](message) for message in messages] for name in names}
+
+
+def _key(message: _Message) -> Any:
+    return message.key()
+
+
+def _timestamp(message: _Message) -> int | None:
+    kind, milliseconds = message.timestamp()
+    return milliseconds if kind else None
+
+
+def _topic(message: _Message) -> Any:
+    return message.topic()
+
+
+def _headers(message: _Message) -> dict[str, Any]:
+    return dict(message.headers() or ())
+
+
+def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: int) -> tuple[PartitionRecords, Ints]:
+    """Take out what nothing can be read from, empty values and tombstones among it; give each record's position, too.
+
+    Parameters
+    ----------
+    records : PartitionRecords
+        As they came.
+    rejects : Rejects
+        Here is noted what is taken out.
+    max_record_bytes : int
+        Larger values are.
+    """
+    number = column_position(records.partition, records.offset)
+    size = np.fromiter((len(value or b"") for value in records.values), np.int64, len(records.values))
+    unfit = (size == 0) | (size > max_record_bytes)
+    if not unfit.any():
+        return records, number
+    for i in np.flatnonzero(unfit).tolist():
+        rejects.add("oversized" if size[i] else "malformed", int(number[i]), int(size[i]))
+    return records.select(~unfit), number[~unfit]
+
+
+def block_of_values(values: Sequence[bytes], number: Ints) -> LineBlock:
+    """Join values to one text; neither empty."""
+    size = np.fromiter(map(len, values), np.int64, len(values))
+    return LineBlock(memoryview(b"\n".join([*values, b""])), np.cumsum(size + 1), number)
 
 
 def parse_values(
     parser: RecordParser, records: PartitionRecords, rejects: Rejects, max_record_bytes: int
 ) -> SampleColumns:
     """Make samples of records; note those that cannot be: empty values and tombstones are malformed."""
-    number = column_position(records.partition, records.offset)
-    values = [b"" if value is None else value for value in records.values]
-    size = np.fromiter(map(len, values), np.int64, len(values))
-    unfit = (size == 0) | (size > max_record_bytes)
-    if unfit.any():
-        for i in np.flatnonzero(unfit).tolist():
-            rejects.add("oversized" if size[i] else "malformed", int(number[i]), int(size[i]))
-        values = [value for value, bad in zip(values, unfit.tolist(), strict=True) if not bad]
-        size, number = size[~unfit], number[~unfit]
-    if not values:
+    records, number = fit_records(records, rejects, max_record_bytes)
+    if not len(number):
         return no_sample_columns()
-    values.append(b"")
-    return parser.parse(LineBlock(memoryview(b"\n".join(values)), np.cumsum(size + 1), number), rejects)
+    return parser.parse(block_of_values(records.values, number), rejects)  # type: ignore[arg-type]  # none is None

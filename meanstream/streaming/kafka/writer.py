@@ -114,8 +114,7 @@ class Writer:
         with self._raising(), crash_step(CrashPoint.PRODUCE, self._crash):
             self._begin()
             topic = records.topic
-            rows = zip(records.values, records.keys, records.headers, strict=True)
-            for number, (value, key, headers) in enumerate(rows):
+            for number, (value, key, headers) in enumerate(records.rows()):
                 if not number % POLL_EVERY:
                     self._producer.poll(0)
                     self._check()

@@ -61,6 +61,7 @@ class CsvSource(TextSource):
     def __init__(
         self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
+        mapping.require_table(path.name)
         reader = LineReader(path, max_line_bytes=max_line_bytes)
         try:
             delimiter = "\t" if ".tsv" in path.suffixes else ","

@@ -42,4 +42,11 @@ def source_identity(
     if mapping.values is not None:
         columns["value"], columns["values"] = None, list(mapping.values)
     named = {agent if name == "agent" else name: column for name, column in columns.items()}
-    return {"source": source.name, "cluster": getattr(source, "cluster", None), **named, lateness: float(seconds)}
+    cluster = getattr(source, "cluster", None)
+    read = {
+        "layout": mapping.layout,
+        "numbers_in_text": mapping.numbers_in_text,
+        "beside": [] if cluster is None else sorted(mapping.beside_value()),  # a field of a file has any name
+        "registry": getattr(source, "by_registry", False),
+    }
+    return {"source": source.name, "cluster": cluster, **named, **read, lateness: float(seconds)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,15 @@ from meanstream.streaming.events.columns import Rejects
 from meanstream.streaming.events.numbers import nearest_float, whole_number
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import ColumnMapping, mapping_kind
+from meanstream.streaming.sources.nested import (
+    MAX_NESTING,
+    arrow_part,
+    arrow_schema,
+    deep_records,
+    may_be_deep,
+    nesting,
+)
+from meanstream.streaming.sources.paths import Ambiguous, Places, field_places, find_place, require_apart
 from meanstream.streaming.sources.records import Parsed, Texts, is_utf8_record
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -28,16 +38,34 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _SPACE = np.frombuffer(b" \t\r\n", np.uint8)
 
 
+def json_places(mapping: ColumnMapping) -> dict[str, Places]:
+    """Find each part of a sample in the objects of a layout."""
+    within = ("payload",) if mapping.layout == "connect" else ()
+    version = f"data.{mapping.schema_version}" if mapping.layout == "cloudevents" else mapping.schema_version
+    names = {**mapping.required, **mapping.optional, "schema_version": version}
+    return {part: field_places(name, within) for part, name in names.items()}
+
+
 class JsonFormat:
     """One JSON object per record. Agent and id are strings or integers, the value a number, the time either.
 
     Fields that mean nothing here may hold anything.
+
+    Parameters
+    ----------
+    mapping : ColumnMapping
+        Which field means what.
+    places : mapping of str to places, optional
+        Where each part is, if not where the mapping says.
     """
 
-    def __init__(self, mapping: ColumnMapping) -> None:
-        fields = mapping.required | mapping.optional
-        self._fields = {**fields, "schema_version": mapping.schema_version}
-        self._unique = _unique(frozenset(self._fields.values()))
+    def __init__(self, mapping: ColumnMapping, places: Mapping[str, Places] | None = None) -> None:
+        self._places = json_places(mapping) if places is None else dict(places)
+        require_apart(self._places)
+        self._types = dict(_TYPES)
+        if mapping.numbers_in_text:
+            self._types["value"] = (int, float, str)
+        self._unique = _unique(frozenset(name for paths in self._places.values() for path in paths for name in path))
 
     def stands_out(self, block: LineBlock) -> Bools | None:
         """Say which records do not begin with a brace and end with one, but for space after it.
@@ -48,6 +76,7 @@ class JsonFormat:
         data = np.frombuffer(block.data, np.uint8)
         start, last = np.concatenate([[0], block.end[:-1]]), block.end - 2
         odd: Bools = data[start] != ord("{")
+        odd |= deep_records(block)
         left = np.flatnonzero(~odd)
         while len(left):
             ending = data[last[left]]
@@ -58,10 +87,11 @@ class JsonFormat:
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002 - all records are good here
         """Read all records with pyarrow, with the types of the first one."""
-        first = self.parse_object(block.part(0, 1).lines()[0])
+        first = self._parts_of(block.part(0, 1).lines()[0])
         if isinstance(first, str) or not is_utf8_record(block.data):
             raise pa.ArrowInvalid("some record is bad")
-        schema = pa.schema([(name, _arrow_type(part, first.get(name))) for part, name in self._fields.items()])
+        types = {part: _arrow_type(part, first[part]) for part in self._places}
+        schema = arrow_schema({path: types[part] for part, paths in self._places.items() for path in paths})
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(block.data),
@@ -72,22 +102,24 @@ class JsonFormat:
             raise pa.ArrowInvalid("nested") from None
         if table.num_rows != len(block):
             raise pa.ArrowInvalid("objects are not records")
-        raw = {part: table.column(name).combine_chunks() for part, name in self._fields.items()}
+        raw = {part: arrow_part(table, paths) for part, paths in self._places.items()}
         for part, column in raw.items():
             column.validate(full=True)
+            if mapping_kind(part) == "value" and not pa.types.is_floating(column.type):
+                continue  # a text is read as one
             if mapping_kind(part) == "value" and not np.isfinite(column.drop_null()).all():
                 raise pa.ArrowInvalid("a number beyond all floats, or none")
         return raw, block.number
 
     def parse_record(self, record: bytes) -> Texts | str:
         """Read one record with the standard library; the types must be right."""
-        found = self.parse_object(record)
+        found = self._parts_of(record)
         if isinstance(found, str):
             return found
         texts: Texts = {}
-        for part, name in self._fields.items():
-            value, kind = found.get(name), mapping_kind(part)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, _TYPES[kind])):
+        for part, value in found.items():
+            kind = mapping_kind(part)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, self._types[kind])):
                 return "unknown_schema_version" if part == "schema_version" else f"bad_{kind}"
             try:
                 texts[part] = None if value is None else str(value).encode()
@@ -95,8 +127,25 @@ class JsonFormat:
                 return f"bad_{kind}"
         return texts
 
+    def _parts_of(self, record: bytes) -> dict[str, Any] | str:
+        """Read one object and give its parts, or say why not."""
+        found = self.parse_object(record)
+        if isinstance(found, str):
+            return found
+        parts: dict[str, Any] = {}
+        for part, places in self._places.items():
+            try:
+                parts[part] = find_place(found, places)
+            except LookupError:
+                return "duplicate_columns"
+            except TypeError:  # something else than an object on the way
+                parts[part] = ()
+        return parts
+
     def parse_object(self, record: bytes) -> dict[str, Any] | str:
         """Read one object, or say why not."""
+        if may_be_deep(record) and nesting(record) > MAX_NESTING:
+            return "malformed"
         try:
             found = json.loads(
                 record.decode("utf-8-sig"),
@@ -106,13 +155,7 @@ class JsonFormat:
             )
         except (ValueError, RecursionError):
             return "malformed"
-        if isinstance(found, _Ambiguous):
-            return "duplicate_columns"
         return found if isinstance(found, dict) else "malformed"
-
-
-class _Ambiguous(dict[str, Any]):
-    """A JSON object that names a field of a sample twice: which one is meant is unknown."""
 
 
 def _unique(fields: frozenset[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
@@ -120,15 +163,20 @@ def _unique(fields: frozenset[str]) -> Callable[[list[tuple[str, Any]]], dict[st
         found = dict(pairs)
         if len(found) == len(pairs):
             return found
-        names = [name for name, _ in pairs if name in fields]
-        return _Ambiguous(found) if len(set(names)) < len(names) else found
+        times = Counter(name for name, _ in pairs if name in fields)
+        twice = frozenset(name for name, count in times.items() if count > 1)
+        if not twice:
+            return found
+        ambiguous = Ambiguous(found)
+        ambiguous.twice = twice
+        return ambiguous
 
     return hook
 
 
 def _arrow_type(part: str, value: Any) -> pa.DataType:
     if mapping_kind(part) == "value":
-        return pa.float64()
+        return pa.string() if isinstance(value, str) else pa.float64()
     if part == "schema_version":
         return pa.int64()
     if part == "time":

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from meanstream.operators.validation import closest_valid
+from meanstream.operators.validation import closest_valid, require
 from meanstream.streaming.events.times import TimeUnit
+
+Layout = Literal["plain", "cloudevents", "connect"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+
+OF_MESSAGE = ("@key", "@timestamp", "@topic")
+"""What of a message stands beside its value; and `@header.NAME`."""
+_HEADER = "@header."
 
 NO_HEADER = "; its first line holds numbers, as a record does: it must hold the names of the columns"
 
@@ -29,6 +37,11 @@ class ColumnMapping(BaseModel):
         Read if present; records of an unknown version are rejected.
     time_unit : str
         Of numeric times: "s", "ms", "us", or "auto" by magnitude (below 1e11 seconds, below 1e14 milliseconds).
+    layout : str
+        Of JSON records: "plain"; "cloudevents", whose fields are attributes and `data.FIELD`, in either mode; or
+        "connect", whose fields are those of the payload beside its schema.
+    numbers_in_text : bool
+        Take `"12.5"` for a value of JSON and Avro, as files of text always do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -40,6 +53,8 @@ class ColumnMapping(BaseModel):
     person: str | None = None
     schema_version: str = "schema_version"
     time_unit: TimeUnit = "auto"
+    layout: Layout = "plain"
+    numbers_in_text: bool = False
 
     @property
     def required(self) -> dict[str, str]:
@@ -53,6 +68,36 @@ class ColumnMapping(BaseModel):
     def optional(self) -> dict[str, str]:
         """Column of each part that a sample has where it was asked for."""
         return {part: name for part, name in (("id", self.id), ("person", self.person)) if name is not None}
+
+    def beside_value(self) -> dict[str, str]:
+        """Give what each part is read from that stands beside the value of a message: `@key`, `@header.ce_id`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such thing.
+
+        Examples
+        --------
+        >>> ColumnMapping(agent="@key", time="@timestamp").beside_value()
+        {'agent': '@key', 'time': '@timestamp'}
+        """
+        found = {part: name for part, name in {**self.required, **self.optional}.items() if name.startswith("@")}
+        for part, name in found.items():
+            known = name in OF_MESSAGE or (name.startswith(_HEADER) and len(name) > len(_HEADER))
+            rule = f"be a field, {', '.join(OF_MESSAGE)} or {_HEADER}NAME (a field of that name: .{name})"
+            require(known, mapping_kind(part), rule, name)
+        return found
+
+    def require_table(self, source: str) -> None:
+        """Refuse what only records of JSON have.
+
+        Raises
+        ------
+        ValueError
+            If records were to be laid out in another way.
+        """
+        require(self.layout == "plain", "layout", f"be 'plain' for the columns of {source!r}", self.layout)
 
     def resolve(self, columns: Sequence[str], *, shown: bool = True) -> dict[str, str]:
         """Map each part of a sample to its column, given the columns that a source has.

@@ -42,6 +42,7 @@ class ParquetSource:
     def __init__(self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
         self.name = path.name
         self._path = path
+        mapping.require_table(path.name)
         try:
             self._file = parquet.ParquetFile(path)
         except _DAMAGE:

@@ -63,26 +63,36 @@ class RecordParser:
         Which column means what.
     id_key : bytes
         Secret key of the hash of ids.
+    decoder : Decoder, optional
+        Shared with the parsers of other formats of the same source.
     """
 
-    def __init__(self, form: RecordFormat, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
+    def __init__(
+        self, form: RecordFormat, mapping: ColumnMapping, *, id_key: bytes = b"", decoder: Decoder | None = None
+    ) -> None:
         self._form = form
-        self._decoder = Decoder(mapping, id_key=id_key)
+        self._decoder = decoder or Decoder(mapping, id_key=id_key)
 
-    def parse(self, block: LineBlock, rejects: Rejects) -> SampleColumns:
-        """Give the samples in the order of their records; note the bad records."""
+    def parse(self, block: LineBlock, rejects: Rejects, beside: RawColumns | None = None) -> SampleColumns:
+        """Give the samples in the order of their records; note the bad records.
+
+        `beside` has the columns of parts that are not in the records, in the order of the block.
+        """
         loose = _Loose()
         parsed = self._parse_apart(block, rejects, loose)
         if loose.number:
             parsed.append(loose.columns())
         parts: list[SampleColumns] = []
         for raw, number in parsed:
+            if beside:
+                at = pa.array(_places(block.number, number))
+                raw.update({part: column.take(at) for part, column in beside.items()})
             samples, bad = self._decoder.decode(raw, number)
             rejects.extend(bad)
             parts.append(samples)
         samples = concatenate_columns(parts)
         in_order = len(parts) == 1 and not loose.number  # what stands out was read first
-        return samples if in_order else samples.take(_order(samples.position, block.number))
+        return samples if in_order else in_order_of(block.number, samples)
 
     def _parse_apart(self, block: LineBlock, rejects: Rejects, loose: _Loose) -> list[Parsed]:
         """Parse those that stand out one by one, the others together."""
@@ -125,8 +135,15 @@ def is_utf8_record(data: memoryview) -> bool:
     return True
 
 
-def _order(position: Ints, number: Ints) -> Ints:
-    """Give indices that bring positions into the order in which they stand in `number`."""
+def in_order_of(number: Ints, samples: SampleColumns) -> SampleColumns:
+    """Bring samples into the order in which their positions stand in `number`."""
+    return samples.take(np.argsort(_places(number, samples.position)))
+
+
+def _places(number: Ints, position: Ints) -> Ints:
+    """Find positions in `number`."""
+    if len(position) == len(number) and np.array_equal(position, number):
+        return np.arange(len(number))
     by_number = np.argsort(number)
     place: Ints = by_number[np.searchsorted(number, position, sorter=by_number)]
-    return np.argsort(place)
+    return place

@@ -101,6 +101,7 @@ class SyntheticSource:
     def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:  # noqa: ARG003 - it needs nothing
         """Make the stream that `synthetic:AGENTS,SAMPLES[,SEED]` names."""
         mapping.resolve(("agent", "value", "time"))
+        mapping.require_table(location)
         return cls(SyntheticPopulation.parse(location))
 
     def __init__(self, population: SyntheticPopulation) -> None:

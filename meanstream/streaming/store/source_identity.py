@@ -19,6 +19,9 @@ OLDER_COPY = "older_copy"
 SourceIdentity = dict[str, Any]
 """Option and value of what a store is filled from: `source`, `cluster`, columns, lateness; None is not known yet."""
 
+_BEFORE: Mapping[str, Any] = {"layout": "plain", "numbers_in_text": False, "beside": [], "registry": False}
+"""How records were read before there was another way: of stores that do not say."""
+
 ENGINES = ("engine", "rounds")
 """States of engines, with the positions in the sources that they have read."""
 
@@ -44,7 +47,7 @@ def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
     if found["source"] in adopted:
         saved |= {"source": found["source"], "cluster": adopted[found["source"]]}
     for option, value in found.items():
-        known = saved.get(option, value)
+        known = saved.get(option, _BEFORE.get(option, value) if saved else value)
         if known != value and not (option == "cluster" and known is None):
             raise StoreError(
                 f"{option} must be {known!r} as in the store that is continued, got {value!r}: another store is "

@@ -127,8 +127,8 @@ class ReadRange(Step):
         """Connect."""
         location = KafkaLocation.parse(self._location)
         self._name = location.topic
-        self._reader = PartitionReader(location)
-        self._parser = MessageParser(self._mapping, self._secret, self._max_future, self._unit)
+        self._parser = MessageParser(self._mapping, self._secret, self._max_future, self._unit, location)
+        self._reader = PartitionReader(location, beside=self._parser.wanted)
         self._silent_since: dict[int, float] = {}
 
     def teardown(self) -> None:

@@ -34,6 +34,7 @@ from meanstream.pipelines.beam.pubsub.names import check_pubsub_name
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.events.hashing import hash_ids
+from meanstream.streaming.kafka.messages import TopicParser
 from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -128,6 +129,9 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         self._messages = beam.io.ReadFromPubSub(
             subscription=subscription, with_attributes=True, timestamp_attribute=timestamp_attribute, id_label=id_label
         )
+        wanted = TopicParser(mapping).wanted
+        rule = "be read from the data alone, whose layout is plain or connect"
+        require(not wanted, "mapping", rule, ", ".join(wanted))
         self._parse = ParseMessages(name, mapping, secret, batch_size, max_future, privacy_unit)
 
     def expand(self, pbegin: Any) -> FromPubSub:

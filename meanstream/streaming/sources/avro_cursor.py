@@ -1,0 +1,234 @@
+"""Many records of one Avro schema read side by side: a cursor in each, moved field by field by arrays.
+
+A record's cursor never leaves it, so that what becomes of a record does not depend on those beside it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from meanstream.operators.records import Bools, Ints
+from meanstream.streaming.sources.avro_schema import AvroType
+
+PAD = 16
+"""Zeros behind the records, and one more: there the cursors of those that are broken stay, behind every end."""
+MAX_ITEMS = 1 << 16
+"""Items of arrays and maps that are read one after the other in a record, at most."""
+MAX_DEPTH = 64
+"""Types within each other in one record."""
+
+Wanted = dict[str, Any]
+"""Field to the part of a sample that it is, or to what is wanted of the fields in it."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What some records hold where a part of a sample is.
+
+    Attributes
+    ----------
+    kind : AvroType
+        Its type.
+    rows : int array
+        Which records.
+    data : array
+        Their numbers; of texts where each begins.
+    size : int array or None
+        Bytes of each text.
+    """
+
+    kind: AvroType
+    rows: Ints
+    data: npt.NDArray[Any]
+    size: Ints | None = None
+
+
+class AvroCursor:
+    """Reads records that stand in one array of bytes.
+
+    Parameters
+    ----------
+    data : uint8 array
+        Records, and `PAD` zeros behind them.
+    wanted : dict
+        Which fields are samples' parts.
+    """
+
+    def __init__(self, data: Bytes, wanted: Wanted) -> None:
+        self._data = data
+        self._dead = len(data) - PAD
+        self._wanted = wanted
+        self.found: dict[str, list[Piece]] = defaultdict(list)
+
+    def read(self, kind: AvroType, start: Ints, end: Ints) -> Bools:
+        """Read records; say which were whole. The parts are in `found` then.
+
+        Parameters
+        ----------
+        kind : AvroType
+            The schema.
+        start, end : int array
+            Where each record begins, and where it ends.
+        """
+        after = self._any(kind, start, end, np.arange(len(start)), wanted=self._wanted, depth=0)
+        return np.asarray(after == end)
+
+    def _any(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int) -> Ints:
+        """Move cursors over one value of a type."""
+        if not wanted and kind.empty:
+            return at
+        if depth > MAX_DEPTH:
+            return np.full(len(at), self._dead)
+        if kind.kind == "record":
+            return self._fields(kind, at, end, rows, wanted=wanted, depth=depth)
+        if kind.kind == "union":
+            return self._union(kind, at, end, rows, wanted=wanted, depth=depth)
+        if kind.kind in ("array", "map"):
+            self._note(wanted, kind, rows, at)
+            return self._items(kind, at, end, depth)
+        return self._plain(kind, at, end, rows, wanted)
+
+    def _fields(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int) -> Ints:
+        """Move cursors over a record; not if there is none left: a hostile schema may have endlessly many fields."""
+        self._note(wanted if isinstance(wanted, str) else None, kind, rows, at)
+        for name, part in zip(kind.names, kind.parts, strict=True):
+            if (at == self._dead).all():
+                break
+            inner = wanted.get(name) if isinstance(wanted, dict) else None
+            at = self._any(part, at, end, rows, wanted=inner, depth=depth + 1)
+        return at
+
+    def _note(self, wanted: Any, kind: AvroType, rows: Ints, data: npt.NDArray[Any], size: Ints | None = None) -> None:
+        """Keep what is wanted; what is wanted within something that has no fields is of a wrong type."""
+        if wanted is None or (kind.kind == "null"):
+            return
+        for part in _parts_in(wanted):
+            shown = kind if isinstance(wanted, str) else AvroType("array")
+            self.found[part].append(Piece(shown, rows, data, size))
+
+    def _plain(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, wanted: Any) -> Ints:
+        name, size = kind.kind, None
+        found: npt.NDArray[Any]
+        if name in ("int", "long", "enum"):
+            found, at = self._varint(at, end)
+            if name == "enum":
+                at = self._kept(at, (found >= 0) & (found < len(kind.names)))
+        elif name in ("float", "double"):
+            width = 4 if name == "float" else 8
+            found = self._fixed(at, width, "<f4" if width == 4 else "<f8") if wanted is not None else at
+            at = self._within(at + width, end)
+        elif name == "boolean":
+            found = self._data[at]
+            at = self._kept(self._within(at + 1, end), found <= 1)
+        elif name == "fixed":
+            found, size = at, np.full(len(at), kind.size)
+            at = self._within(at + kind.size, end)
+        elif name in ("bytes", "string"):
+            size, at = self._varint(at, end)
+            at = self._kept(at, (size >= 0) & (size <= end - at))
+            found, size = at, np.where(at == self._dead, 0, size)
+            at = at + size
+        else:
+            return at
+        self._note(wanted, kind, rows, found, size)
+        return at
+
+    def _union(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int) -> Ints:
+        branch, at = self._varint(at, end)
+        at = self._kept(at, (branch >= 0) & (branch < len(kind.parts)))
+        alive = at != self._dead
+        for number in np.unique(branch[alive]).tolist():
+            here = np.flatnonzero(alive & (branch == number))
+            inner = kind.parts[number]
+            at[here] = self._any(inner, at[here], end[here], rows[here], wanted=wanted, depth=depth + 1)
+        return at
+
+    def _items(self, kind: AvroType, at: Ints, end: Ints, depth: int) -> Ints:
+        """Pass blocks of items, until a block of none."""
+        at, left, open_ = at.copy(), np.full(len(at), MAX_ITEMS), np.arange(len(at))
+        nothing = kind.kind == "array" and kind.parts[0].empty
+        while len(open_):
+            limit = end[open_]
+            count, after = self._varint(at[open_], limit)
+            size = np.zeros(len(open_), np.int64)
+            sized = np.flatnonzero(count < 0)
+            size[sized], after[sized] = self._varint(after[sized], limit[sized])
+            good = (count > -(2**62)) & (size >= 0) & (size <= limit - after)
+            count = np.where(good, np.abs(count), 0)
+            each = (size == 0) & (not nothing)
+            left[open_] -= 1 + np.where(each & (_width(kind) == 0), np.minimum(count, MAX_ITEMS), 0)
+            after = self._kept(after, good & (left[open_] >= 0) & (~each | (count <= limit - after)))
+            alive = after != self._dead
+            after = np.where(alive, after + size, after)
+            if each.any():
+                after = self._loop(kind, after, limit, np.where(alive & each, count, 0), depth)
+            at[open_] = after
+            open_ = open_[(count != 0) & (after != self._dead)]
+        return at
+
+    def _loop(self, kind: AvroType, at: Ints, end: Ints, count: Ints, depth: int) -> Ints:
+        """Pass so many items, one after the other."""
+        items, width = kind.parts[0], _width(kind)
+        if width:
+            return np.where(count * width <= end - at, at + count * width, self._dead)
+        open_ = np.flatnonzero(count)
+        done = 0
+        while len(open_):
+            here, limit = at[open_], end[open_]
+            if kind.kind == "map":
+                here = self._plain(_KEY, here, limit, open_, None)
+            at[open_] = self._any(items, here, limit, open_, wanted=None, depth=depth + 1)
+            done += 1
+            open_ = open_[(count[open_] > done) & (at[open_] != self._dead)]
+        return at
+
+    def _varint(self, at: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Read whole numbers of at most 64 bits."""
+        byte = self._data[at]
+        number = (byte & 0x7F).astype(np.uint64)
+        at = at + 1
+        more = np.flatnonzero(byte >= 0x80)
+        shift = 7
+        while len(more) and shift < 70:
+            byte = self._data[at[more]]
+            if shift == 63:
+                over = byte > 1
+                at[more[over]] = self._dead + 1
+                byte = np.where(over, 0, byte).astype(np.uint8)
+            number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            at[more] = np.minimum(at[more] + 1, self._dead + 1)
+            more = more[byte >= 0x80]
+            shift += 7
+        signed = (number >> np.uint64(1)).astype(np.int64) ^ -((number & np.uint64(1)).astype(np.int64))
+        return signed, self._within(at, end)
+
+    def _fixed(self, at: Ints, width: int, kind: str) -> npt.NDArray[Any]:
+        """Gather numbers of a fixed width."""
+        return np.asarray(self._data[at[:, None] + np.arange(width)].view(kind).ravel())
+
+    def _within(self, at: Ints, end: Ints) -> Ints:
+        return np.where(at > end, self._dead, at)
+
+    def _kept(self, at: Ints, good: Bools) -> Ints:
+        return np.where(good, at, self._dead)
+
+
+_KEY = AvroType("string")
+
+
+def _width(kind: AvroType) -> int:
+    """Bytes of each item of an array, where they are the same; else 0."""
+    items = kind.parts[0]
+    return {"float": 4, "double": 8, "fixed": items.size}.get(items.kind, 0) if kind.kind == "array" else 0
+
+
+def _parts_in(wanted: Any) -> list[str]:
+    """List the parts that are wanted somewhere within."""
+    return [wanted] if isinstance(wanted, str) else [part for inner in wanted.values() for part in _parts_in(inner)]
