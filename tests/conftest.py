@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.beam_once import looked_at_once
 
 settings.register_profile(
     "unhurried", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -20,3 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVERS in item.path.parents or STARTED_BY & set(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _beam_looks_once() -> Iterator[None]:
+    with looked_at_once():
+        yield
