@@ -40,11 +40,13 @@ class OneReport(EstimatorTraits):
         settings: Settings,
         channel: Mechanism,
         summary: Callable[[Summaries, ClipWindow], Floats] = report_own_mean,
+        *,
+        any_law: bool = False,
     ) -> None:
-        """Make the stage in which everybody is asked for a summary of its samples."""
+        """Make the stage in which everybody is asked for a summary of its samples; see `ClipRound` for the interval."""
         self._settings, self._channel = settings, channel
         self.mode, self.epsilon = settings.mode, settings.epsilon
-        self.rounds = (ClipRound(settings, summary, self.channel),)
+        self.rounds = (ClipRound(settings, summary, self.channel, any_law=any_law),)
         self.shares = (1.0,)
 
     def channel(self, window: ClipWindow) -> Mechanism:  # noqa: ARG002 - there is one window

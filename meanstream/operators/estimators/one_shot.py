@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.estimators.one_report import OneReport
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.validation import require
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 USUAL_SQUARE = 1.0 / 3.0
 """Mean square of a true mean that may be anywhere on [-1, 1]."""
+
+MOST_USUAL = 0.5
+"""Mean square of users' means beyond which nobody is prepared for: a channel for it costs at most 1.5 times the best
+one's variance where it is another, but one for 1 (values at the ends only) 13 times at epsilon 4, 74 times at 8."""
 
 
 class OneShot(OneReport):
@@ -38,11 +43,17 @@ class OneShot(OneReport):
         Nominal coverage of the interval.
     second_moment : float, optional
         Expected mean square of the users' means, in [0, 1] and public, by which the channel is chosen (default: that of
-        data of the largest variance around a mean anywhere on [-1, 1]). A wrong one costs accuracy, nothing else.
+        data of the largest variance around a mean anywhere on [-1, 1], at most a half). A wrong one costs accuracy,
+        nothing else.
+    edition : {1, 2}
+        Of the design; see `meanstream.operators.rounds.edition`.
 
     Notes
     -----
     **Privacy.** User-level, local, epsilon, for one report; see the channel. That a user took part is public.
+
+    The interval holds for any law of the users, for few of them and for groups too rare to be among them
+    (`meanstream.operators.rounds.unseen`).
 
     Raises
     ------
@@ -59,7 +70,7 @@ class OneShot(OneReport):
     name = "one_shot"
     candidate = True
     taken_for = "no search"
-    options = COMMON_OPTIONS | {"second_moment"}
+    options = COMMON_OPTIONS | {"second_moment", "edition"}
 
     def __init__(
         self,
@@ -70,21 +81,29 @@ class OneShot(OneReport):
         mode: str = "tuned",
         level: float = 0.95,
         second_moment: float | None = None,
+        edition: int = NEWEST_EDITION,
     ) -> None:
+        first = check_edition(edition) == 1
         settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         usual = USUAL_SQUARE + (1.0 - USUAL_SQUARE) * min(settings.averaging, 1.0)
+        usual = usual if first else min(usual, MOST_USUAL)
         self.second_moment = usual if second_moment is None else second_moment
         require(0.0 <= self.second_moment <= 1.0, "second_moment", "lie between 0 and 1", self.second_moment)
-        self._report_once(settings, best_channel(epsilon, self.second_moment))
+        self._report_once(settings, best_channel(epsilon, self.second_moment), any_law=not first)
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        c0, c1 = self._channel.moments
-        # At mean 0 the second moment is that of the samples' averaging alone.
-        variance = c0 + c1 * min(self._settings.averaging, 1.0)
         return self._settings.describe() | {
             "channel": self._channel.name,
             "second_moment": self.second_moment,
             "shares": [1.0],
-            "predicted_stderr": math.sqrt(variance / self._settings.users),
+            "predicted_stderr": math.sqrt(self.predicted_mse()),
         }
+
+    def predicted_mse(self, between_users: float = 0.0) -> float:
+        """Predict the mean squared error on [-1, 1] if users' own means have this standard deviation around 0.
+
+        Their samples are taken to have the largest variance.
+        """
+        c0, c1 = self._channel.moments
+        return (c0 + c1 * min(self._settings.averaging + between_users**2, 1.0)) / self._settings.users

@@ -100,10 +100,19 @@ class Settings:
         }
 
     def answer(
-        self, unclipped: float, stderr: float, *, n_users: int, stages: Sequence[dict[str, Any]] = ()
+        self,
+        unclipped: float,
+        stderr: float,
+        *,
+        n_users: int,
+        stages: Sequence[dict[str, Any]] = (),
+        margin: float | None = None,
     ) -> Estimate:
-        """Make the estimate: cut to [-1, 1], which is free and never farther from the truth, with a normal interval."""
-        margin = float(ndtri(0.5 * (1.0 + self.level))) * stderr
+        """Make the estimate: cut to [-1, 1], which is free and never farther from the truth.
+
+        The interval is normal, unless its half-width is given as `margin`.
+        """
+        margin = float(ndtri(0.5 * (1.0 + self.level))) * stderr if margin is None else margin
         return self._estimate(unclipped, stderr, (unclipped - margin, unclipped + margin), n_users, stages)
 
     def no_answer(

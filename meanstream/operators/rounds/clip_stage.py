@@ -15,6 +15,7 @@ from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.localization import ClipWindow
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import LastRound
+from meanstream.operators.rounds.unseen import unseen_margin
 
 
 class ClipRound(LastRound):
@@ -30,6 +31,9 @@ class ClipRound(LastRound):
         Public: Window to the channel that is used in it, for values on [-1, 1] that are then scaled to the window.
     gain : float
         The expectation of a number in an unclipped window is `center + gain * (mean - center)`.
+    any_law : bool
+        Whether the interval holds for any users on all of [-1, 1], few ones and rare groups included; else it is a
+        normal one.
 
     Notes
     -----
@@ -47,12 +51,14 @@ class ClipRound(LastRound):
         channel: Callable[[ClipWindow], Mechanism],
         *,
         gain: float = 1.0,
+        any_law: bool = False,
     ) -> None:
         self.epsilon = settings.epsilon
         self._settings = settings
         self._value = value
         self._channel = channel
         self._gain = gain
+        self._any_law = any_law
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
@@ -87,7 +93,13 @@ class ClipRound(LastRound):
         # A few reports of few values may all be equal; they never spread less than the noise.
         least = math.sqrt(_least_variance(channel) / tally.n)
         error = window.half_width * max(channel.step * stderr, least) / self._gain
-        return self._settings.answer(self._undo(scale * mean, window), error, n_users=n_users, stages=stages)
+        margin = self._unseen(channel, mean, error, tally.n) if self._any_law else None
+        unclipped = self._undo(scale * mean, window)
+        return self._settings.answer(unclipped, error, n_users=n_users, stages=stages, margin=margin)
+
+    def _unseen(self, channel: Mechanism, mean: float, stderr: float, n: int) -> float:
+        far = float(channel.variance(np.ones(1))[0])
+        return unseen_margin(channel.step * mean, n * stderr**2, n, far=far, level=self._settings.level)
 
     def _undo(self, offset: float, window: ClipWindow) -> float:
         """Equation 9 of DAME: the number was shrunk to the center, on average by the gain."""

@@ -90,6 +90,10 @@ class RoundsOptions(StreamOptions):
         float | None, cli_option("Bound on the standard deviation of users' means, in the value's unit.", ESTIMATION)
     ] = None
     level: Annotated[float, cli_option("Coverage of the intervals.", ESTIMATION)] = 0.95
+    edition: Annotated[
+        int | None,
+        cli_option("Of the estimator's design: 1 | 2; a store keeps its own, what is new has the newest.", ESTIMATION),
+    ] = None
 
     store: Annotated[Path, cli_option("SQLite file of position, sums and ledger; resumes from it.", OUTPUT)] = Path(
         "meanstream-rounds.db"
@@ -147,6 +151,7 @@ class RoundsOptions(StreamOptions):
             level=self.level,
             mode=self.mode,
             values=self.coordinates,
+            edition=self.edition,
         )
         settings.estimator_for(settings.users or 1)
         for side in ("reports_only", "from_reports"):

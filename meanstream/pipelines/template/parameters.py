@@ -254,6 +254,7 @@ ROUNDS = Template(
         Parameter("sizes", "Law of a user's number of samples", forms.SIZES, help="Such as poisson:3.5, or unknown."),
         Parameter("users", "Users per window", forms.COUNT),
         Parameter("between_users", "Bound on the deviation of users' means", forms.NOT_NEGATIVE),
+        Parameter("edition", "Edition of the estimator's design", forms.COUNT, help="1: of jobs that say none."),
         Parameter("level", "Coverage of the intervals", forms.POSITIVE),
         Parameter("sink", "Estimates (public)", forms.SINK, required=True, help="An estimate per window."),
         Parameter("dead_letters", "Dead letters (public)", forms.SINK, help=_LETTERS_HELP),

@@ -111,7 +111,7 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
         reports = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of)
     finally:
         opened.close()
-    agreed = RoundsSettings(**{name: value for name, value in settings.items() if name != SIDE})
+    agreed = RoundsSettings.of_plain({name: value for name, value in settings.items() if name != SIDE})
     order = sorted(np.flatnonzero(reports).tolist(), key=names.__getitem__)
     names, reports = [names[number] for number in order], reports[order]
     delta = agreed.delta

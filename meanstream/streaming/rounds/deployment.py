@@ -13,7 +13,7 @@ from meanstream.streaming.rounds.settings import HOST_ONLY, RoundsSettings
 from meanstream.streaming.store.deployment import check_store, open_store
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret import key_derived_from_secret
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.store import Store, StoreError
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,10 +35,11 @@ def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapp
         The store's file.
     settings : RoundsSettings
         All but the allowed lateness cannot change over the life of a store. Without a name, the one that the store
-        keeps, or makes.
+        keeps, or makes; without an edition, that of the store, or the newest.
     environment : mapping
         Usually `os.environ`.
     """
+    settings = continued_rounds(path, settings)
     store, secret = open_store(path, rounds_identity(settings), environment=environment, respelled=respelled_rounds)
     return RoundsDeployment(store, named_rounds(store, settings), secret, key_derived_from_secret(secret, "sample ids"))
 
@@ -50,8 +51,26 @@ def named_rounds(store: Store, settings: RoundsSettings) -> RoundsSettings:
     return replace(settings, name=saved["name"])
 
 
+def continued_rounds(path: Path, settings: RoundsSettings) -> RoundsSettings:
+    """Give settings without an edition that of the store that they continue; a new store has the newest."""
+    if settings.edition is not None or not path.is_file():
+        return settings
+    try:
+        store = Store.read(path)
+    except StoreError:  # which opening it says
+        return settings
+    try:
+        saved = store.settings()
+    finally:
+        store.close()
+    if saved is None or saved.get("estimator") != settings.estimator:
+        return settings
+    return replace(settings, edition=saved.get("edition", 1))
+
+
 def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store."""
+    settings = continued_rounds(path, settings)
     return check_store(path, rounds_identity(settings), environment=environment, respelled=respelled_rounds)
 
 
@@ -70,7 +89,7 @@ def respelled_rounds(saved: Mapping[str, Any]) -> dict[str, Any]:
         and a round that is under way would be asked again under another id.
     """
     plain = {name: value for name, value in saved.items() if name != SIDE}
-    settings = RoundsSettings(**plain)
+    settings = RoundsSettings.of_plain(plain)
     for name, value in settings.protocol().items():
         same = canonical(plain.get(name)) == canonical(value)
         require(same, name, f"be {value!r} in a store that this version continues", plain.get(name))

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.central import central_numeric_cost, is_central
+from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.grids import Grid, VectorGrid
 from meanstream.operators.rounds.protocol import Estimator
 from meanstream.operators.rounds.sizes import SizeDistribution
@@ -83,6 +84,9 @@ class RoundsSettings:
         Of the estimator.
     values : tuple of str, optional
         Names of the coordinates, for estimators of vectors.
+    edition : int, optional
+        Of the estimator's design, for estimators that have some; see `meanstream.operators.rounds.edition`. Not given:
+        that of the store, or the newest.
 
     Raises
     ------
@@ -113,6 +117,7 @@ epsilon 1), got None
     level: float = 0.95
     mode: str = "tuned"
     values: tuple[str, ...] | None = None
+    edition: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper", "values"):
@@ -129,6 +134,7 @@ epsilon 1), got None
             for name in ("users", "between_users"):
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
         _require_coordinates(self)
+        _require_edition(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
         rule = "be at least 0 and finite"
         require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
@@ -210,13 +216,25 @@ epsilon 1), got None
         return float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
 
     def plain(self) -> dict[str, Any]:
-        """Give all settings as plain data, from which `RoundsSettings(**plain)` makes the same again.
+        """Give all settings as plain data, from which `of_plain` makes the same again.
 
-        Fields that came later are left out at their defaults: then rounds are named and keyed as they were before.
+        Fields that came later are left out at their defaults, and the first edition: then rounds are named and keyed as
+        they were before.
         """
-        default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS}
+        default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+        found["edition"] = (self.edition or NEWEST_EDITION) if self._has_editions else 1
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Make the settings that `plain` gave; what says no edition was begun with the first."""
+        settings = cls(**plain)
+        return settings if "edition" in plain or not settings._has_editions else replace(settings, edition=1)
+
+    @property
+    def _has_editions(self) -> bool:
+        return "edition" in self._class.options
 
     def require_user_privacy(self) -> None:
         """Refuse an estimator that protects single samples only, which exists for comparison, before anything runs."""
@@ -253,6 +271,16 @@ epsilon 1), got None
         return estimator
 
 
+def _require_edition(settings: RoundsSettings) -> None:
+    """Refuse an edition that is not known, or not of an estimator that has editions; it is no option of its own."""
+    rule = "be given as --edition, and not as the estimator's own"
+    require("edition" not in settings.options, "edition", rule, settings.options.get("edition"))
+    if settings.edition is not None:
+        check_edition(settings.edition)
+        rule = f"be left out, or 1, for {settings.estimator}, which has one design"
+        require(settings.edition == 1 or settings._has_editions, "edition", rule, settings.edition)
+
+
 def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     """Bring numbers to their types: one value has one spelling, because all of them are part of keys and ids."""
     found: dict[str, Any] = {"options": {name: _number(value) for name, value in settings.options.items()}}
@@ -265,7 +293,9 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
         found[name] = value if value is None else as_float(name, value)
-    found["users"] = settings.users if settings.users is None else as_int("users", settings.users)
+    for name in ("users", "edition"):
+        value = getattr(settings, name)
+        found[name] = value if value is None else as_int(name, value)
     return found
 
 

@@ -44,7 +44,7 @@ def test_kinds() -> None:
     assert plan(sizes=POISSON).describe()["kind"].startswith("RC")
     # One sample per user: nothing can be gained by a window, everybody is in one stage.
     alone = plan(sizes=SizeDistribution.parse("point:1"))
-    assert (alone.describe()["kind"], alone.shares) == ("R", (1.0,))
+    assert (alone.describe()["kind"], alone.shares) == ("one_shot", (1.0,))
     # Too few users for stages.
     assert plan(users=50).shares == (1.0,)
 
@@ -54,6 +54,27 @@ def test_the_description_is_plain_data() -> None:
     assert json.loads(json.dumps(described)) == described
     assert described["predicted_stderr"] == pytest.approx(math.sqrt(plan().design.risk))
     assert sum(stage["share"] for stage in described["stages"]) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("users", "epsilon", "between_users"), [(2410, 2.0, 0.54), (2410, 4.0, 0.54), (3000, 1.0, 0.1)]
+)
+@pytest.mark.parametrize("sizes", ["uniform:1,199", "lognormal:20,1.5"])
+def test_a_declared_spread_is_never_predicted_to_cost(
+    users: int, epsilon: float, between_users: float, sizes: str
+) -> None:
+    law = SizeDistribution.parse(sizes)
+    undeclared = build_estimator("one_shot", epsilon=epsilon, users=users, sizes=law)
+    declared = plan(users, law, epsilon, between_users=between_users)
+    first = plan(users, law, epsilon, between_users=between_users, edition=1)
+    least = undeclared.predicted_mse(between_users)
+    assert declared.describe()["predicted_stderr"] ** 2 <= least
+    if between_users > 0.5:  # the first edition takes windows, or a channel for values at the ends, which cost
+        assert first.describe()["predicted_stderr"] ** 2 > 1.2 * undeclared.describe()["predicted_stderr"] ** 2
+        assert declared.describe()["kind"] == "one_shot"
+        assert first.rounds[0].channel({}).name == "one_bit"
+    else:
+        assert declared.describe()["kind"] == first.describe()["kind"] != "one_shot"
 
 
 @pytest.mark.parametrize("theta", [-0.9, 0.0, 0.5])
@@ -69,7 +90,7 @@ def test_answers_are_right_wherever_the_mean_is(theta: float) -> None:
 def test_larger_sizes_of_users_and_declared_differences_cost_what_they_must() -> None:
     risks = [plan(between_users=b).design.risk for b in (0.0, 0.01, 0.05, 0.2)]
     assert risks == sorted(risks)
-    one_shot = plan(sizes=SizeDistribution.parse("point:1")).design.risk
+    one_shot = plan(sizes=SizeDistribution.parse("point:1")).describe()["predicted_stderr"] ** 2
     assert risks[-1] < one_shot
 
 
@@ -91,7 +112,7 @@ def test_extreme_parameters_give_a_finite_design_and_an_answer(text: str, users:
     sizes = SizeDistribution.parse(text)
     for between_users in (0.0, 1.0):
         made = plan(users, sizes, epsilon, between_users=between_users)
-        assert 0 < made.design.risk < math.inf
+        assert 0 < made.describe()["predicted_stderr"] < math.inf
         assert min(made.shares) > 0
         answer = run(made, goal_two_point_users(sizes, users, 0.2, np.random.default_rng(1)))
         assert -1 <= float(answer.lower) <= float(answer.value) <= float(answer.upper) <= 1

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.deployment import open_rounds_store
+from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_identity
 from meanstream.streaming.store.audit import verify_ledger
 from meanstream.streaming.store.identity import fingerprint
 from meanstream.streaming.store.secret import load_secret, secret_path
@@ -176,6 +176,26 @@ def test_a_store_of_rounds_without_a_name_of_its_own_goes_on(tmp_path: Path, mon
         expected = (DATA / f"version-2.{role}.jsonl").read_bytes().splitlines()
         assert 0 < len(world.lines(role)) < len(expected)
         assert sorted(world.lines(role)) == sorted(expected[-len(world.lines(role)) :])  # one order then, another now
+
+
+def test_a_store_of_rounds_keeps_its_edition(tmp_path: Path) -> None:
+    opened = {"environment": {"MEANSTREAM_SECRET": KEY}}
+    first = tmp_path / "first.db"
+    saved = rounds_identity(replace(OLD_ROUNDS, edition=1))
+    assert "edition" not in saved  # as before there were editions
+    Store.open(first, settings=saved, secret=KEY.encode()).close()
+    for edition in (None, 1):
+        deployment = open_rounds_store(first, replace(OLD_ROUNDS, edition=edition), **opened)
+        deployment.store.close()
+        assert deployment.settings.edition == 1
+        assert deployment.settings.digest() == replace(OLD_ROUNDS, edition=1).digest() != OLD_ROUNDS.digest()
+    with pytest.raises(StoreError, match="edition must be .*, got 2"):
+        open_rounds_store(first, replace(OLD_ROUNDS, edition=2), **opened)
+    new = open_rounds_store(tmp_path / "new.db", OLD_ROUNDS, **opened)
+    new.store.close()
+    assert new.settings.digest() == replace(OLD_ROUNDS, edition=2).digest()
+    with pytest.raises(StoreError, match="edition must be 2"):
+        open_rounds_store(tmp_path / "new.db", replace(OLD_ROUNDS, edition=1), **opened)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -19,6 +19,7 @@ from meanstream.operators.estimators.adaptive.risk import (
 from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
+from meanstream.operators.rounds.edition import NEWEST_EDITION
 from meanstream.operators.rounds.protocol import Round
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.traits import EstimatorTraits
@@ -76,6 +77,8 @@ class Adaptive(EstimatorTraits):
         Nothing else: the papers assume that users do not differ.
     level : float, default 0.95
         Nominal coverage of the interval.
+    edition : {1, 2}
+        Of the design; see `meanstream.operators.rounds.edition`.
 
     Notes
     -----
@@ -106,7 +109,7 @@ class Adaptive(EstimatorTraits):
     taken_for = "undeclared"
     assumes = "none to start with; windows where users turn out to be close together"
     trust = "local"
-    options = COMMON_OPTIONS
+    options = COMMON_OPTIONS | {"edition"}
 
     rounds: Sequence[Round]
     shares: Sequence[float]
@@ -119,10 +122,13 @@ class Adaptive(EstimatorTraits):
         sizes: SizeDistribution | None = None,
         mode: str = "tuned",
         level: float = 0.95,
+        edition: int = NEWEST_EDITION,
     ) -> None:
         self.settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         require(self.settings.tuned, "mode", "be 'tuned': no paper has a method for users who differ", mode)
         self.mode, self.epsilon = mode, epsilon
+        self._edition = edition
+        self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level, edition=edition)
         self.plan = self._choose()
         self.shares = self.plan.shares
         self.rounds = self._stages()
@@ -131,8 +137,7 @@ class Adaptive(EstimatorTraits):
         """Public, plain data: what is assumed, the stages, and predicted standard errors on [-1, 1]."""
         plan = self.plan
         adapts = len(plan.shares) > 1
-        one_shot = OneShot(epsilon=self.epsilon, users=self.settings.users, sizes=self.settings.sizes)
-        one_shot_stderr = one_shot.describe()["predicted_stderr"]
+        one_shot_stderr = self._one_shot.describe()["predicted_stderr"]
         apart = math.sqrt(adaptive_risk(plan, PlacedLaw.normal(APART)))
         moments = (plan.start_moment, NARROW_MOMENT) if adapts else (plan.start_moment,)
         return self.settings.describe() | {
@@ -160,8 +165,7 @@ class Adaptive(EstimatorTraits):
 
     def _choose(self) -> AdaptivePlan:
         settings, sizes = self.settings, self.settings.sizes
-        moment = OneShot(epsilon=settings.epsilon, users=settings.users, sizes=sizes).second_moment
-        alone = AdaptivePlan(settings, (1.0,), start_moment=moment)
+        alone = AdaptivePlan(settings, (1.0,), start_moment=self._one_shot.second_moment)
         if adaptive_risk_vote_log_stderr(settings.epsilon, VOTE_SHARES[1] * settings.users) > LEAST_LOG_STDERR:
             return alone
         plan = replace(alone, shares=_shares(settings.epsilon, _round_number(settings.users)))
@@ -172,10 +176,10 @@ class Adaptive(EstimatorTraits):
         )
         return plan if _relative_risk(plan, sizes) <= MOST_RISK else alone
 
-    def _stages(self) -> tuple[Round, ...]:
+    def _stages(self) -> Sequence[Round]:
         plan = self.plan
         if len(plan.shares) == 1:
-            return (LastStage(plan, 0, "report"),)
+            return self._one_shot.rounds if self._edition > 1 else (LastStage(plan, 0, "report"),)
         return (
             ReportStage(plan, 0, "center"),
             VoteStage(plan, 1, "scale", first=True),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
+from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.estimators.plan.breaking_point import breaking_point
 from meanstream.operators.estimators.plan.design import PlanDesign
 from meanstream.operators.estimators.plan.search import search_full_stage, search_plan
@@ -17,6 +18,7 @@ from meanstream.operators.estimators.plan.tables import make_plan_tables
 from meanstream.operators.estimators.plan.unknown_sizes import unknown_sizes_rounds
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.protocol import Round
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.traits import EstimatorTraits
@@ -46,6 +48,9 @@ class Plan(EstimatorTraits):
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
         the papers assume. Left out, nothing is assumed: `adaptive` finds out how much users differ.
+    edition : {1, 2}
+        Of the design; see `meanstream.operators.rounds.edition`. From 2 on a declared spread never costs: where one
+        report of each user on [-1, 1] is predicted to be as good, it is what everybody sends.
 
     Notes
     -----
@@ -76,7 +81,7 @@ class Plan(EstimatorTraits):
     taken_for = "declared"
     sizes_unknown = True
     trust = "local"
-    options = COMMON_OPTIONS | {"between_users"}
+    options = COMMON_OPTIONS | {"between_users", "edition"}
 
     rounds: tuple[Round, ...]
     shares: tuple[float, ...]
@@ -95,7 +100,9 @@ class Plan(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
         between_users: float | None = None,
+        edition: int = NEWEST_EDITION,
     ) -> None:
+        check_edition(edition)
         unknown = isinstance(sizes, str)
         require(not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes)
         known = None if isinstance(sizes, str) else sizes
@@ -105,17 +112,29 @@ class Plan(EstimatorTraits):
         self._settings = settings
         self.between_users = between_users
         self.design: PlanDesign | None = None
+        self._instead: Adaptive | OneShot | None = None
+        common: dict[str, Any] = {"epsilon": epsilon, "users": users, "sizes": known, "mode": mode, "level": level}
         if between_users is None:
-            self._adaptive = Adaptive(epsilon=epsilon, users=users, sizes=known, mode=mode, level=level)
-            self.rounds, self.shares = tuple(self._adaptive.rounds), tuple(self._adaptive.shares)
+            self._take(Adaptive(**common, edition=edition))
             return
         require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
         if unknown:
             self.rounds, self.shares = unknown_sizes_rounds(settings, between_users)
             return
         self.design = plan_for(epsilon, users, settings.known_sizes, between_users)
+        one_shot = OneShot(**common, edition=edition)
+        needless = len(self.design.stages) == 1 or one_shot.predicted_mse(between_users) <= self.design.risk
+        if edition > 1 and needless:
+            self.design = None
+            self._take(one_shot)
+            return
         self.rounds = self._stages(self.design)
         self.shares = tuple(stage.share for stage in self.design.stages)
+
+    def _take(self, other: Adaptive | OneShot) -> None:
+        """Let another estimator do it."""
+        self._instead = other
+        self.rounds, self.shares = tuple(other.rounds), tuple(other.shares)
 
     def _stages(self, design: PlanDesign) -> tuple[Round, ...]:
         restart = search_full_stage(make_plan_tables(self.epsilon, 1, self._settings.known_sizes, 0.0), 1.0)
@@ -138,8 +157,9 @@ class Plan(EstimatorTraits):
 
     def describe(self) -> dict[str, Any]:
         """Public, plain data: kind, stages, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
-        if self.between_users is None:
-            return self._adaptive.describe() | {"method": self.name, "kind": "adaptive", "between_users": None}
+        if self._instead is not None:
+            own = {"method": self.name, "kind": self._instead.name, "between_users": self.between_users}
+            return self._instead.describe() | own
         if self.design is None:
             return self._settings.describe() | self._before_sizes_are_known()
         return self._settings.describe() | {

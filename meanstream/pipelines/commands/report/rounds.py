@@ -89,7 +89,7 @@ def _rounds_settings(path: Path) -> RoundsSettings:
         plain = store.state("identity")["settings"]
     finally:
         store.close()
-    return RoundsSettings(**{name: value for name, value in plain.items() if name != SIDE})
+    return RoundsSettings.of_plain({name: value for name, value in plain.items() if name != SIDE})
 
 
 def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[str, Any]]:

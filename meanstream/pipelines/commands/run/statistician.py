@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
     """Run the statistician's side alone."""
     from meanstream.streaming.open_sink import sink_place_of
-    from meanstream.streaming.rounds.deployment import named_rounds, respelled_rounds
+    from meanstream.streaming.rounds.deployment import continued_rounds, named_rounds, respelled_rounds
     from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
     from meanstream.streaming.store.store import Store
 
@@ -28,6 +28,7 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
+        settings = continued_rounds(options.store, settings)
         identity = statistician_identity(settings)
         if not reports.is_file():
             raise BadOption(f"from_reports must be a readable file, got {str(reports)!r}")
