@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.estimators import central_mean
 from meanstream.operators.estimators.cummings import deviation as cummings_deviation
 from meanstream.operators.estimators.cummings import initial_mean as cummings_mean
 from meanstream.operators.estimators.cummings import known_sizes as cummings_known_sizes
@@ -24,7 +25,14 @@ from meanstream.operators.records import Ints
 from meanstream.operators.rounds.central import central_noised, central_noisy_argmax
 from meanstream.operators.rounds.records import Public, Summaries
 
-MODULES = (cummings_deviation, cummings_known_sizes, cummings_mean, cummings_private_sizes, cummings_ratio)
+MODULES = (
+    central_mean,
+    cummings_deviation,
+    cummings_known_sizes,
+    cummings_mean,
+    cummings_private_sizes,
+    cummings_ratio,
+)
 
 
 class Recorder:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
+from meanstream.operators.estimators.central_mean import STEPS, NoisyMean
 from meanstream.operators.estimators.cummings.grid import GRID, SIZES, cummings_grid_layout, grid_size_bins
 from meanstream.operators.estimators.cummings.initial_mean import InitialMean
 from meanstream.operators.estimators.cummings.weights import Weighting
@@ -28,7 +29,7 @@ from meanstream.operators.simulation.words import SeededWords
 from tests.operators.support.binomial_users import SPAN, summaries
 from tests.privacy.central_audit import loss, losses
 
-PRIVATE = ("cummings.private_sizes", "cummings.ratio")
+PRIVATE = ("central.mean", "cummings.private_sizes", "cummings.ratio")
 PUBLIC = ("cummings.ideal", "cummings.known_sizes")
 MODES = ("paper", "tuned")
 EXACT = 1.0 + 1e-9
@@ -104,6 +105,20 @@ def test_public_sizes_are_not_protected_and_the_audit_sees_it():
     assert loss(step, one, replaced(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1)) <= step.epsilon
     with pytest.raises(AssertionError, match="depends on more than the noised numbers"):
         loss(step, one, other, public, SeededWords(rng, 1))
+
+
+def test_a_sum_over_samples_instead_of_means_is_caught(monkeypatch):
+    # Known-bad twin: users with many samples would move the sum by more than its noise is for.
+    def summed(self, given, public):
+        return np.stack([given.total, given.total], axis=1) * (STEPS // given.span)
+
+    rng = np.random.default_rng(5)
+    given = summaries(300, rng)
+    step = build_estimator("central.mean", epsilon=1.0, users=300).rounds[0]
+    one, other = replaced(given, 0, 100, 1.0, 1.0), replaced(given, 0, 100, 0.0, 0.0)
+    assert 0.9 * step.parts[0] < loss(step, one, other, {}, SeededWords(rng, 1)) <= step.epsilon * EXACT
+    monkeypatch.setattr(NoisyMean, "encode", summed)
+    assert loss(step, one, other, {}, SeededWords(rng, 1)) > 50 * step.epsilon
 
 
 def test_printed_weights_are_caught(monkeypatch):
@@ -212,7 +227,7 @@ def composed(epsilons):
     return whole
 
 
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("name", PRIVATE[1:])
 def test_the_users_of_the_weighted_mean_pay_for_every_release(name):
     # C5: four releases of epsilon in Algorithm 3, not three; three in the ratio. dp-accounting composes pure Laplace
     # mechanisms of these epsilons: nothing is left beyond their sum, and something is beyond one fewer.

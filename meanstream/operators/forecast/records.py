@@ -31,6 +31,8 @@ class Candidate:
         For the target; None without a target, or beyond 10**9 users.
     assumes : str
         Of the users.
+    trust : {"local", "central"}
+        Whether users protect themselves, or a curator sees every sample.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Candidate:
     half_width: float
     users_needed: int | None
     assumes: str
+    trust: str = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,10 @@ class Forecast:
     breaking_point : float or None
         The standard deviation of users' means in that warning, in the value's unit.
     curator : Candidate
-        What a trusted curator is predicted to do: never recommended, because it is another trust, not another error.
+        What a trusted curator is predicted to do: never recommended over the others, because it is another trust, not
+        another error.
+    curators : tuple of Candidate
+        All that a curator may do, least error first.
     curator_sentence : str
         The same in words.
     """
@@ -75,6 +81,7 @@ class Forecast:
     warning: str
     breaking_point: float | None
     curator: Candidate
+    curators: tuple[Candidate, ...]
     curator_sentence: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,6 +142,7 @@ def forecast_curator_sentence(curator: Candidate, best: Candidate) -> str:
     """Say what trusting a curator would be worth."""
     needs = "" if curator.users_needed is None else f", with {curator.users_needed:,} users for the target"
     return (
-        f"If a trusted curator is acceptable, who sees every sample: {curator.name} gives {curator.half_width:.3g}"
+        f"If a trusted curator is acceptable, who sees every sample: take {curator.name}, which gives "
+        f"{curator.half_width:.3g}"
         f" either way{needs}, against {best.half_width:.3g} where users protect themselves ({best.name})."
     )

@@ -27,9 +27,10 @@ from meanstream.operators.rounds.traits import DECLARED
 from meanstream.operators.validation import require, require_between, require_positive
 
 
-def forecast_candidates() -> list[str]:
-    """Names of the estimators that are compared: each class once."""
-    return sorted(name for name in distinct_estimators() if estimator_class(name).candidate)
+def forecast_candidates(trust: str = "local") -> list[str]:
+    """Names of the estimators of this trust that are compared: each class once."""
+    classes = {name: estimator_class(name) for name in distinct_estimators()}
+    return sorted(name for name, one in classes.items() if one.candidate and one.trust == trust)
 
 
 def forecast_rounds(
@@ -97,7 +98,8 @@ narrower window would beat it.')
     candidates = sorted(
         (_candidate(ask, name, users, z, target) for name in forecast_candidates()), key=lambda one: one.mse
     )
-    curator = _curator(ask, users, z, target)
+    curators = [_curator(ask, name, users, z, target) for name in forecast_candidates("central")]
+    (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
     breaking = _breaking_point(ask, users)
     cases = {estimator_class(one.name).taken_for: one for one in candidates}
     best = recommended_forecast(cases, declared)
@@ -113,6 +115,7 @@ narrower window would beat it.')
         warning=forecast_warning(cases["declared"].name, breaking, half, declared, level),
         breaking_point=None if breaking is None else half * breaking,
         curator=curator,
+        curators=tuple(sorted(curators, key=lambda one: one.mse)),
         curator_sentence=forecast_curator_sentence(curator, best),
     )
 
@@ -150,12 +153,12 @@ def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None)
         half_width=z * stderr,
         users_needed=needed,
         assumes=DECLARED if ask.declared and "between_users" in traits.options else traits.assumes,
+        trust=traits.trust,
     )
 
 
-def _curator(ask: _Ask, users: int, z: float, target: float | None) -> Candidate:
+def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
     """Predict the same of a trusted curator, who is no candidate: whether to trust one is not a question of error."""
-    name = estimator_taken_for("curator")
     stderr = float(ask.described(name, users)["predicted_stderr"])
     needed = None
     if target is not None:
@@ -168,7 +171,8 @@ def _curator(ask: _Ask, users: int, z: float, target: float | None) -> Candidate
         worst_mse=max(worst, stderr**2),
         half_width=z * stderr,
         users_needed=needed,
-        assumes="a trusted curator, who sees every sample; a user's size says nothing about its mean",
+        assumes=estimator_class(name).assumes,
+        trust="central",
     )
 
 

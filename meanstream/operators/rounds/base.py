@@ -42,6 +42,8 @@ class Settings:
         "paper" or "tuned".
     level : float
         Nominal coverage of the interval, between 0 and 1.
+    trust : {"local", "central"}
+        Who sees users' samples: nobody, or a curator.
 
     Raises
     ------
@@ -61,6 +63,7 @@ class Settings:
     sizes: SizeDistribution | None
     mode: str
     level: float
+    trust: str = "local"
 
     def __post_init__(self) -> None:
         require_positive(epsilon=self.epsilon)
@@ -95,7 +98,7 @@ class Settings:
             "epsilon": self.epsilon,
             "users": self.users,
             "level": self.level,
-            "trust": "local",
+            "trust": self.trust,
             "sizes": None if self.sizes is None else self.sizes.describe(),
         }
 
@@ -137,6 +140,7 @@ class Settings:
             level=self.level,
             stderr=np.asarray(stderr, np.float64),
             epsilon=self.epsilon,
+            trust=self.trust,
             n_users=n_users,
             method=self.method,
             mode=self.mode,

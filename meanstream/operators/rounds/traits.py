@@ -9,6 +9,10 @@ ONE_LAW = "all users draw from one law"
 DECLARED = "users' own means spread by at most the declared between_users"
 EACH_USER = "mean over users of each user's own mean: every user counts once"
 OF_COORDINATES = f"{EACH_USER}; of each coordinate. The predicted error is in half widths, for all coordinates together"
+LARGER_MORE = (
+    "mean over users where larger users weigh more: that of each user's own mean only if a user's number of samples "
+    "says nothing about its mean. It pays where it does not, and sizes are very unequal"
+)
 BOUNDS = "nothing: every user reports on the declared bounds"
 
 

@@ -189,7 +189,7 @@ def test_a_store_of_rounds_keeps_its_edition(tmp_path: Path) -> None:
         deployment.store.close()
         assert deployment.settings.edition == 1
         assert deployment.settings.digest() == replace(OLD_ROUNDS, edition=1).digest() != OLD_ROUNDS.digest()
-    with pytest.raises(StoreError, match="edition must be .*, got 2"):
+    with pytest.raises(StoreError, match=r"edition must be .*, got 2"):
         open_rounds_store(first, replace(OLD_ROUNDS, edition=2), **opened)
     new = open_rounds_store(tmp_path / "new.db", OLD_ROUNDS, **opened)
     new.store.close()

@@ -10,7 +10,7 @@ from meanstream.operators.estimators.cummings.known_sizes import NoisyWeightedMe
 from meanstream.operators.estimators.cummings.ratio import describe_ratio, ratio_spread_part
 from meanstream.operators.rounds.records import Public
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.validation import require
 
 
@@ -43,6 +43,7 @@ class Ideal(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "center", "between_users"})
     name = "cummings.ideal"
+    estimand = LARGER_MORE
     assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
     of_a_paper = False
     trust = "central"

@@ -35,7 +35,7 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central import Rows, central_noised
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.traits import LARGER_MORE, EstimatorTraits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +132,7 @@ class KnownSizes(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level"})
     name = "cummings.known_sizes"
+    estimand = LARGER_MORE
     assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
     of_a_paper = False
     trust = "central"

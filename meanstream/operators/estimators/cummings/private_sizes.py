@@ -25,7 +25,7 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central import Rows, central_noised
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.validation import require_between
 
 
@@ -135,6 +135,7 @@ class PrivateSizes(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"delta", "sizes", "mode", "level", "largest_size"})
     name = "cummings.private_sizes"
+    estimand = LARGER_MORE
     assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
     of_a_paper = False
     trust = "central"

@@ -28,7 +28,7 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central import Rows, central_noised, central_spend
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.traits import LARGER_MORE, EstimatorTraits
 from meanstream.operators.validation import require
 
 SPREAD_SHARE = 0.08
@@ -153,9 +153,10 @@ class Ratio(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "largest_size"})
     name = "cummings.ratio"
+    estimand = LARGER_MORE
     assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
     of_a_paper = False
-    taken_for = "curator"
+    candidate = True
     trust = "central"
     protects_sizes = True
     delta = 0.0

@@ -30,8 +30,7 @@ def central_facts(settings: RoundsSettings, users: int) -> dict[str, Any]:
         "total": _total(settings, estimator, over),
         "estimator": {
             "name": settings.estimator,
-            "estimand": "mean over users of each user's own mean, where larger users weigh more: the same unless a "
-            "user's number of samples goes with its mean",
+            "estimand": estimator.estimand,
             "users": users,
             "users_are": "declared" if settings.users is not None else "an example: they are counted in each window",
             "sizes": settings.sizes,

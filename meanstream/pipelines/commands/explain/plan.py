@@ -151,13 +151,15 @@ def _print_table(found: Forecast) -> None:
     if found.target_half_width is not None:
         table.add_column(f"users for {found.target_half_width:g}", justify="right")
     table.add_column("assumes of the users")
-    for one in found.candidates:
+    table.add_column("who sees samples")
+    taken = {found.recommended, found.curator.name}
+    for one in (*found.candidates, *found.curators):
         name = f"{one.name} ({one.kind})" if one.kind else one.name
-        row = [f"[bold]{name}[/bold]" if one.name == found.recommended else name, f"{one.mse:.2e}"]
+        row = [f"[bold]{name}[/bold]" if one.name in taken else name, f"{one.mse:.2e}"]
         row.append(f"{one.half_width:.3g}")
         if found.target_half_width is not None:
             row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
-        table.add_row(*row, one.assumes)
+        table.add_row(*row, one.assumes, "nobody" if one.trust == "local" else "the curator")
     console = Console(width=120, highlight=False)
     console.print(table)
     for line in (found.sentence, found.curator_sentence, found.warning):
