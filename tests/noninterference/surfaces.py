@@ -76,7 +76,7 @@ SETTINGS = {
     "rows", "runner", "runner_arg", "runs", "samples_per_user", "schedule", "second_moment", "secret_file", "seed",
     "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
-    "edition", "variance", "votes", "weights", "window",
+    "edition", "tails", "variance", "votes", "weights", "window",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.base import Settings
-from meanstream.operators.rounds.central import Rows, central_noised, central_spend
+from meanstream.operators.rounds.central import Rows, central_noised
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.traits import EstimatorTraits
@@ -155,7 +155,7 @@ class CentralMean(EstimatorTraits):
         privacy = math.sqrt(2.0) * self._noise
         return self._settings.describe() | {
             "replaced": "all of its samples, their number included",
-            "spend": {who: list(cost) for who, cost in central_spend(self.rounds).items()},
+            "spend": {"users": [self.epsilon, 0.0]},
             "privacy_stderr": privacy,
             "predicted_stderr": math.hypot(math.sqrt(averaging / self._settings.users), privacy),
         }

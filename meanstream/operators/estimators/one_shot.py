@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 USUAL_SQUARE = 1.0 / 3.0
 """Mean square of a true mean that may be anywhere on [-1, 1]."""
 
+NOTHING_ASSUMED = "none: every user reports once on the declared bounds"
+
 MOST_USUAL = 0.5
 """Mean square of users' means beyond which nobody is prepared for: a channel for it costs at most 1.5 times the best
 one's variance where it is another, but one for 1 (values at the ends only) 13 times at epsilon 4, 74 times at 8."""
@@ -83,7 +85,7 @@ class OneShot(OneReport):
         second_moment: float | None = None,
         edition: int = NEWEST_EDITION,
     ) -> None:
-        first = check_edition(edition) == 1
+        self._first = first = check_edition(edition) == 1
         settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         usual = USUAL_SQUARE + (1.0 - USUAL_SQUARE) * min(settings.averaging, 1.0)
         usual = usual if first else min(usual, MOST_USUAL)
@@ -93,12 +95,17 @@ class OneShot(OneReport):
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        return self._settings.describe() | {
-            "channel": self._channel.name,
-            "second_moment": self.second_moment,
-            "shares": [1.0],
-            "predicted_stderr": math.sqrt(self.predicted_mse()),
-        }
+        assumed = {} if self._first else {"assumption": NOTHING_ASSUMED}
+        return (
+            self._settings.describe()
+            | assumed
+            | {
+                "channel": self._channel.name,
+                "second_moment": self.second_moment,
+                "shares": [1.0],
+                "predicted_stderr": math.sqrt(self.predicted_mse()),
+            }
+        )
 
     def predicted_mse(self, between_users: float = 0.0) -> float:
         """Predict the mean squared error on [-1, 1] if users' own means have this standard deviation around 0.

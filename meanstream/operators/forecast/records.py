@@ -74,6 +74,7 @@ class Forecast:
     epsilon: float
     level: float
     between_users: float | None
+    tails: str | None
     target_half_width: float | None
     candidates: tuple[Candidate, ...]
     recommended: str
@@ -89,10 +90,13 @@ class Forecast:
         return asdict(self)
 
 
-def recommended_forecast(cases: Mapping[str, Candidate], declared: float | None) -> Candidate:
-    """Take the one for what is declared, unless no search for a narrower window pays."""
-    plain, best = cases["no search"], cases["undeclared" if declared is None else "declared"]
-    return plain if best.mse > NOT_WORTH * plain.mse or best.kind == "R" else best
+def recommended_forecast(cases: Mapping[str, Candidate], declared: float | None, tails: str | None) -> Candidate:
+    """Take the one for what is declared, unless no search for a narrower window pays; nothing that clips by itself."""
+    plain = cases["no search"]
+    if declared is None and tails is None:
+        return plain
+    best = cases["tails" if declared is None else "declared"]
+    return plain if best.mse > NOT_WORTH * plain.mse else best
 
 
 def forecast_sentence(
@@ -105,10 +109,15 @@ def forecast_sentence(
             f"Do not localise: one unbiased report of each user gives {plain.half_width:.3g} either way, and no "
             "search for a narrower window would beat it"
         )
+        would = []
         if declared is None and planned.mse < NOT_WORTH * plain.mse:
+            would.append(f"between_users (0: {planned.half_width:.3g})")
+        if declared is None and cases["tails"].mse < NOT_WORTH * plain.mse and best is not cases["tails"]:
+            would.append(f"tails (exponential: {cases['tails'].half_width:.3g} where users are alike)")
+        if would:
             text = (
                 f"Do not localise: one unbiased report of each user gives {plain.half_width:.3g} either way; only a "
-                f"declared between_users would pay (0: {planned.half_width:.3g}), if it is true"
+                f"declared {' or '.join(would)} would pay, if it is true"
             )
     elif best is planned:
         text = (
@@ -118,8 +127,8 @@ def forecast_sentence(
     else:
         worst = z * math.sqrt(best.worst_mse)
         text = (
-            f"Take {best.name} ({planned.name} without between_users): {best.half_width:.3g} either way where users "
-            f"are alike, {worst:.3g} where they differ much, against {plain.half_width:.3g} with one report each"
+            f"Take {planned.name} with the declared tails ({best.name}): {best.half_width:.3g} either way where "
+            f"users are alike, {worst:.3g} where they differ much, against {plain.half_width:.3g} with one report each"
         )
     if target is not None:
         needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"

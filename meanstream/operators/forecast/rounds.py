@@ -23,7 +23,7 @@ from meanstream.operators.forecast.records import (
 )
 from meanstream.operators.forecast.users_needed import users_needed
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import DECLARED
+from meanstream.operators.rounds.traits import DECLARED, TAILS
 from meanstream.operators.validation import require, require_between, require_positive
 
 
@@ -42,6 +42,7 @@ def forecast_rounds(
     upper: float = 1.0,
     level: float = 0.95,
     between_users: float | None = None,
+    tails: str | None = None,
     target_half_width: float | None = None,
 ) -> Forecast:
     """Predict what every candidate does with these users, and recommend one.
@@ -61,6 +62,8 @@ def forecast_rounds(
     between_users : float, optional
         Declared bound on the standard deviation of users' own means. Left out, only estimators that need no such bound
         are recommended.
+    tails : {"exponential"}, optional
+        Declared tails of users' means. Left out, only estimators that assume none are recommended.
     target_half_width : float, optional
         Half-width of the interval that is wanted: adds the number of users that each candidate needs for it.
 
@@ -94,7 +97,8 @@ narrower window would beat it.')
     fits = between_users is None or 0 <= between_users <= half
     require(fits, "between_users", f"lie in [0, {half:g}], half the range", between_users)
     declared = None if between_users is None else between_users / half
-    ask = _Ask(epsilon, sizes, level, declared)
+    require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+    ask = _Ask(epsilon, sizes, level, declared, tails)
     candidates = sorted(
         (_candidate(ask, name, users, z, target) for name in forecast_candidates()), key=lambda one: one.mse
     )
@@ -102,12 +106,13 @@ narrower window would beat it.')
     (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
     breaking = _breaking_point(ask, users)
     cases = {estimator_class(one.name).taken_for: one for one in candidates}
-    best = recommended_forecast(cases, declared)
+    best = recommended_forecast(cases, declared, tails)
     return Forecast(
         users=users,
         epsilon=epsilon,
         level=level,
         between_users=between_users,
+        tails=tails,
         target_half_width=target_half_width,
         candidates=tuple(candidates),
         recommended=best.name,
@@ -128,12 +133,13 @@ class _Ask:
     sizes: SizeDistribution
     level: float
     declared: float | None
+    tails: str | None
     known: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""
         if (name, users) not in self.known:
-            own = estimator_class(name).candidate_options(self.declared)
+            own = estimator_class(name).candidate_options(self.declared, self.tails)
             common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
             self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
         return self.known[name, users]
@@ -185,5 +191,5 @@ def _breaking_point(ask: _Ask, users: int) -> float | None:
     """Spread of users' means at which the one that takes a declared spread goes wrong."""
     common: dict[str, Any] = {"epsilon": ask.epsilon, "sizes": ask.sizes, "level": ask.level}
     name = estimator_taken_for("declared")
-    own = estimator_class(name).candidate_options(ask.declared)
+    own = estimator_class(name).candidate_options(ask.declared, ask.tails)
     return build_estimator(name, users=users, **common, **own).breaking_point()

@@ -7,6 +7,9 @@ from typing import Any, ClassVar, Protocol
 
 ONE_LAW = "all users draw from one law"
 DECLARED = "users' own means spread by at most the declared between_users"
+TAILS = ("exponential",)
+"""What may be declared of the tails of users' means."""
+
 EACH_USER = "mean over users of each user's own mean: every user counts once"
 OF_COORDINATES = f"{EACH_USER}; of each coordinate. The predicted error is in half widths, for all coordinates together"
 LARGER_MORE = (
@@ -73,7 +76,7 @@ class EstimatorTraits:
         What is protected: everything that a user holds, or each sample alone.
     taken_for : str
         When a forecast of one mean takes it: where "no search" for a narrower window pays, where the users' spread is
-        "declared" or "undeclared", or where everybody trusts a "curator"; "" for never.
+        "declared" or their "tails" are, or where everybody trusts a "curator"; "" for never.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str
@@ -96,8 +99,8 @@ class EstimatorTraits:
     features_of: ClassVar[str] = "coordinates"
 
     @classmethod
-    def candidate_options(cls, between_users: float | None) -> dict[str, Any]:  # noqa: ARG003 - for those that take it
-        """Options that a forecast builds it with, where the users' spread is declared or not."""
+    def candidate_options(cls, between_users: float | None, tails: str | None) -> dict[str, Any]:  # noqa: ARG003 - below
+        """Options that a forecast builds it with, where the users' spread and tails are declared or not."""
         return {}
 
     @classmethod

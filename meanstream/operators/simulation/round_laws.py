@@ -15,12 +15,13 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_positive
 
 DATA_FORMS = "rademacher:mean, three:q, beta:a,b or bernoulli:p"
-BETWEEN_FORMS = "normal:SD or skewed:SD"
+BETWEEN_FORMS = "normal:SD, skewed:SD or far:SHARE"
 SPAN = 2**20
 """Grid points of [-1, 1]."""
 HALF = SPAN // 2
 CELLS = 64
 """Beta samples are recorded on a grid of so many steps."""
+_FARTHEST = 2.0
 _CHUNK = 50_000
 
 
@@ -158,17 +159,23 @@ class BetweenLaw:
     Parameters
     ----------
     kind : str
-        "normal": N(0, stddev**2); "skewed": stddev (Exp(1) - 1).
+        "normal": N(0, stddev**2); "skewed": stddev (Exp(1) - 1); "far": a group of this share has its mean at the lower
+        end, wherever the others are.
     stddev : float
-        Before cutting, positive.
+        Before cutting, positive; of a group far out, its share, below 1.
     """
 
     kind: str
     stddev: float
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of users' means, for who is told it; of a group far out, the largest that it can make."""
+        return 2.0 * math.sqrt(self.stddev * (1.0 - self.stddev)) if self.kind == "far" else self.stddev
+
     @classmethod
     def parse(cls, text: str) -> BetweenLaw:
-        """Read `normal:SD` or `skewed:SD`.
+        """Read `normal:SD`, `skewed:SD` or `far:SHARE`.
 
         Examples
         --------
@@ -176,15 +183,18 @@ class BetweenLaw:
         BetweenLaw(kind='normal', stddev=0.2)
         """
         kind, _, rest = text.partition(":")
-        require(kind in ("normal", "skewed"), "between_users_law", f"be {BETWEEN_FORMS}", text)
+        require(kind in ("normal", "skewed", "far"), "between_users_law", f"be {BETWEEN_FORMS}", text)
         (stddev,) = _numbers("between_users_law", BETWEEN_FORMS, text, rest, 1)
         require_positive(between_users_law=stddev)
+        require(kind != "far" or stddev < 1.0, "between_users_law", "have a share below 1", text)
         return cls(kind, stddev)
 
     def draw(self, n: int, rng: np.random.Generator) -> Floats:
         """Deviations of n users."""
         if self.kind == "normal":
             return rng.normal(0.0, self.stddev, n)
+        if self.kind == "far":
+            return np.where(rng.random(n) < self.stddev, -_FARTHEST, 0.0)
         return self.stddev * (rng.exponential(1.0, n) - 1.0)
 
     def mean_of_cut(self, center: float, lower: float, upper: float) -> float:
@@ -197,6 +207,8 @@ class BetweenLaw:
         >>> round(BetweenLaw("skewed", 1.0).mean_of_cut(0.0, -0.5, 1.0), 4)
         -0.0288
         """
+        if self.kind == "far":
+            return (1.0 - self.stddev) * center + self.stddev * lower
         if self.kind == "normal":
             a, b = (lower - center) / self.stddev, (upper - center) / self.stddev
             return lower + self.stddev * (_normal_part(-a) - _normal_part(-b))

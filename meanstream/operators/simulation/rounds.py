@@ -41,7 +41,7 @@ class RoundsConfig:
     data : str
         Law of the samples on [-1, 1]: `rademacher:mean | three:q | beta:a,b | bernoulli:p`, as in `parse_round_law`.
     between_users_law : str or None
-        Law of users' own means around that of the data: `normal:SD | skewed:SD`. The estimator is not told it.
+        Law of users' own means around that of the data: `normal:SD | skewed:SD | far:SHARE`. The estimator is not told.
     order : {"shuffled", "sorted"}
         Whether users come sorted by size; results have the same law.
     least_size : int
@@ -98,7 +98,7 @@ class RoundsConfig:
         rule = "answer one mean (vectors have laws of their own: meanstream.operators.simulation.vector_rounds)"
         require(not SEVERAL & estimator_class(self.estimator).options, "estimator", rule, self.estimator)
         asked = self.population
-        between = 0.0 if asked.between is None else asked.between.stddev
+        between = 0.0 if asked.between is None else asked.between.spread
         known = estimator_class(self.estimator).simulated_options(asked.theta, between)
         return build_estimator(
             self.estimator,

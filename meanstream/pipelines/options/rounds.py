@@ -89,6 +89,12 @@ class RoundsOptions(StreamOptions):
     between_users: Annotated[
         float | None, cli_option("Bound on the standard deviation of users' means, in the value's unit.", ESTIMATION)
     ] = None
+    tails: Annotated[
+        str | None,
+        cli_option(
+            "exponential: declares that few users lie far from all others. Left out: nothing is assumed.", ESTIMATION
+        ),
+    ] = None
     level: Annotated[float, cli_option("Coverage of the intervals.", ESTIMATION)] = 0.95
     edition: Annotated[
         int | None,
@@ -152,6 +158,7 @@ class RoundsOptions(StreamOptions):
             mode=self.mode,
             values=self.coordinates,
             edition=self.edition,
+            tails=self.tails,
         )
         settings.estimator_for(settings.users or 1)
         for side in ("reports_only", "from_reports"):

@@ -254,6 +254,7 @@ ROUNDS = Template(
         Parameter("sizes", "Law of a user's number of samples", forms.SIZES, help="Such as poisson:3.5, or unknown."),
         Parameter("users", "Users per window", forms.COUNT),
         Parameter("between_users", "Bound on the deviation of users' means", forms.NOT_NEGATIVE),
+        Parameter("tails", "Tails of users' means", choice_form("exponential"), help="Else not assumed."),
         Parameter("edition", "Edition of the estimator's design", forms.COUNT, help="1: of jobs that say none."),
         Parameter("level", "Coverage of the intervals", forms.POSITIVE),
         Parameter("sink", "Estimates (public)", forms.SINK, required=True, help="An estimate per window."),

@@ -42,6 +42,8 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
     options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
     if "edition" in estimator_class(s["estimator"]).options:
         options["edition"] = s.get("edition", 1)
+    if s.get("tails") is not None:
+        options["tails"] = s["tails"]
     if s.get("values") is not None:
         options["dimension"] = len(s["values"])
     if s["sizes"] is not None:

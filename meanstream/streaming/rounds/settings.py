@@ -20,6 +20,7 @@ from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.grids import Grid, VectorGrid
 from meanstream.operators.rounds.protocol import Estimator
 from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.traits import TAILS
 from meanstream.operators.validation import (
     as_float,
     as_int,
@@ -87,6 +88,9 @@ class RoundsSettings:
     edition : int, optional
         Of the estimator's design, for estimators that have some; see `meanstream.operators.rounds.edition`. Not given:
         that of the store, or the newest.
+    tails : {"exponential"}, optional
+        Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
+        given: nothing is assumed of them.
 
     Raises
     ------
@@ -118,6 +122,7 @@ epsilon 1), got None
     mode: str = "tuned"
     values: tuple[str, ...] | None = None
     edition: int | None = None
+    tails: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper", "values"):
@@ -135,6 +140,7 @@ epsilon 1), got None
                 require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
         _require_coordinates(self)
         _require_edition(self)
+        _require_tails(self)
         lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
         rule = "be at least 0 and finite"
         require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
@@ -279,6 +285,17 @@ def _require_edition(settings: RoundsSettings) -> None:
         check_edition(settings.edition)
         rule = f"be left out, or 1, for {settings.estimator}, which has one design"
         require(settings.edition == 1 or settings._has_editions, "edition", rule, settings.edition)
+
+
+def _require_tails(settings: RoundsSettings) -> None:
+    """Refuse a declaration that nothing follows from."""
+    own, tails = "be given as --tails, and not as the estimator's own", settings.tails
+    require("tails" not in settings.options, "tails", own, settings.options.get("tails"))
+    if tails is not None:
+        require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+        can = "tails" in estimator_class(settings.estimator).options
+        require(can, "tails", f"be left out for {settings.estimator}, which does not ask for them", tails)
+        require(settings.edition != 1, "tails", "be left out with edition 1, which always assumes them", tails)
 
 
 def _respelled(settings: RoundsSettings) -> dict[str, Any]:

@@ -41,10 +41,18 @@ def test_predictions_are_those_of_the_estimators() -> None:
 def test_without_a_declared_bound_only_what_needs_none_is_recommended() -> None:
     found = forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE)
     by_name = {one.name: one for one in found.candidates}
-    assert found.recommended == "adaptive"
+    assert found.recommended == "one_shot"
     assert by_name["plan"].mse < by_name["adaptive"].mse < by_name["one_shot"].mse
-    assert "Take adaptive" in found.sentence
+    assert "tails (exponential: " in found.sentence
     assert by_name["adaptive"].worst_mse > by_name["one_shot"].mse
+
+
+def test_declared_tails_make_adapting_the_choice() -> None:
+    found = forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE, tails="exponential")
+    assert found.recommended == "adaptive"
+    assert "Take plan with the declared tails (adaptive)" in found.sentence
+    with pytest.raises(ValueError, match="tails must be exponential, or be left out, got 'normal'"):
+        forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE, tails="normal")
 
 
 def test_a_declared_bound_makes_the_plan_the_choice() -> None:
@@ -192,7 +200,7 @@ def test_a_curator_is_told_apart_and_never_recommended() -> None:
     asked = {"epsilon": 1.0, "sizes": LARGE, "lower": -30.0, "upper": 120.0}
     found = forecast_rounds(users=4000, target_half_width=1.0, **asked)
     assert found.curator.name not in {one.name for one in found.candidates}
-    described = build_estimator("cummings.ratio", epsilon=1.0, users=4000, sizes=LARGE).describe()
+    described = build_estimator("central.mean", epsilon=1.0, users=4000, sizes=LARGE).describe()
     assert found.curator.mse == described["predicted_stderr"] ** 2
     best = {one.name: one for one in found.candidates}[found.recommended]
     assert found.curator.half_width < best.half_width

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "plan unknown sizes": ("plan", {"sizes": "unknown", "between_users": 0.01}, 0),
     "adaptive": ("adaptive", {}, 0),
 }
-CENTRAL = {"cummings.ideal", "cummings.known_sizes", "cummings.private_sizes", "cummings.ratio"}
+CENTRAL = {"central.mean", "cummings.ideal", "cummings.known_sizes", "cummings.private_sizes", "cummings.ratio"}
 
 TINY = (0.0, -0.0, 5e-324, -5e-324, 1e-308, 2.0**-30, -1e-9)
 HUGE = (1e300, -1e300, 1.7e308, 1e13, 10**400, -(10**30), 2**63, math.inf, -math.inf, math.nan)

@@ -172,7 +172,10 @@ def test_only_large_users_can_be_asked():
         ({"data": "beta:0,1"}, "data must have numbers from 0 to 1e.06 for beta, got 'beta:0,1'"),
         ({"data": "three:x"}, "data must be rademacher:mean"),
         ({"sizes": "point:0"}, "sizes must have whole sizes from 1, got 'point:0'"),
-        ({"between_users_law": "uniform:1"}, "between_users_law must be normal:SD or skewed:SD, got 'uniform:1'"),
+        (
+            {"between_users_law": "uniform:1"},
+            "between_users_law must be normal:SD, skewed:SD or far:SHARE, got 'uniform:1'",
+        ),
         ({"between_users_law": "normal:-1"}, "between_users_law must be positive and finite, got -1.0"),
         ({"order": "random"}, "order must be one of shuffled, sorted, got 'random'"),
         ({"runs": 0}, "runs must be at least 1, got 0"),

@@ -17,7 +17,7 @@ from meanstream.operators.estimators.adaptive.risk import (
     one_shot_risk,
 )
 from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
-from meanstream.operators.estimators.one_shot import OneShot
+from meanstream.operators.estimators.one_shot import NOTHING_ASSUMED, OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.edition import NEWEST_EDITION
 from meanstream.operators.rounds.protocol import Round
@@ -106,8 +106,8 @@ class Adaptive(EstimatorTraits):
 
     name = "adaptive"
     candidate = True
-    taken_for = "undeclared"
-    assumes = "none to start with; windows where users turn out to be close together"
+    taken_for = "tails"
+    assumes = "few users far from all others (exponential tails): windows where users turn out to be close together"
     trust = "local"
     options = COMMON_OPTIONS | {"edition"}
 
@@ -143,7 +143,7 @@ class Adaptive(EstimatorTraits):
         return self.settings.describe() | {
             "estimand": "mean over users: each counts once, whatever its number of samples",
             "adapts": adapts,
-            "assumption": ASSUMPTION if adapts else "none: every user reports once on the declared bounds",
+            "assumption": ASSUMPTION if adapts else NOTHING_ASSUMED,
             "shares": list(plan.shares),
             "stages": [stage.name for stage in self.rounds],
             "channels": [plan.channel(moment).name for moment in moments],

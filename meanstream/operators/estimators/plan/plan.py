@@ -21,7 +21,7 @@ from meanstream.operators.rounds.channels.registry import best_channel
 from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.protocol import Round
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.traits import TAILS, EstimatorTraits
 from meanstream.operators.validation import require
 
 
@@ -47,10 +47,14 @@ class Plan(EstimatorTraits):
         Nominal coverage of the interval.
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
-        the papers assume. Left out, nothing is assumed: `adaptive` finds out how much users differ.
+        the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ.
     edition : {1, 2}
         Of the design; see `meanstream.operators.rounds.edition`. From 2 on a declared spread never costs: where one
         report of each user on [-1, 1] is predicted to be as good, it is what everybody sends.
+    tails : {"exponential"}, optional
+        Declares that the tails of users' means fall off at least exponentially: few users lie far from all others. Left
+        out, nothing is assumed of them: without a declared spread everybody reports on [-1, 1], with one the interval
+        holds for a group anywhere, as large as the spread allows.
 
     Notes
     -----
@@ -81,15 +85,15 @@ class Plan(EstimatorTraits):
     taken_for = "declared"
     sizes_unknown = True
     trust = "local"
-    options = COMMON_OPTIONS | {"between_users", "edition"}
+    options = COMMON_OPTIONS | {"between_users", "edition", "tails"}
 
     rounds: tuple[Round, ...]
     shares: tuple[float, ...]
 
     @classmethod
-    def candidate_options(cls, between_users: float | None) -> dict[str, Any]:
-        """Users who are alike, unless their spread is declared: without a bound it is the adaptive estimator."""
-        return {"between_users": between_users or 0.0}
+    def candidate_options(cls, between_users: float | None, tails: str | None) -> dict[str, Any]:
+        """Users who are alike, unless their spread is declared: without a bound it is another estimator."""
+        return {"between_users": between_users or 0.0, "tails": tails}
 
     def __init__(
         self,
@@ -101,35 +105,35 @@ class Plan(EstimatorTraits):
         level: float = 0.95,
         between_users: float | None = None,
         edition: int = NEWEST_EDITION,
+        tails: str | None = None,
     ) -> None:
         check_edition(edition)
+        require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+        free = edition > 1 and tails is None
         unknown = isinstance(sizes, str)
         require(not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes)
         known = None if isinstance(sizes, str) else sizes
         settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=known, mode=mode, level=level)
         require(settings.tuned, "mode", "be 'tuned' for plan (the papers have none)", mode)
-        self.epsilon, self.mode = epsilon, mode
-        self._settings = settings
-        self.between_users = between_users
+        self.epsilon, self.mode, self.between_users, self._settings = epsilon, mode, between_users, settings
         self.design: PlanDesign | None = None
         self._instead: Adaptive | OneShot | None = None
         common: dict[str, Any] = {"epsilon": epsilon, "users": users, "sizes": known, "mode": mode, "level": level}
+        one_shot = OneShot(**common, edition=edition)
         if between_users is None:
-            self._take(Adaptive(**common, edition=edition))
+            self._take(one_shot if free else Adaptive(**common, edition=edition))
             return
         require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
         if unknown:
             self.rounds, self.shares = unknown_sizes_rounds(settings, between_users)
             return
-        self.design = plan_for(epsilon, users, settings.known_sizes, between_users)
-        one_shot = OneShot(**common, edition=edition)
-        needless = len(self.design.stages) == 1 or one_shot.predicted_mse(between_users) <= self.design.risk
+        design = plan_for(epsilon, users, settings.known_sizes, between_users, far=free)
+        needless = len(design.stages) == 1 or one_shot.predicted_mse(between_users) <= design.risk
         if edition > 1 and needless:
-            self.design = None
             self._take(one_shot)
-            return
-        self.rounds = self._stages(self.design)
-        self.shares = tuple(stage.share for stage in self.design.stages)
+        else:
+            self.design, self.rounds = design, self._stages(design)
+            self.shares = tuple(stage.share for stage in design.stages)
 
     def _take(self, other: Adaptive | OneShot) -> None:
         """Let another estimator do it."""
@@ -185,13 +189,15 @@ class Plan(EstimatorTraits):
         }
 
 
-def plan_for(epsilon: float, users: int, sizes: SizeDistribution, between_users: float) -> PlanDesign:
+def plan_for(
+    epsilon: float, users: int, sizes: SizeDistribution, between_users: float, *, far: bool = False
+) -> PlanDesign:
     """Find the design, or return it if it was found before; see `search_plan`."""
     key = (sizes.support.tobytes(), sizes.probability.tobytes())
-    return _kept(float(epsilon), int(users), key, float(between_users))
+    return _kept(float(epsilon), int(users), key, float(between_users), far)
 
 
 @lru_cache(maxsize=128)
-def _kept(epsilon: float, users: int, sizes: tuple[bytes, bytes], between_users: float) -> PlanDesign:
+def _kept(epsilon: float, users: int, sizes: tuple[bytes, bytes], between_users: float, far: bool) -> PlanDesign:
     support, probability = np.frombuffer(sizes[0], np.int64), np.frombuffer(sizes[1], np.float64)
-    return search_plan(epsilon, users, SizeDistribution(support, probability), between_users)
+    return search_plan(epsilon, users, SizeDistribution(support, probability), between_users, far=far)

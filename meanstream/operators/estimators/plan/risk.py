@@ -26,6 +26,10 @@ FINE = (10, 20)
 COARSE = (4, 8)
 """The same for searches."""
 
+FAR = (0.15, 0.4, 1.0, 1.9)
+"""How far from all others a group may lie, where nothing is declared of tails. A window w loses most to a group at 2 w:
+its bias is then between_users**2 / (4 w)."""
+
 _SMOOTH = 1e-9
 """Standard deviation that stands for an atom in the formulas of the normal law."""
 
@@ -94,7 +98,9 @@ def plan_risk_sizes(sizes: SizeDistribution, exact: int, most: int) -> tuple[Flo
     return np.asarray(np.where(size < exact + 0.5, np.rint(size), size)), share[kept]
 
 
-def plan_risk_laws(sizes: SizeDistribution, between_users: float, detail: tuple[int, int] = FINE) -> list[NormalLaw]:
+def plan_risk_laws(
+    sizes: SizeDistribution, between_users: float, detail: tuple[int, int] = FINE, *, far: bool = False
+) -> list[NormalLaw]:
     """Return the laws over which the risk is a maximum: two-point laws, no spread at all, and skewed user means.
 
     Parameters
@@ -112,6 +118,8 @@ def plan_risk_laws(sizes: SizeDistribution, between_users: float, detail: tuple[
     laws.append(NormalLaw(size, alike, np.full_like(size, max(between_users, _SMOOTH)), alike, probability))
     if between_users > 0:
         laws.append(_exponential(size, probability, between_users))
+        if far:
+            laws.extend(_far_group(size, probability, between_users, d) for d in FAR if between_users < 0.4 * d)
     return laws
 
 
@@ -133,6 +141,15 @@ def _two_point(size: Floats, probability: Floats, theta: float, between_users: f
             third = -2 * theta * (1 - theta**2) / m**2
             columns.append([np.array([x]) for x in (m, 0.0, stddev, third / stddev**3, share)])
     return NormalLaw(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+
+
+def _far_group(size: Floats, probability: Floats, between_users: float, distance: float) -> NormalLaw:
+    """All alike but a group this far from the others, as large as the spread allows: `p (1 - p) distance**2`."""
+    share = 0.5 - math.sqrt(0.25 - (between_users / distance) ** 2)
+    m = np.tile(size, 2)
+    offset = np.repeat([-share * distance, (1.0 - share) * distance], len(size))
+    weight = np.concatenate([(1.0 - share) * probability, share * probability])
+    return NormalLaw(m, offset, np.sqrt(1.0 / m), np.zeros_like(m), weight)
 
 
 def _exponential(size: Floats, probability: Floats, between_users: float, nodes: int = 12) -> NormalLaw:

@@ -52,7 +52,9 @@ class _Vote:
         return Bins(self.half_width).count
 
 
-def search_plan(epsilon: float, users: int, sizes: SizeDistribution, between_users: float = 0.0) -> PlanDesign:
+def search_plan(
+    epsilon: float, users: int, sizes: SizeDistribution, between_users: float = 0.0, *, far: bool = False
+) -> PlanDesign:
     """Find the design with the least predicted risk.
 
     Parameters
@@ -65,17 +67,19 @@ def search_plan(epsilon: float, users: int, sizes: SizeDistribution, between_use
         Of users' numbers of samples.
     between_users : float
         Declared bound on the standard deviation of users' own means, on [-1, 1].
+    far : bool
+        Whether a group of them may lie anywhere, as large as this bound allows; else tails fall off exponentially.
 
     Examples
     --------
     >>> search_plan(1.0, 1000, SizeDistribution.parse("point:1")).kind
     'R'
     """
-    problem = make_plan_tables(epsilon, users, sizes, between_users)
+    problem = make_plan_tables(epsilon, users, sizes, between_users, far=far)
     best = _one_stage(problem)
     if users < 3 * _LEAST_REPORTS:
         return best
-    tables = Tables(make_plan_tables(epsilon, users, sizes, between_users, COARSE), problem)
+    tables = Tables(make_plan_tables(epsilon, users, sizes, between_users, COARSE, far=far), problem)
     found = [_best_shares(tables, vote, clips) for vote in _starts(tables) for clips in range(1, MOST_CLIPS + 1)]
     found.sort(key=lambda candidate: candidate[0])
     exact = [_exact(chain, shares) for _, chain, shares in found[:_KEPT]]

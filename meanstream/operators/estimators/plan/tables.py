@@ -61,7 +61,13 @@ class Problem:
 
 
 def make_plan_tables(
-    epsilon: float, users: int, sizes: SizeDistribution, between_users: float, detail: tuple[int, int] = FINE
+    epsilon: float,
+    users: int,
+    sizes: SizeDistribution,
+    between_users: float,
+    detail: tuple[int, int] = FINE,
+    *,
+    far: bool = False,
 ) -> Problem:
     """Collect laws and channels."""
     channels: list[tuple[str, float, float, float]] = []
@@ -70,7 +76,7 @@ def make_plan_tables(
             c0, c1 = make_channel(name, epsilon, second_moment=guess).moments
             if not any(have[0] == name and have[2:] == (c0, c1) for have in channels):
                 channels.append((name, guess, c0, c1))
-    laws = tuple(plan_risk_laws(sizes, between_users, detail))
+    laws = tuple(plan_risk_laws(sizes, between_users, detail, far=far))
     return Problem(epsilon, users, sizes, between_users, laws, tuple(channels))
 
 

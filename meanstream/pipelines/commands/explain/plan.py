@@ -44,6 +44,10 @@ class PlanOptions:
             "draw from one law. Left out: nothing is assumed."
         ),
     ] = None
+    tails: Annotated[
+        str | None,
+        typer.Option(help="exponential: declares that few users lie far from all others. Left out: not assumed."),
+    ] = None
     target_half_width: Annotated[
         float | None, typer.Option(help="Half-width of the interval that is wanted: how many users does it need?")
     ] = None
@@ -134,7 +138,9 @@ def _forecast(options: PlanOptions, sizes: SizeDistribution) -> Forecast | Famil
     }
     family = {name: getattr(options, name) for name in FAMILY}
     if all(value in (None, False) for value in family.values()):
-        return forecast_rounds(sizes=sizes, **common)
+        return forecast_rounds(sizes=sizes, tails=options.tails, **common)
+    if options.tails is not None:
+        raise BadOption("tails must be left out for a vector, a density or a mixture")
     return forecast_family(FamilyAsk(sizes=sizes, **common, **family))
 
 
