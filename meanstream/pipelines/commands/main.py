@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -92,7 +93,7 @@ def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
     typed = TypedValues()
     try:
-        return refusing_in_one_line(typer.main.get_command(app), typed)(standalone_mode=False) or 0, "", True
+        return _command()(standalone_mode=False, obj=typed) or 0, "", True
     except BadOption as error:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
@@ -101,6 +102,11 @@ def _run() -> tuple[int, str, bool]:
         return int(ended.code or 0), "", False
     except Exception as error:
         return _unexpected(error)
+
+
+@cache
+def _command() -> Any:
+    return refusing_in_one_line(typer.main.get_command(app))
 
 
 def _unexpected(error: Exception) -> tuple[int, str, bool]:

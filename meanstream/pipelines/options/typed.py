@@ -94,16 +94,17 @@ def _names_a_file(parameter: Any, value: Any) -> bool:
     return "Path" in (str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__)
 
 
-def refusing_in_one_line(command: Any, typed: TypedValues) -> Any:
+def refusing_in_one_line(command: Any) -> Any:
     """Let whatever an option of a command and its parts refuses name the value, and numbers be decimal ones.
 
-    An option that is typed twice is refused: which one is meant is unknown. What is typed is noted in `typed`.
+    An option that is typed twice is refused: which one is meant is unknown. What is typed is noted in the
+    `TypedValues` with which the command is called, as `obj`.
     """
     command.make_parser = partial(_once_each, command.make_parser)
     for parameter in command.params:
-        parameter.process_value = partial(_process, parameter, parameter.process_value, typed)
+        parameter.process_value = partial(_process, parameter, parameter.process_value)
     for part in getattr(command, "commands", {}).values():
-        refusing_in_one_line(part, typed)
+        refusing_in_one_line(part)
     return command
 
 
@@ -138,11 +139,11 @@ def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
         raise BadOption(f"{argument} must not begin with '-', got {text!r}") from None
 
 
-def _process(parameter: Any, process: Callable[[Any, Any], Any], typed: TypedValues, context: Any, value: Any) -> Any:
+def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """Give an option its value; refuse in one line what nobody could use."""
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str):
-            typed.note(parameter.name, text)
+            context.find_root().obj.note(parameter.name, text)
             _check_text(parameter, text)
     try:
         found = process(context, value)
