@@ -242,8 +242,7 @@ class PairwiseAgents:
             self.exchanged = Exchanged(np.arange(len(mean))[asked.asker], asked.target, counted, total.astype(np.int64))
         received = Received(asked.rows, asked.clock, release, time, mean)
         value, factors = self._statistic.add(self._state["statistic"], received)
-        if self._scheme is None:
-            assert self._known is not None  # noqa: S101 - one of the two, see __init__
+        if self._known is not None:
             return value, factors.variance(self._known[asked.target], self.settings.fresh_variance)
         estimate = self._estimate_variance(asked, counted, time * mean, variance_fresh)
         return value, factors.variance(estimate, self.settings.fresh_variance)

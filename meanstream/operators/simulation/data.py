@@ -73,10 +73,10 @@ class DataModel:
             return mean * (1 - mean)
         if family == "rademacher":
             return 1 - mean**2
-        assert self.stddev is not None  # noqa: S101 - for the type checker; config refused it
+        stddev = self._given_stddev()
         if family == "uniform":
-            return np.full_like(mean, self.stddev**2)
-        return np.full_like(mean, self.stddev**2 * _clipped_normal_variance(self.half_width / self.stddev))
+            return np.full_like(mean, stddev**2)
+        return np.full_like(mean, stddev**2 * _clipped_normal_variance(self.half_width / stddev))
 
     def sample(self, generator: np.random.Generator, mean: Floats, steps: int) -> Floats:
         """Draw samples of shape `(steps, *mean.shape)`."""
@@ -89,15 +89,19 @@ class DataModel:
             return (generator.random(shape) < mean).astype(np.float64)
         if family == "rademacher":
             return np.where(generator.random(shape) < (1 + mean) / 2, 1.0, -1.0)
-        assert self.stddev is not None  # noqa: S101 - for the type checker; config refused it
         if family == "uniform":
-            half_width = self.stddev * math.sqrt(3)
+            half_width = self._given_stddev() * math.sqrt(3)
             values = generator.random(shape)
             values *= 2 * half_width
             values += mean - half_width
             return values
-        deviation = self.stddev * generator.standard_normal(shape)
+        deviation = self._given_stddev() * generator.standard_normal(shape)
         return mean + np.clip(deviation, -self.half_width, self.half_width)
+
+    def _given_stddev(self) -> float:
+        if self.stddev is None:
+            raise ValueError(f"stddev must be given with data {self.data}, got None")
+        return self.stddev
 
 
 @dataclass(frozen=True, slots=True)

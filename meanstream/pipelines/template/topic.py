@@ -10,6 +10,7 @@ from meanstream.pipelines.beam.kafka.source import ReadKafka
 from meanstream.pipelines.beam.parse import PrivacyUnit
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.sinks import write_topic
+from meanstream.pipelines.options.base import option_location
 from meanstream.streaming.kafka.location import is_kafka
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -34,11 +35,11 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
         privacy_unit: PrivacyUnit,
     ) -> None:
         super().__init__()
-        assert options.source is not None  # noqa: S101 - it is required
+        source = option_location(options.source)
         self._read: beam.PTransform
-        if is_kafka(options.source):
+        if is_kafka(source):
             self._read = ReadKafka(
-                options.source,
+                source,
                 mapping,
                 until_end=options.until_end,
                 secret=secret,
@@ -48,7 +49,7 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
         else:
             from meanstream.pipelines.beam.pubsub.source import ReadPubSub
 
-            self._read = ReadPubSub(options.source, mapping, secret=secret, privacy_unit=privacy_unit)
+            self._read = ReadPubSub(source, mapping, secret=secret, privacy_unit=privacy_unit)
         letters, trust = options.dead_letters, Trust.PRIVATE if privacy_unit == "user" else Trust.PUBLIC
         self._letters = None if letters is None else write_topic(letters, "dead_letters", trust)
 

@@ -10,7 +10,7 @@ from typing import Any
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.validation import require
 from meanstream.streaming.rounds.settings import HOST_ONLY, RoundsSettings
-from meanstream.streaming.store.deployment import check_store, open_store
+from meanstream.streaming.store.deployment import check_store, kept_deployment_settings, open_store
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret import key_derived_from_secret
 from meanstream.streaming.store.store import Store, StoreError
@@ -46,9 +46,7 @@ def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapp
 
 def named_rounds(store: Store, settings: RoundsSettings) -> RoundsSettings:
     """Give the settings the name that a store has kept."""
-    saved = store.settings()
-    assert saved is not None  # noqa: S101 - it was opened
-    return replace(settings, name=saved["name"])
+    return replace(settings, name=kept_deployment_settings(store)["name"])
 
 
 def continued_rounds(path: Path, settings: RoundsSettings) -> RoundsSettings:

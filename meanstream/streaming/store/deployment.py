@@ -19,7 +19,7 @@ from meanstream.streaming.store.secret import (
     secret_path,
     warn_if_secret_shared,
 )
-from meanstream.streaming.store.store import Respell, Store
+from meanstream.streaming.store.store import Respell, Store, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,24 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
         Usually `os.environ`.
     """
     store, secret = open_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
-    saved = store.settings()
-    assert saved is not None  # noqa: S101 - it was opened
+    saved = kept_deployment_settings(store)
     named = replace(settings, name=saved.get("name"))
     noise = UnnamedNoise.of(secret, saved) if named.name is None else noise_from_secret(secret, named.name)
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
+
+
+def kept_deployment_settings(store: Store) -> dict[str, Any]:
+    """Give the settings that an opened store began with.
+
+    Raises
+    ------
+    StoreError
+        If it has not begun.
+    """
+    settings = store.settings()
+    if settings is None:
+        raise StoreError(f"store must have begun, got {str(store.path)!r}")
+    return settings
 
 
 def saved_settings(saved: Mapping[str, Any]) -> AgentsSettings:

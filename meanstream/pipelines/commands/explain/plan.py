@@ -111,9 +111,8 @@ def plan_rounds(options: PlanOptions) -> None:
     for name in ("users", "epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
-    assert options.sizes is not None  # noqa: S101 - just checked
     with refusing_options():
-        sizes = read_sizes(options.sizes)
+        sizes = read_sizes(str(options.sizes))
         found = _forecast(options, sizes)
     from meanstream.operators.forecast.records import Forecast
 
@@ -130,8 +129,6 @@ def _forecast(options: PlanOptions, sizes: SizeDistribution) -> Forecast | Famil
     from meanstream.operators.forecast.family import FamilyAsk, forecast_family
     from meanstream.operators.forecast.rounds import forecast_rounds
 
-    assert options.users is not None  # noqa: S101 - checked before
-    assert options.epsilon is not None  # noqa: S101
     common: dict[str, Any] = {
         name: getattr(options, name)
         for name in ("users", "epsilon", "lower", "upper", "level", "between_users", "target_half_width")

@@ -9,7 +9,7 @@ import typer
 
 from meanstream.pipelines.commands.simulate import options as given
 from meanstream.pipelines.commands.simulate.options import integers_option
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -90,12 +90,11 @@ def theory_facts(config: SimulationConfig) -> dict[str, Any]:
     """Propositions 1 to 3 for a configuration with classes."""
     from meanstream.operators.forecast.agents import forecast_table
 
-    assert config.stddev is not None  # noqa: S101 - uniform data has one
     return forecast_table(
         agents=config.agents,
         checkpoints=config.checkpoints,
         classes=len(config.means.split(",")),
-        stddev=config.stddev,
+        stddev=given_option("stddev", config.stddev),
         half_width=config.half_width,
         epsilon=config.epsilon,
         delta=config.delta,
