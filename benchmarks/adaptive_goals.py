@@ -23,8 +23,8 @@ from meanstream.operators.simulation.adaptive_goals import (
     POPULATIONS,
     Cell,
     Found,
-    adaptive_cells,
-    measure_adaptive_cell,
+    adaptive_goal_cells,
+    measure_adaptive_goal,
 )
 
 
@@ -40,10 +40,10 @@ def main() -> None:
     options = parser.parse_args()
     chosen = options.populations.split(",")
     rows = []
-    for cell in (cell for cell in adaptive_cells() if cell.population in chosen):
+    for cell in (cell for cell in adaptive_goal_cells() if cell.population in chosen):
         start = time.perf_counter()
         told = not options.hide_sizes
-        found = measure_adaptive_cell(cell, runs=options.runs, seed=options.seed, mean=options.mean, tell_sizes=told)
+        found = measure_adaptive_goal(cell, runs=options.runs, seed=options.seed, mean=options.mean, tell_sizes=told)
         missed = missed_goals(cell, found, options.runs)
         rows.append({**asdict(cell), **asdict(found), "seconds": time.perf_counter() - start, "missed": missed})
         if not options.json:

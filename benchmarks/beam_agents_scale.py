@@ -17,7 +17,7 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
 from meanstream.pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases
-from meanstream.pipelines.beam.agents.parts import agents_state
+from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, Tick
 from meanstream.pipelines.beam.agents.release import ReleaseShard
 from meanstream.pipelines.beam.agents.split import AgentDirectory, split_columns
@@ -30,7 +30,7 @@ from meanstream.streaming.engine.options import EngineOptions
 SHARDS = 8
 OPTIONS = EngineOptions(refresh=None)
 WINDOWS = AgentWindows(refresh=None)
-OWNER = StateOwner(settings=agents_state(SETTINGS, WINDOWS, 1))
+OWNER = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1))
 TICK = Tick(0, BEGIN + 1e9)
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from meanstream.streaming.agents.budget import budgets
+from meanstream.streaming.agents.budget import agents_budgets
 from meanstream.streaming.events.release_ids import release_ids
-from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.store import Store
 
@@ -80,8 +80,8 @@ def main() -> None:
             "first_commit_seconds": round(commits[0], 3),
             "median_commit_seconds": round(float(np.median(commits)), 3),
             "last_commit_seconds": round(commits[-1], 3),
-            "verify_seconds": round(seconds(lambda: verify_ledger(path)), 2),
-            "budgets_seconds": round(seconds(lambda: budgets(path)), 2),
+            "verify_seconds": round(seconds(lambda: audit_ledger(path)), 2),
+            "budgets_seconds": round(seconds(lambda: agents_budgets(path)), 2),
         }
     print(json.dumps(result, indent=2))
 

@@ -20,10 +20,10 @@ from typing import Any
 
 from meanstream.operators.simulation.round_goals import (
     POPULATIONS,
-    goal_cells,
-    goal_geometric_mean,
-    goal_literal_mse,
-    measure_goal_cell,
+    measure_round_goal_cell,
+    round_goal_cells,
+    round_goal_geometric_mean,
+    round_goal_literal_mse,
 )
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--cells", default=",".join(POPULATIONS), help="populations, separated by commas")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    chosen = [cell for cell in goal_cells() if cell[0] in options.cells.split(",")]
+    chosen = [cell for cell in round_goal_cells() if cell[0] in options.cells.split(",")]
     rows = []
     for name, epsilon in chosen:
         rows.append(row := _row(name, epsilon, options))
@@ -49,7 +49,7 @@ def main() -> None:
                 flush=True,
             )
     summary = {
-        "to_literal": goal_geometric_mean([row["to_literal"] for row in rows]),
+        "to_literal": round_goal_geometric_mean([row["to_literal"] for row in rows]),
         "coverage": sum(row["coverage"] for row in rows) / len(rows),
         "missed": sum(bool(row["missed"]) for row in rows),
     }
@@ -59,7 +59,7 @@ def main() -> None:
 
 def _row(name: str, epsilon: float, options: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
-    found = measure_goal_cell(name, epsilon, runs=options.runs, seed=options.seed, theta=options.theta)
+    found = measure_round_goal_cell(name, epsilon, runs=options.runs, seed=options.seed, theta=options.theta)
     error = found.mse_stderr / found.mse
     ratio = found.predicted / found.mse
     missed = []
@@ -74,7 +74,7 @@ def _row(name: str, epsilon: float, options: argparse.Namespace) -> dict[str, An
         "mse": found.mse,
         "error": error,
         "predicted_to_measured": ratio,
-        "to_literal": found.mse / goal_literal_mse(name, epsilon),
+        "to_literal": found.mse / round_goal_literal_mse(name, epsilon),
         "coverage": found.coverage,
         "bias_z": found.bias / found.bias_stderr,
         "restarts": found.restarts,

@@ -16,7 +16,11 @@ from time import process_time
 import numpy as np
 
 from meanstream.operators.simulation.config import SimulationConfig
-from meanstream.operators.simulation.pairwise import pairwise_design_variance, pairwise_noise, simulate_pairwise
+from meanstream.operators.simulation.pairwise import (
+    simulate_pairwise,
+    simulated_pairwise_design_variance,
+    simulated_pairwise_noise,
+)
 from meanstream.operators.simulation.population import Simulated
 from meanstream.operators.simulation.transcription import Inputs, transcribe
 
@@ -56,9 +60,9 @@ def transcription_rate(agents: int, steps: int) -> float:
         config=config,
         data=simulated.samples(steps)[:, 0],
         noise=simulated.unit_noise(steps, "gaussian")[:, 0],
-        noise_variance=pairwise_noise(config)[1],
+        noise_variance=simulated_pairwise_noise(config)[1],
         variance=variance[0],
-        design_variance=pairwise_design_variance(config, variance),
+        design_variance=simulated_pairwise_design_variance(config, variance),
     )
     started = process_time()
     estimates, _ = transcribe(given)

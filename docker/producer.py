@@ -17,9 +17,9 @@ from meanstream.streaming.events.columns import SampleColumns
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.events.wire import Sample
-from meanstream.streaming.kafka.client import Producer, make_producer
+from meanstream.streaming.kafka.client import Producer, make_client_producer
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.outputs import open_topic
+from meanstream.streaming.kafka.outputs import open_output_topic
 from meanstream.streaming.kafka.sink import sink_records
 from meanstream.streaming.sources.synthetic import SyntheticPopulation, SyntheticSource
 
@@ -42,10 +42,10 @@ def main() -> int:
             interval=1 / options.rate,
             seed=options.seed,
         )
-        open_topic(location)
+        open_output_topic(location)
         if options.topic_only:
             return 0
-        producer = make_producer(location, linger_ms=20)
+        producer = make_client_producer(location, linger_ms=20)
     except ValueError as error:
         sys.stderr.write(f"producer: {error}\n")
         return 2

@@ -2,7 +2,7 @@
 
 import sys
 
-from meanstream.pipelines.template.launch import main
+from meanstream.pipelines.template.launch import launch
 
 if __name__ == "__main__":
-    main("rounds", sys.argv[1:])
+    launch("rounds", sys.argv[1:])

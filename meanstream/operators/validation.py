@@ -45,7 +45,7 @@ def require_bounds(lower: float, upper: float) -> None:
     require(lower < upper, "lower", f"be below upper ({upper!r})", lower)
 
 
-def as_float(name: str, value: object) -> float:
+def valid_float(name: str, value: object) -> float:
     """Give a number its one spelling: an int, a NumPy scalar or a text such as "-30" become the float.
 
     Raises
@@ -55,7 +55,7 @@ def as_float(name: str, value: object) -> float:
 
     Examples
     --------
-    >>> as_float("lower", "-30"), as_float("lower", -30), as_float("lower", -0.0)
+    >>> valid_float("lower", "-30"), valid_float("lower", -30), valid_float("lower", -0.0)
     (-30.0, -30.0, 0.0)
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
@@ -64,7 +64,7 @@ def as_float(name: str, value: object) -> float:
     return float(value) + 0.0  # type: ignore[arg-type]  # -0.0 is 0.0
 
 
-def as_int(name: str, value: object) -> int:
+def valid_int(name: str, value: object) -> int:
     """Give a whole number its one spelling, also `40.0` and "40".
 
     Raises
@@ -74,7 +74,7 @@ def as_int(name: str, value: object) -> int:
     """
     if not isinstance(value, bool) and isinstance(value, Integral):
         return int(value)
-    number = as_float(name, value)
+    number = valid_float(name, value)
     require(number.is_integer(), name, "be a whole number", value)
     return int(number)
 

@@ -18,17 +18,17 @@ HOME = Path(meanstream.__file__).resolve().parent
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
-def describe_error(error: BaseException) -> dict[str, str]:
+def describe_own_error(error: BaseException) -> dict[str, str]:
     """Say what kind of error it is and where it was raised; its message only if it is one of ours.
 
     Examples
     --------
     >>> from meanstream.streaming.store.store import StoreError
-    >>> describe_error(ValueError("could not convert 12.5")), describe_error(StoreError("store must be a file"))
+    >>> describe_own_error(ValueError("could not convert 12.5")), describe_own_error(StoreError("store must be a file"))
     ({'error': 'ValueError'}, {'error': 'StoreError', 'reason': 'store must be a file'})
     """
     said = {"error": type(error).__name__}
-    if is_ours(error):
+    if is_own_error(error):
         said["reason"] = " ".join(str(error).split())
     elif isinstance(error, OSError) and isinstance(error.errno, int):
         said["reason"] = os.strerror(error.errno)  # its own words could be anybody's
@@ -38,13 +38,13 @@ def describe_error(error: BaseException) -> dict[str, str]:
     return said
 
 
-def is_ours(error: BaseException) -> bool:
+def is_own_error(error: BaseException) -> bool:
     """Say whether an error's class is one of this package: found under its name in a module that lies in its folder.
 
     Examples
     --------
     >>> from meanstream.streaming.store.store import StoreError
-    >>> is_ours(StoreError("store must be a file")), is_ours(ValueError("12.5"))
+    >>> is_own_error(StoreError("store must be a file")), is_own_error(ValueError("12.5"))
     (True, False)
     """
     kind = type(error)
@@ -60,7 +60,7 @@ def is_ours(error: BaseException) -> bool:
     return found is kind
 
 
-def is_raised_by_us(error: BaseException) -> bool:
+def is_own_error_raised(error: BaseException) -> bool:
     """Say whether a statement `raise` of this package made an error, whatever its class: what it says is ours then.
 
     What a line of this package calls may fail in C, which has no frame of its own: such an error is foreign.
@@ -71,7 +71,7 @@ def is_raised_by_us(error: BaseException) -> bool:
     >>> try:
     ...     require(False, "shards", "be 8", 4)
     ... except ValueError as error:
-    ...     print(is_raised_by_us(error))
+    ...     print(is_own_error_raised(error))
     True
     """
     place = error.__traceback__

@@ -63,7 +63,7 @@ def _files_of_topic(option: str, config: Path) -> Iterator[tuple[str, Path]]:
                 yield f"the {name} of {option}", place
 
 
-def require_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> None:
+def require_own_paths_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> None:
     """Refuse what is written where it is another file that is read, owned or written; folders, where they hold one.
 
     Parameters
@@ -86,7 +86,7 @@ def require_apart(writes: Mapping[str, Path], others: Mapping[str, Path]) -> Non
         taken[option] = path
 
 
-def require_beside_no_store(option: str, path: Path) -> None:
+def require_own_path_beside_no_store(option: str, path: Path) -> None:
     """Refuse a file that the store whose name begins like it would take for its own, however it is spelled."""
     place = Path(os.path.realpath(path))
     for suffix, what in {**STORE_FILES, SECRET_SUFFIX: "secret"}.items():

@@ -57,7 +57,7 @@ def test_a_defect_that_names_a_value_shows_none(tmp_path: Path, monkeypatch: pyt
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "broken" in last["at"]
     assert found(ran.err, digits) == []
-    monkeypatch.setattr(logs, "is_ours", lambda _: True)  # a twin that trusts everybody: it was there to be found
+    monkeypatch.setattr(logs, "is_own_error", lambda _: True)  # a twin that trusts everybody: it was there to be found
     ran, digits = run(tmp_path)
     assert found(ran.err, digits) != []
 

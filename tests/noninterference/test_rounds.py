@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from meanstream.streaming.metrics import rounds as metrics_of_rounds
+from meanstream.streaming.metrics.private import PrivateRoundsMetrics
 from meanstream.streaming.store import ledger_reader
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.rounds_worlds import CHANGES, charged_as, on_beam, one_process, two_sides
@@ -91,7 +92,7 @@ def in_worlds(folder: Path, ports: Ports, changed: str) -> Compared:
 
 def test_the_metrics_of_before_are_caught(tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twin: the public address showed what is the operator's, events and rejected records among it."""
-    monkeypatch.setattr(metrics_of_rounds, "RoundsMetrics", metrics_of_rounds.PrivateRoundsMetrics)
+    monkeypatch.setattr(metrics_of_rounds, "RoundsMetrics", PrivateRoundsMetrics)
     assert in_worlds(tmp_path, ports, "number")["GET /metrics of the metrics"] > 0
 
 

@@ -21,7 +21,7 @@ from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
 from meanstream.operators.rounds.channels.window import WindowChannel
-from meanstream.operators.rounds.protocol import assign_stages
+from meanstream.operators.rounds.protocol import assign_protocol_stages
 from meanstream.operators.rounds.records import Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.votes.choice import RandomizedResponseVotes, SubsetVotes
 from meanstream.operators.rounds.votes.packing import pack_votes
@@ -211,9 +211,9 @@ def test_one_message_per_user_whatever_it_holds() -> None:
 def test_stages_share_no_user_and_look_at_no_data() -> None:
     shares = built(1.0).shares
     ids = np.random.default_rng(5).integers(0, 2**64, (1000, 2), dtype=np.uint64)
-    stage = assign_stages(shares, ids, b"round")
+    stage = assign_protocol_stages(shares, ids, b"round")
     assert sum(shares) == pytest.approx(1.0)
-    assert (assign_stages(shares, ids[::-1], b"round") == stage[::-1]).all()
+    assert (assign_protocol_stages(shares, ids[::-1], b"round") == stage[::-1]).all()
 
 
 def test_charge_is_one_report() -> None:

@@ -23,7 +23,7 @@ from meanstream.operators.rounds.central import (
     central_spend,
     run_central,
 )
-from meanstream.operators.rounds.protocol import assign_stages
+from meanstream.operators.rounds.protocol import assign_protocol_stages
 from meanstream.operators.rounds.records import Summaries, Tally
 from meanstream.operators.simulation.words import SeededWords
 from tests.operators.support.binomial_users import SPAN, summaries
@@ -267,7 +267,7 @@ def test_users_of_other_cohorts_stay_where_they_are():
 
     moved = [
         np.count_nonzero((split(given) != split(other))[others])
-        for split in (lambda users: assign_stages(shares, users.user, b"w"), ranked)
+        for split in (lambda users: assign_protocol_stages(shares, users.user, b"w"), ranked)
     ]
     assert moved[0] == 0
     assert moved[1] > 0
@@ -279,7 +279,7 @@ SECRET = b"0d409462e4304f9f66770dc046be10c9"
 def keyed_run(estimator, given, *, round_id="2013-01-07", parts=1, combine=None):
     """A round as a host runs it: rows in parts, added up, noised by the key."""
     noise = KeyedNoise(SECRET, deployment="test", purpose="rounds")
-    cohort = assign_stages(estimator.shares, given.user, round_id.encode())
+    cohort = assign_protocol_stages(estimator.shares, given.user, round_id.encode())
     public = {}
     for number, step in enumerate(estimator.rounds):
         users = given.take(cohort == step.cohort)

@@ -9,7 +9,7 @@ import pytest
 
 from meanstream.operators.estimators.dame import Dame
 from meanstream.operators.estimators.kent.univariate import Kent
-from meanstream.operators.rounds.protocol import assign_stages, run_rounds
+from meanstream.operators.rounds.protocol import assign_protocol_stages, run_protocol
 from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.simulation.words import SeededWords
 from tests.privacy.test_round_privacy import DAME, LAPLACE, SPAN, everybody
@@ -45,7 +45,7 @@ def messages(estimator, users, stage):
         rounds = tuple(Recorded(step, seen) for step in estimator.rounds)
 
     words = [SeededWords(np.random.default_rng(9), int((stage == i).sum())) for i in range(len(estimator.rounds))]
-    assert isinstance(run_rounds(Watched(), users, stage, words), Estimate)
+    assert isinstance(run_protocol(Watched(), users, stage, words), Estimate)
     _, times = np.unique(np.concatenate(seen), axis=0, return_counts=True)
     return times
 
@@ -53,7 +53,7 @@ def messages(estimator, users, stage):
 @pytest.mark.parametrize("estimator", [*TWO_STAGES, LAPLACE["duchi"], LAPLACE["semi"]], ids=lambda e: e.name)
 def test_every_user_sends_exactly_one_report(estimator):
     users = everybody(TWO_STAGES[0].bins, 1000)
-    times = messages(estimator, users, assign_stages(estimator.shares, users.user, b"round"))
+    times = messages(estimator, users, assign_protocol_stages(estimator.shares, users.user, b"round"))
     assert times.tolist() == [1] * len(users)
 
 
@@ -76,7 +76,7 @@ def test_the_stage_of_a_user_depends_on_its_id_alone(estimator):
     order = np.argsort(users.count, kind="stable")
 
     def by_hash(given):
-        return assign_stages(estimator.shares, given.user, b"2013-01-07")
+        return assign_protocol_stages(estimator.shares, given.user, b"2013-01-07")
 
     def by_position(given):
         return (np.arange(len(given)) >= len(given) // 2).astype(np.int64)

@@ -17,7 +17,7 @@ import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.streaming.rounds import reports as reports_module
+from meanstream.streaming.rounds import window_round as reports_module
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.testing import ScriptedSource
@@ -106,7 +106,7 @@ def by_arrival(shares: Any, user: Any, key: bytes) -> np.ndarray:
 
 
 def test_a_split_by_arrival_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports_module, "assign_stages", by_arrival)
+    monkeypatch.setattr(reports_module, "assign_protocol_stages", by_arrival)
     late = [("ann", 5.0, DAY - 1)]
     rest = [sample for sample in stream(1, 5.0) if sample[0] != "ann"]
     worlds = [

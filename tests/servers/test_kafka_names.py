@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from meanstream.streaming.kafka import newest, reader
-from meanstream.streaming.kafka.name_owners import NameOwners, group_of_name
+from meanstream.streaming.kafka.name_owners import NameOwners, name_owner_group
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_reading import send
 from tests.servers.support.kafka_sinks import read
@@ -206,4 +206,4 @@ class Nobody(NameOwners):
 
 
 def test_names_do_not_meet_in_a_group() -> None:
-    assert len({group_of_name(name) for name in ("a", "A", "a ", "ä", "b")}) == 5
+    assert len({name_owner_group(name) for name in ("a", "A", "a ", "ä", "b")}) == 5

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PersonalEstimate, Population, Refusal
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.outputs import open_topic
+from meanstream.streaming.kafka.outputs import open_output_topic
 from meanstream.streaming.kafka.sink import KafkaSinks
 from meanstream.streaming.open_sink import check_sink_place, open_sink, sink_place_of
 from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError, Trust
@@ -294,7 +294,7 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         assert admin.describe_configs([resource])[resource].result(30)["cleanup.policy"].value == policy
     assert not caplog.records
-    open_topic(KafkaLocation.parse(f"kafka://{broker_address}/{new_topic()}", role="releases"))
+    open_output_topic(KafkaLocation.parse(f"kafka://{broker_address}/{new_topic()}", role="releases"))
     assert "of the releases is not compacted" in caplog.text
 
 

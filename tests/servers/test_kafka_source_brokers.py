@@ -42,7 +42,7 @@ def test_a_source_that_rests_hears_its_brokers_and_goes_on_where_it_was(
     """What a client has to say piles up in memory while nobody asks, and ends that were reached may be ends no more."""
     heard: list[str] = []
     monkeypatch.setattr(client, "_STATISTICS_MS", 10)
-    monkeypatch.setattr(reader, "unreachable_partitions", lambda _, topic: heard.append(topic) or set())
+    monkeypatch.setattr(reader, "progress_unreachable_partitions", lambda _, topic: heard.append(topic) or set())
     topic = new_topic(2)
     send(broker_address, topic, [value(i) for i in range(60)], 0)
     with closing(source(broker_address, topic, idle_seconds=0.6)) as opened:

@@ -14,10 +14,10 @@ import pytest
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.rounds.protocol import Estimator, run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import Estimator, protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.adaptive_goals import Cell, measure_adaptive_cell
+from meanstream.operators.simulation.adaptive_goals import Cell, measure_adaptive_goal
 from meanstream.operators.simulation.words import SeededWords
 
 RUNS = 40
@@ -36,7 +36,7 @@ LEAST_COVERED = 0.92 - 4.0 * math.sqrt(0.92 * 0.08 / RUNS)
     ],
 )
 def test_error_and_coverage(population: str, between: str, expected: float) -> None:
-    found = measure_adaptive_cell(Cell(population=population, between=between, epsilon=1.0), runs=RUNS)
+    found = measure_adaptive_goal(Cell(population=population, between=between, epsilon=1.0), runs=RUNS)
     assert found.adapts
     assert found.predicted <= expected
     assert found.measured <= expected * RELATIVE
@@ -46,7 +46,7 @@ def test_error_and_coverage(population: str, between: str, expected: float) -> N
 
 
 def test_sizes_that_are_small_are_not_worth_a_vote() -> None:
-    found = measure_adaptive_cell(Cell(population="poisson5", between="normal .2", epsilon=1.0), runs=RUNS)
+    found = measure_adaptive_goal(Cell(population="poisson5", between="normal .2", epsilon=1.0), runs=RUNS)
     assert not found.adapts
     assert found.predicted == 1.0
     assert found.measured <= RELATIVE
@@ -62,9 +62,9 @@ def coverage(estimator: Estimator, spread: float, runs: int) -> float:
         ones = rng.binomial(1000, 0.5 * (1.0 + means))
         ids, count = np.zeros((20_000, 2), np.uint64), np.full(20_000, 1000)
         users = Summaries(user=ids, count=count, total=ones, first=np.zeros(20_000, np.int64), span=1)
-        stage = stages_of_positions(estimator.shares, rng.random(20_000))
+        stage = protocol_stages_of_positions(estimator.shares, rng.random(20_000))
         words = [SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))]
-        found = run_rounds(estimator, users, stage, words)
+        found = run_protocol(estimator, users, stage, words)
         covered += bool(found.lower <= 0.0 <= found.upper)
     return covered / runs
 

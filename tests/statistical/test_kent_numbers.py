@@ -16,11 +16,11 @@ from meanstream.operators.simulation.vector_rounds import VectorConfig, VectorRe
 from meanstream.pipelines.commands.reproduce.kent_curves import (
     FOUR,
     TUNED,
-    ball_error,
-    item_error,
-    mixture,
-    sparse,
-    univariate,
+    kent_curves_ball_error,
+    kent_curves_item_error,
+    kent_curves_mixture,
+    kent_curves_sparse,
+    kent_curves_univariate,
 )
 
 REFERENCE_RUNS = 500
@@ -55,15 +55,15 @@ RATIOS = {
 
 @pytest.mark.parametrize(("epsilon", "samples"), RATIOS)
 def test_ratio_to_the_full_item_level(epsilon: float, samples: int) -> None:
-    found = simulate(200, **univariate(epsilon, 500, samples, "shifted_uniform"))
-    check(found, RATIOS[epsilon, samples] * item_error(epsilon, 500, samples), rounding=0.03)
+    found = simulate(200, **kent_curves_univariate(epsilon, 500, samples, "shifted_uniform"))
+    check(found, RATIOS[epsilon, samples] * kent_curves_item_error(epsilon, 500, samples), rounding=0.03)
 
 
 def test_little_privacy_budget_has_a_phase_transition() -> None:
     # 292 and 1.1e4 times the item level: rare elections of a wrong bin make the error, so its own error is large.
     for samples, ratio in ((1000, 292), (10_000, 1.1e4)):
-        found = simulate(400, **univariate(0.5, 500, samples, "shifted_uniform"))
-        check(found, ratio * item_error(0.5, 500, samples), rounding=0.05)
+        found = simulate(400, **kent_curves_univariate(0.5, 500, samples, "shifted_uniform"))
+        check(found, ratio * kent_curves_item_error(0.5, 500, samples), rounding=0.05)
 
 
 # Figures 5 and 7
@@ -74,14 +74,16 @@ BEST = {0.5: (0.5, 0.089), 1.0: (0.5, 0.019), 2.0: (0.25, 1.4e-3), 4.0: (0.25, 3
 @pytest.mark.parametrize("epsilon", BEST)
 def test_error_at_the_best_constant(epsilon: float) -> None:
     constant, expected = BEST[epsilon]
-    found = simulate(300, **univariate(epsilon, 200, 100, "shifted_rademacher", constant=constant))
+    found = simulate(300, **kent_curves_univariate(epsilon, 200, 100, "shifted_rademacher", constant=constant))
     check(found, expected, rounding=0.04)
 
 
 def test_the_best_constants_of_section_a2_are_the_best() -> None:
     for epsilon, (best, _) in BEST.items():
         errors = {
-            constant: simulate(200, **univariate(epsilon, 200, 100, "shifted_rademacher", constant=constant)).mse
+            constant: simulate(
+                200, **kent_curves_univariate(epsilon, 200, 100, "shifted_rademacher", constant=constant)
+            ).mse
             for constant in (best / 4, best, 2 * best)
         }
         assert min(errors, key=errors.__getitem__) == best, (epsilon, errors)
@@ -93,7 +95,9 @@ def test_four_times_the_budget_goes_on_with_the_samples_where_one_does_not() -> 
     widths = [0.0024, 0.0061, 0.0157, 0.04, 0.1]
 
     def least(epsilon: float, samples: float) -> float:
-        points = [univariate(epsilon, 100, samples, "shifted_rademacher", half_width=width) for width in widths]
+        points = [
+            kent_curves_univariate(epsilon, 100, samples, "shifted_rademacher", half_width=width) for width in widths
+        ]
         return min(simulate(100, **point).mse for point in points)
 
     flat = [least(1.0, samples) for samples in (1e3, 1e4, 1e5)]
@@ -113,7 +117,7 @@ def test_four_times_the_budget_goes_on_with_the_samples_where_one_does_not() -> 
     ],
 )
 def test_three_hot_votes_cost_a_factor_of_four_at_epsilon_2(samples: int, votes: str, expected: float) -> None:
-    found = simulate(200, **univariate(2.0, 500, samples, "shifted_uniform", votes=votes))
+    found = simulate(200, **kent_curves_univariate(2.0, 500, samples, "shifted_uniform", votes=votes))
     check(found, expected, rounding=0.03)
 
 
@@ -132,7 +136,7 @@ def test_several_coordinates_per_user_lose_to_the_semi_user_level(data: str) -> 
         options=options,
     )
     check(found, 0.033, rounding=0.05)
-    assert found.mse > 2 * ball_error(16, 2.0, 4000, 0.0)
+    assert found.mse > 2 * kent_curves_ball_error(16, 2.0, 4000, 0.0)
 
 
 # Vectors in the ball: d = 32, 4000 users, 400 samples, uniform on the sphere
@@ -185,19 +189,19 @@ def test_the_tuned_mean_of_vectors_is_better_still() -> None:
 
 
 def test_four_components_at_2000_samples() -> None:
-    found = simulate(200, **mixture(4.0, 1000, 2000, FOUR, 4))
+    found = simulate(200, **kent_curves_mixture(4.0, 1000, 2000, FOUR, 4))
     # Their deviations were .012 to .013 over 1000 runs.
     deviation = np.array(found.deviation)
     assert deviation == pytest.approx(0.0125, rel=4 * math.sqrt(0.5 / 200 + 0.5 / 1000) + 0.04)
     expected = np.array([-0.749, -0.250, 0.251, 0.750])
     limit = 4 * 0.0125 * math.sqrt(1 / 200 + 1 / 1000) + 5e-4
     assert np.abs(np.array(found.mean) - expected).max() < limit
-    noisy = simulate(100, **mixture(2.0, 1000, 2000, FOUR, 4))
+    noisy = simulate(100, **kent_curves_mixture(2.0, 1000, 2000, FOUR, 4))
     assert 0.06 < min(noisy.deviation) < max(noisy.deviation) < 0.3
 
 
 def test_four_components_at_500_samples() -> None:
-    check(simulate(200, **mixture(4.0, 1000, 500, FOUR, 4)), 0.00226, rounding=0.03)
+    check(simulate(200, **kent_curves_mixture(4.0, 1000, 500, FOUR, 4)), 0.00226, rounding=0.03)
 
 
 @pytest.mark.slow
@@ -232,6 +236,6 @@ def test_density_with_the_budget_that_was_really_spent() -> None:
 )
 def test_share_of_the_coordinates_found(clip_constant: float, low: float, high: float) -> None:
     # References .02, .95 to .99, .83; a share over 60 runs of 4 coordinates has an error of at most .03.
-    point = sparse(4.0, 1000, 100, 100, sparsity=4, clip_constant=clip_constant)
+    point = kent_curves_sparse(4.0, 1000, 100, 100, sparsity=4, clip_constant=clip_constant)
     found = np.array(simulate(60, **point).found)
     assert low <= np.mean(found[:, :4] != 0.0) <= high

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.operators.rounds.protocol import run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.simulation.rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.simulation.words import SeededWords
 from meanstream.pipelines.commands.reproduce.dame_figures import ESTIMATED, SHARES
@@ -102,9 +102,9 @@ def test_twin_split_by_position_is_biased_on_sorted_users():
     for run in range(config.runs):
         rng = np.random.default_rng([11, run])
         users = config.population.draw(rng)
-        stage = stages_of_positions(estimator.shares, np.arange(6000) / 6000)
+        stage = protocol_stages_of_positions(estimator.shares, np.arange(6000) / 6000)
         words = [SeededWords(rng, 3000) for _ in range(2)]
-        errors.append(float(run_rounds(estimator, users, stage, words).unclipped) - config.population.theta)
+        errors.append(float(run_protocol(estimator, users, stage, words).unclipped) - config.population.theta)
     assert abs(np.mean(errors)) > 4 * np.std(errors) / math.sqrt(len(errors))
     by_hash = simulate_rounds(config)
     assert abs(by_hash.bias) < 3 * by_hash.bias_stderr

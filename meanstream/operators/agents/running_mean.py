@@ -19,12 +19,12 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import TAIL_DELTA, GaussianNoise, NoiseIds, NoiseSource
 from meanstream.operators.records import Words
 from meanstream.operators.validation import (
-    as_float,
-    as_int,
     require,
     require_between,
     require_bounds,
     require_positive,
+    valid_float,
+    valid_int,
 )
 
 SNAPSHOT_VERSION = 2
@@ -111,16 +111,16 @@ class PrivateMean(stats.base.Univariate):
         removals: bool = False,
         counter: str = _USUAL_COUNTER,
     ) -> None:
-        self.lower = as_float("lower", lower)
-        self.upper = as_float("upper", upper)
-        self.epsilon = as_float("epsilon", epsilon)
-        self.delta = as_float("delta", delta)
+        self.lower = valid_float("lower", lower)
+        self.upper = valid_float("upper", upper)
+        self.epsilon = valid_float("epsilon", epsilon)
+        self.delta = valid_float("delta", delta)
         require_bounds(self.lower, self.upper)
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, delta=self.delta)
         self.noise = noise
         self.schedule = _canonical_schedule(schedule)
-        self.horizon = as_int("horizon", horizon)
+        self.horizon = valid_int("horizon", horizon)
         self.removals = bool(removals)
         require(counter in _COUNTERS, "counter", f"be one of {', '.join(_COUNTERS)}", counter)
         self.counter = counter
@@ -315,7 +315,7 @@ class _Stream:
 
 def _canonical_schedule(schedule: str | int) -> str | int:
     """Give one text to all that name the same schedule; it is part of the key."""
-    return str(parse_schedule(schedule)) if isinstance(schedule, str) else as_int("schedule", schedule)
+    return str(parse_schedule(schedule)) if isinstance(schedule, str) else valid_int("schedule", schedule)
 
 
 def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:

@@ -23,13 +23,13 @@ from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
-    as_float,
-    as_int,
     require,
     require_between,
     require_bounds,
     require_name,
     require_positive,
+    valid_float,
+    valid_int,
 )
 
 MAX_HORIZON = 1_000_000
@@ -128,10 +128,10 @@ class AgentsSettings:
         if cast("float | None", self.spread_share) is None:
             object.__setattr__(self, "spread_share", usual)
         for name in ("lower", "upper", "epsilon", "delta", "spread_share"):
-            object.__setattr__(self, name, as_float(name, getattr(self, name)))
-        object.__setattr__(self, "horizon", as_int("horizon", self.horizon))
+            object.__setattr__(self, name, valid_float(name, getattr(self, name)))
+        object.__setattr__(self, "horizon", valid_int("horizon", self.horizon))
         if self.levels is not None:
-            object.__setattr__(self, "levels", as_int("levels", self.levels))
+            object.__setattr__(self, "levels", valid_int("levels", self.levels))
         if self.name is not None:
             require_name(self.name)
         require_bounds(self.lower, self.upper)
@@ -146,7 +146,7 @@ class AgentsSettings:
         require(1 <= self.horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", self.horizon)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         if self.per_person is not None:
-            object.__setattr__(self, "per_person", as_int("per_person", self.per_person))
+            object.__setattr__(self, "per_person", valid_int("per_person", self.per_person))
             require(
                 1 <= self.per_person <= MAX_PER_PERSON, "per_person", f"lie in 1..{MAX_PER_PERSON}", self.per_person
             )

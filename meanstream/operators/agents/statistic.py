@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.weights import gls_weights_variance, weights_gain, weights_window_start
+from meanstream.operators.agents.weights import weights_gain, weights_gls_variance, weights_window_start
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints
@@ -88,7 +88,9 @@ def variance_of_statistic(
     return statistic_variance_factors(times, weights, counter).variance(sample_variance, fresh_variance)
 
 
-def release_covariance(times: Ints, *, sample_variance: float, counter: Counter, fresh_variance: float) -> Floats:
+def statistic_release_covariance(
+    times: Ints, *, sample_variance: float, counter: Counter, fresh_variance: float
+) -> Floats:
     """Return the covariance of the noisy means, shape (n, n): what "gls" weights need.
 
     Two running means share the samples of the shorter: their covariance is the sample variance over the later time.
@@ -97,7 +99,7 @@ def release_covariance(times: Ints, *, sample_variance: float, counter: Counter,
     --------
     >>> import numpy as np
     >>> from meanstream.operators.counters.pm1 import Pm1
-    >>> release_covariance(np.array([1, 2]), sample_variance=1.0, counter=Pm1(2), fresh_variance=4.0).tolist()
+    >>> statistic_release_covariance(np.array([1, 2]), sample_variance=1.0, counter=Pm1(2), fresh_variance=4.0).tolist()
     [[5.0, 2.5], [2.5, 2.5]]
     """
     return _covariance(times, sample_variance, fresh_variance * counter.covariance(len(times)))
@@ -152,7 +154,7 @@ def statistic_variance_table(
         return statistic_factors_table(times, name, counter).variance(sample_variance, fresh_variance)
     noise = fresh_variance * counter.covariance(times.shape[-1])
     flat = times.reshape(-1, times.shape[-1])
-    best = [gls_weights_variance(_covariance(stream, sample_variance, noise)) for stream in flat]
+    best = [weights_gls_variance(_covariance(stream, sample_variance, noise)) for stream in flat]
     return np.array(best).reshape(times.shape)
 
 

@@ -24,7 +24,7 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     n : int
         Number of releases, at least 1.
     covariance : float array, shape (n, n), optional
-        Covariance of the released means (`release_covariance`); for "gls", and only there.
+        Covariance of the released means (`statistic_release_covariance`); for "gls", and only there.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     require((covariance is not None) == (name == "gls"), "covariance", "be given for gls and only there", name)
     if covariance is not None:
         require(covariance.shape == (n, n), "covariance", f"have shape ({n}, {n})", covariance.shape)
-        best: Floats = gls_weights_table(covariance)[-1]
+        best: Floats = weights_gls_table(covariance)[-1]
         return best
     return _constant_from(int(weights_window_start(name, np.asarray(n))), n)
 
@@ -90,7 +90,7 @@ def weights_gain(name: str, release: Ints) -> Floats:
     return 1.0 / (release - weights_window_start(name, release) + 1)
 
 
-def gls_weights_table(covariance: Floats) -> Floats:
+def weights_gls_table(covariance: Floats) -> Floats:
     """Return the least-variance weights after 1, ..., n releases as rows, from one Cholesky factor.
 
     Parameters
@@ -108,7 +108,7 @@ def gls_weights_table(covariance: Floats) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> gls_weights_table(np.diag([1.0, 3.0])).round(6).tolist()
+    >>> weights_gls_table(np.diag([1.0, 3.0])).round(6).tolist()
     [[1.0, 0.0], [0.75, 0.25]]
     """
     factor, scale = _scaled_factor(covariance)
@@ -119,13 +119,13 @@ def gls_weights_table(covariance: Floats) -> Floats:
     return table
 
 
-def gls_weights_variance(covariance: Floats) -> Floats:
-    """Return the variance of the best estimate after 1, ..., n releases: that of the rows of `gls_weights_table`.
+def weights_gls_variance(covariance: Floats) -> Floats:
+    """Return the variance of the best estimate after 1, ..., n releases: that of the rows of `weights_gls_table`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> gls_weights_variance(np.diag([1.0, 3.0])).round(6).tolist()
+    >>> weights_gls_variance(np.diag([1.0, 3.0])).round(6).tolist()
     [1.0, 0.75]
     """
     factor, scale = _scaled_factor(covariance)

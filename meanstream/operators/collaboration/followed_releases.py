@@ -8,7 +8,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
-from meanstream.operators.collaboration.variance_pooled import PooledVariance, release_differences
+from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_release_differences
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior
 from meanstream.operators.records import ReleaseColumns, records_without_votes
 
@@ -54,7 +54,7 @@ class FollowedReleases:
         who = np.unique(releases.agent)
         who = who[self._last["index"][who] > 0]
         both = {name: np.concatenate([self._last[name][who], getattr(releases, name)]) for name in _COLUMNS}
-        self._pool.update(release_differences(ReleaseColumns(**both), self._counter))
+        self._pool.update(pooled_release_differences(ReleaseColumns(**both), self._counter))
         self._remember(releases)
         self.own.observe(releases)
 

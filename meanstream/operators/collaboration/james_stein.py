@@ -10,7 +10,7 @@ import numpy as np
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
 from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, usable_releases
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior, typical_posterior_variance
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 
 _STEPS = 60
@@ -109,8 +109,8 @@ class JamesStein(FitOfBins):
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float
     ) -> FittedJamesStein | FittedAlone:
         """Fit to all agents' bins, given the variance of one sample that they have in common."""
-        points = summary.points(typical_posterior_variance(sample_variance))
-        noise = summary.groups().noise_share(typical_posterior_variance(sample_variance), self.upper - self.lower)
+        points = summary.points(variance_posterior_typical(sample_variance))
+        noise = summary.groups().noise_share(variance_posterior_typical(sample_variance), self.upper - self.lower)
         return self._fit(points.mean, points.variance, points.weight, noise)
 
     def _fit(self, mean: Floats, variance: Floats, number: Floats, noise: NoiseShare) -> FittedJamesStein | FittedAlone:

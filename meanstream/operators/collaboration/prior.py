@@ -10,11 +10,11 @@ from scipy.special import gammaln
 
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.prior_fit import NormalMixture, best_prior_spread, fit_prior_mixtures
+from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures, prior_fit_best_spread
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
 from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, bin_releases, usable_releases
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior, typical_posterior_variance
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
 
@@ -102,13 +102,13 @@ class LearnedPrior(FitOfBins):
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float
     ) -> FittedPrior | FittedAlone:
         """Fit the population to all agents' bins, given the variance of one sample that they have in common."""
-        groups, of_sample = summary.groups(), typical_posterior_variance(sample_variance)
+        groups, of_sample = summary.groups(), variance_posterior_typical(sample_variance)
         return self._fit(summary.points(of_sample), groups.noise_share(of_sample, self.upper - self.lower))
 
     def models(self, points: Points) -> Models:
         """Fit mixtures of every spread and size to at least two releases; weigh them."""
         grid = self._spreads(points.variance)
-        best = best_prior_spread(points, grid[1:])
+        best = prior_fit_best_spread(points, grid[1:])
         if np.abs(np.log(grid[1:] / best)).min() > SAME_SPREAD:
             grid = np.sort(np.append(grid, best))
         mixtures = fit_prior_mixtures(points, grid)

@@ -11,7 +11,7 @@ from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.mixture_posterior import mixture_posterior, posterior_far_half_width
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior import normalized_prior
-from meanstream.operators.collaboration.prior_families import Families, prior_count_class
+from meanstream.operators.collaboration.prior_families import Families, prior_family_class
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require_between
@@ -104,7 +104,7 @@ class FittedByCount:
         require_between(0, 1, level=level)
         n, n_classes = len(own), len(self.start) - 1
         # As int16, for which a stable sort is a radix sort.
-        of = np.minimum(prior_count_class(own.count), n_classes - 1).astype(np.int16)
+        of = np.minimum(prior_family_class(own.count), n_classes - 1).astype(np.int16)
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(n_classes + 1))
         found, component = np.empty((6, n)), np.empty(n, np.int64)

@@ -87,7 +87,7 @@ class Families:
     def by_class(self, most: float, *, lower: float, upper: float) -> list[Components]:
         """Give the prior for each class of counts up to the largest that is believed."""
         value, careful = self.probability(cautious=False), self.probability(cautious=True)
-        counts = np.minimum(CLASS_COUNTS[: int(prior_count_class(np.array([int(most)]))[0]) + 1], most)
+        counts = np.minimum(CLASS_COUNTS[: int(prior_family_class(np.array([int(most)]))[0]) + 1], most)
         center, variance, weight = _trend_parts(self.trend.trend, counts)
         noise = self._noise(value, counts)
         middle, widest = (lower + upper) / 2, (upper - lower) ** 2 / 12
@@ -163,12 +163,12 @@ def _trend_parts(trend: CountTrend, counts: Floats) -> tuple[Floats, Floats, Flo
     return found[0].reshape(shape), found[1].reshape(shape), found[2].reshape(shape)
 
 
-def prior_count_class(count: Ints) -> Ints:
+def prior_family_class(count: Ints) -> Ints:
     """Class of a number of samples: each up to 16 has its own, larger ones are six to an octave.
 
     Examples
     --------
-    >>> prior_count_class(np.array([1, 2, 16, 17, 32, 64])).tolist()
+    >>> prior_family_class(np.array([1, 2, 16, 17, 32, 64])).tolist()
     [0, 1, 15, 16, 21, 27]
     """
     finer = np.floor(_PER_OCTAVE * np.log2(np.maximum(count, _EXACT_COUNTS) / _EXACT_COUNTS) - 1e-9).astype(np.int64)

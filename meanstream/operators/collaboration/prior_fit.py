@@ -98,14 +98,14 @@ def fit_prior_mixtures(points: Points, spreads: Floats, *, max_components: int =
     return found
 
 
-def best_prior_spread(points: Points, spreads: Floats) -> float:
+def prior_fit_best_spread(points: Points, spreads: Floats) -> float:
     """Give the spread at which one normal component is likeliest, from positive spreads in increasing order.
 
     Examples
     --------
     >>> mean = np.random.default_rng(0).normal(0, 0.25, 10_000)
     >>> points = Points(mean=mean, variance=np.full(10_000, 0.01), weight=np.ones(10_000))
-    >>> round(best_prior_spread(points, np.geomspace(0.01, 1, 8)), 2)  # 0.25**2 = 0.23**2 + 0.01
+    >>> round(prior_fit_best_spread(points, np.geomspace(0.01, 1, 8)), 2)  # 0.25**2 = 0.23**2 + 0.01
     0.23
     """
     for _ in range(_ZOOMS):

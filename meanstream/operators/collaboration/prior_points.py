@@ -116,10 +116,10 @@ class CellPoints(Points):
         Where there would be too many, cells grow, and with them the variance: the fit stays honest and loses
         resolution. Cells are halves of cells, so that joining them rounds nothing twice.
         """
-        totals, place = np.unique(prior_octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True)
+        totals, place = np.unique(prior_point_octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True)
         size = np.bincount(group, number, len(variance))
         average = np.bincount(place, variance * size) / np.maximum(np.bincount(place, size), 1)
-        wide = prior_cell_level(totals) - finer
+        wide = prior_point_cell_level(totals) - finer
         np.maximum.at(wide, place, level)
         while True:
             shift = np.minimum(wide[place] - level, 62)
@@ -151,15 +151,15 @@ class CellPoints(Points):
         )  # fmt: skip
 
 
-def prior_octave_classes(value: Floats) -> tuple[Ints, Ints]:
+def prior_point_octave_classes(value: Floats) -> tuple[Ints, Ints]:
     """Class of each number, a quarter of an octave, and an integer of 31 bits that tells where it lies in its octave.
 
     Exponent and leading bits are the same on every machine; a logarithm may not be. 0 has a class of its own.
 
     Examples
     --------
-    >>> of, place = prior_octave_classes(np.array([0.0, 1.0, 1.2, 1.3]))
-    >>> (of - of[1]).tolist()[1:], prior_octave_means(of, place, np.ones(4)).round(6).tolist()
+    >>> of, place = prior_point_octave_classes(np.array([0.0, 1.0, 1.2, 1.3]))
+    >>> (of - of[1]).tolist()[1:], prior_point_octave_means(of, place, np.ones(4)).round(6).tolist()
     ([0, 0, 1], [0.0, 1.0, 1.2, 1.3])
     """
     mantissa, exponent = np.frexp(value)
@@ -169,13 +169,13 @@ def prior_octave_classes(value: Floats) -> tuple[Ints, Ints]:
     return of, np.where(some, np.ldexp(mantissa, _BITS), 0.0).astype(np.int64)
 
 
-def prior_octave_means(of: Ints, total: Ints, number: Ints) -> Floats:
+def prior_point_octave_means(of: Ints, total: Ints, number: Ints) -> Floats:
     """Mean of numbers of a class, from the sum of their integers."""
     exponent = (of - _SHIFT) // _QUARTERS - _BITS
     return np.asarray(np.ldexp(total / number, np.where(of > 0, exponent, 0).astype(np.int32)), dtype=np.float64)
 
 
-def prior_cell_level(of: Ints) -> Ints:
+def prior_point_cell_level(of: Ints) -> Ints:
     """Width of a cell as a power of two: from an eighth to a quarter of the least standard deviation of a class."""
     exponent = (of - _SHIFT) // _QUARTERS
     return np.asarray(np.maximum((exponent - 1) // 2 - 2, FINEST), dtype=np.int64)
@@ -214,12 +214,12 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
     return tuple(k + least for k, least in zip(np.unravel_index(used, shape), low, strict=True)), sums
 
 
-def count_prior_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
+def count_prior_point_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
     """Count how often each cell of each group occurs; in increasing order of group and cell.
 
     Examples
     --------
-    >>> [part.tolist() for part in count_prior_cells(np.array([7, 3, 7]), np.array([5, 9, 5]))]
+    >>> [part.tolist() for part in count_prior_point_cells(np.array([7, 3, 7]), np.array([5, 9, 5]))]
     [[3, 7], [9, 5], [1, 2]]
     """
     low, width = int(group.min()), int(cell.max()) - int(cell.min())

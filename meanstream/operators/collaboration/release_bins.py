@@ -14,10 +14,10 @@ from meanstream.operators.collaboration.prior_points import (
     PARTS,
     CellPoints,
     Points,
-    count_prior_cells,
-    prior_cell_level,
-    prior_octave_classes,
-    prior_octave_means,
+    count_prior_point_cells,
+    prior_point_cell_level,
+    prior_point_octave_classes,
+    prior_point_octave_means,
     tally_prior_points,
 )
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns
@@ -138,7 +138,7 @@ class ReleaseBins:
         sampling, noise = self._parts(trimmed)
         number = self._sums[0].astype(np.float64)
         place = np.searchsorted(self._group_of_sums, self._group)
-        cell = np.ldexp(1.0, prior_cell_level(self._group_of_sums % _CLASSES).astype(np.int32))
+        cell = np.ldexp(1.0, prior_point_cell_level(self._group_of_sums % _CLASSES).astype(np.int32))
         middle, weight = (self._cell + 0.5) * cell[place], self._number.astype(np.float64)
         mean = np.bincount(place, weight * middle, len(number)) / number
         squares = np.bincount(place, weight * (middle - mean[place]) ** 2, len(number)) - number * cell**2 / 12
@@ -163,7 +163,10 @@ class ReleaseBins:
         """Both parts of each group's variance, in squared widths."""
         number, sampling, noise = self._sums
         of_sampling, of_noise = np.divmod(self._group_of_sums, _CLASSES)
-        parts = prior_octave_means(of_sampling, sampling, number), prior_octave_means(of_noise, noise, number)
+        parts = (
+            prior_point_octave_means(of_sampling, sampling, number),
+            prior_point_octave_means(of_noise, noise, number),
+        )
         return _floored(parts[0], number, trimmed), _floored(parts[1], number, trimmed)
 
     def _raised(self, sample_variance: float, trimmed: float) -> Floats:
@@ -206,15 +209,15 @@ class ReleaseBins:
             group[part], cell[part], (keys, values) = self._places(rows[:, part])
             groups.append(keys[0] * _CLASSES + keys[1])
             sums.append(values)
-        self._add_bins(count_prior_cells(group, cell), (np.concatenate(groups), np.concatenate(sums, axis=1)))
+        self._add_bins(count_prior_point_cells(group, cell), (np.concatenate(groups), np.concatenate(sums, axis=1)))
 
     def _places(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
         """Group and cell of each release, and the sums of the groups."""
         mean, count, noise = rows
         width = self.upper - self.lower
-        of_sampling, sampling = prior_octave_classes(1 / count)
-        of_noise, noise_part = prior_octave_classes(noise / width**2)
-        place = np.ldexp((mean - self.lower) / width, -prior_cell_level(of_noise).astype(np.int32))
+        of_sampling, sampling = prior_point_octave_classes(1 / count)
+        of_noise, noise_part = prior_point_octave_classes(noise / width**2)
+        place = np.ldexp((mean - self.lower) / width, -prior_point_cell_level(of_noise).astype(np.int32))
         sums = tally_prior_points((of_sampling, of_noise), np.stack([np.ones_like(of_noise), sampling, noise_part]))
         return of_sampling * _CLASSES + of_noise, np.floor(place).astype(np.int64), sums
 
@@ -243,7 +246,7 @@ class ReleaseBins:
         points = usable[group]
         cell, number = self._cell[points], self._number[points]
         group = (np.cumsum(usable) - 1)[group[points]]
-        level, variance = prior_cell_level(self._group_of_sums % _CLASSES)[usable], variance[usable]
+        level, variance = prior_point_cell_level(self._group_of_sums % _CLASSES)[usable], variance[usable]
         step = np.ldexp(1.0, level.astype(np.int32))
         away = np.rint(np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step).astype(np.int64)[group]
         raised = away > 0

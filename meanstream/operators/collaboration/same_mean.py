@@ -11,12 +11,12 @@ from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require_between
 
 
-def significance_at(time: int, significance: float = 0.05) -> float:
+def same_mean_significance(time: int, significance: float = 0.05) -> float:
     """Significance of the tests after `time` samples: it falls slowly, so that errors of the first kind die out.
 
     Examples
     --------
-    >>> round(significance_at(1000), 5)
+    >>> round(same_mean_significance(1000), 5)
     0.00724
 
     References
@@ -106,19 +106,19 @@ def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
     unsure = ~accepted & (size < float(stdtrit(fewest, probability)) * width)
     if unsure.any():
         own = np.broadcast_to(own_variance, size.shape)[unsure]
-        degrees = welch_degrees(own, own_count, other_variance[unsure], counts[unsure])
+        degrees = same_mean_welch_degrees(own, own_count, other_variance[unsure], counts[unsure])
         accepted[unsure] = size[unsure] < stdtrit(degrees, probability) * width[unsure]
     return accepted
 
 
-def welch_degrees(own_variance: Floats, own_count: int, other_variance: Floats, other_count: Ints) -> Floats:
+def same_mean_welch_degrees(own_variance: Floats, own_count: int, other_variance: Floats, other_count: Ints) -> Floats:
     """Welch's degrees of freedom as printed in the paper, for finite variances.
 
     Examples
     --------
-    >>> welch_degrees(np.array([1.0]), 11, np.array([1.0]), np.array([11])).item()
+    >>> same_mean_welch_degrees(np.array([1.0]), 11, np.array([1.0]), np.array([11])).item()
     20.0
-    >>> welch_degrees(np.array([0.0]), 11, np.array([1.0]), np.array([6])).item()
+    >>> same_mean_welch_degrees(np.array([0.0]), 11, np.array([1.0]), np.array([6])).item()
     5.0
     """
     own = own_variance**2 / max(own_count - 1, 1)

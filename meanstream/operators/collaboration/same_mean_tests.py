@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
 from meanstream.operators.collaboration.variance_pooled import pooled_variance
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior, typical_posterior_variance
+from meanstream.operators.collaboration.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require, require_between
 
@@ -97,7 +97,7 @@ class SameMeanTests:
     def fit_summary(self, summary: SortedReleases, sample_variance: VariancePosterior | float) -> FittedTests:
         """Fit to all agents' sorted releases, given the variance of one sample that they have in common."""
         releases = summary.columns()
-        return self.fit(releases, pooled_variance(releases, typical_posterior_variance(sample_variance)))
+        return self.fit(releases, pooled_variance(releases, variance_posterior_typical(sample_variance)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.collaboration.spread_law import CELL, GROUPS, RESOLUTION, spread_laws, weigh_spread_laws
-from meanstream.operators.collaboration.variance_posterior import LEAST_POINT, VariancePosterior, posterior_own_variance
+from meanstream.operators.collaboration.variance_posterior import (
+    LEAST_POINT,
+    VariancePosterior,
+    variance_posterior_of_own,
+)
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.operators.validation import require, require_bounds
@@ -40,7 +44,7 @@ class ReleaseDifferences:
     noise: Floats
 
 
-def release_differences(releases: ReleaseColumns, counter: Counter) -> ReleaseDifferences:
+def pooled_release_differences(releases: ReleaseColumns, counter: Counter) -> ReleaseDifferences:
     """Pair each release with the one before it of the same agent.
 
     Parameters
@@ -92,7 +96,7 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     >>> pooled_own_means(own, 2.0, known=1.0)
     OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]))
     """
-    of_sample = posterior_own_variance(pool, own) if known is None else np.full(len(own), known)
+    of_sample = variance_posterior_of_own(pool, own) if known is None else np.full(len(own), known)
     some = own.count > 0
     return OwnMeans(
         agent=own.agent[some],

@@ -84,18 +84,18 @@ class VariancePosterior:
         return len(self.variance)
 
 
-def typical_posterior_variance(variance: VariancePosterior | float) -> float:
+def variance_posterior_typical(variance: VariancePosterior | float) -> float:
     """Give the one number that stands for what is known of the variance of one sample.
 
     Examples
     --------
-    >>> typical_posterior_variance(2.0)
+    >>> variance_posterior_typical(2.0)
     2.0
     """
     return variance if isinstance(variance, float) else variance.median
 
 
-def posterior_own_variance(
+def variance_posterior_of_own(
     pool: VariancePosterior | float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES
 ) -> Floats:
     """Private: each agent's variance of one sample: the pool's and its own, and wider for not being known.
@@ -127,7 +127,7 @@ def posterior_own_variance(
     --------
     >>> own = OwnSamples(agent=np.arange(2), count=np.array([1, 7]), mean=np.zeros(2),
     ...                  squared_deviations=np.array([0.0, 24.0]))
-    >>> posterior_own_variance(2.0, own).round(2).tolist()  # of scale 2 and 30 / 9
+    >>> variance_posterior_of_own(2.0, own).round(2).tolist()  # of scale 2 and 30 / 9
     [5.27, 4.44]
     """
     if not isinstance(pool, VariancePosterior):

@@ -47,7 +47,7 @@ def scheme_sample_variance(count: Ints, squared_deviations: Floats, *, half_widt
     return np.where(n >= 2, variance, np.inf)
 
 
-def attributed_variance(statistic: stats.Var, *, half_width: float | None = None) -> float:
+def scheme_attributed_variance(statistic: stats.Var, *, half_width: float | None = None) -> float:
     """Return the variance that one agent attributes to itself, from river's running variance. **Private**.
 
     Examples
@@ -55,7 +55,7 @@ def attributed_variance(statistic: stats.Var, *, half_width: float | None = None
     >>> statistic = stats.Var()
     >>> for x in (1.0, 3.0, 2.0):
     ...     statistic.update(x)
-    >>> attributed_variance(statistic), attributed_variance(stats.Var())
+    >>> scheme_attributed_variance(statistic), scheme_attributed_variance(stats.Var())
     (1.0, inf)
     """
     n = int(statistic.mean.n)
@@ -91,7 +91,7 @@ def scheme_partial_sum_ends(counter: Counter, n: int) -> Ints:
     return np.cumsum(np.array(bits, dtype=np.int64))
 
 
-def released_fresh_variances(
+def scheme_released_fresh_variances(
     counter: Counter,
     *,
     epsilon: float,
@@ -118,7 +118,7 @@ def released_fresh_variances(
     Examples
     --------
     >>> from meanstream.operators.counters.pm1 import Pm1
-    >>> released_fresh_variances(Pm1(1), epsilon=1.0, delta=0.5, half_width=0.5, noise="laplace")
+    >>> scheme_released_fresh_variances(Pm1(1), epsilon=1.0, delta=0.5, half_width=0.5, noise="laplace")
     (8.0, 8.0)
 
     References
@@ -166,7 +166,7 @@ def scheme_released(
     Notes
     -----
     **Privacy.** The release is post-processing of the noisy sums and of the noisy sums of squared deviations; see
-    `released_fresh_variances` for the draws. Negative estimates are infinite: the clipping is post-processing too.
+    `scheme_released_fresh_variances` for the draws. Negative estimates are infinite: clipping is post-processing too.
 
     Examples
     --------

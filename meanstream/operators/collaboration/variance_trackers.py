@@ -17,7 +17,7 @@ from meanstream.operators.collaboration.variance_from_releases import (
     printed_variance_parts,
 )
 from meanstream.operators.collaboration.variance_schemes import scheme_released_from_terms, scheme_usable
-from meanstream.operators.counters.base import Counter, State, lowest_bit
+from meanstream.operators.counters.base import Counter, State, counter_lowest_bit
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
@@ -154,7 +154,7 @@ class ReleasedVariance:
         The counter of the means; the variances use another of the same kind, with draws of their own.
     fresh_variance, variance_fresh_stddev : float
         Variance of one draw for the means, standard deviation of one draw for the variances: the two numbers of
-        `variance_schemes.released_fresh_variances` (the second one's square root).
+        `variance_schemes.scheme_released_fresh_variances` (the second one's square root).
 
     Notes
     -----
@@ -230,7 +230,7 @@ def _new_part(counter: Counter, state: State, rows: Ints, release: Ints, prefix:
         state["parts"][rows, 0] = prefix
         new: Floats = prefix - parts[:, 0]
         return new
-    level = lowest_bit(release)
+    level = counter_lowest_bit(release)
     parts[np.arange(parts.shape[1]) <= level[:, np.newaxis]] = 0.0  # joined into the new one
     new = prefix - parts.sum(axis=1)
     parts[np.arange(len(rows)), level] = new
@@ -242,7 +242,7 @@ def _add_terms(counter: Counter, state: State, rows: Ints, release: Ints, terms:
     """Return the sum of the terms over the partial sums in use, shape (m, terms), counting the new ones."""
     held = state["terms"][rows]
     if isinstance(counter, Pm2):
-        level = lowest_bit(release)
+        level = counter_lowest_bit(release)
         held[np.arange(held.shape[1]) <= level[:, np.newaxis]] = 0.0
         held[np.arange(len(rows)), level] = terms
     else:

@@ -144,13 +144,13 @@ class Counter(ABC):
             raise HorizonReached(f"{self.name}: release {last} is past the horizon of {self.horizon} releases")
 
 
-def lowest_bit(release: Ints) -> Ints:
+def counter_lowest_bit(release: Ints) -> Ints:
     """Return `v2(k)`, the exponent of 2 in each positive integer.
 
     Examples
     --------
     >>> import numpy as np
-    >>> lowest_bit(np.array([1, 2, 3, 4, 12])).tolist()
+    >>> counter_lowest_bit(np.array([1, 2, 3, 4, 12])).tolist()
     [0, 1, 0, 2, 2]
     """
     exponent: Ints = np.bitwise_count((release & -release) - 1).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from meanstream.operators.counters.base import Counter, State, lowest_bit
+from meanstream.operators.counters.base import Counter, State, counter_lowest_bit
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
@@ -75,7 +75,7 @@ class Pm2(Counter):
     def matrix(self, n: int) -> Floats:
         """Return `B[k, e] = 1` if and only if `e <= k < e + 2**v2(e)`."""
         first = np.arange(1, n + 1)
-        last = first + (1 << lowest_bit(first)) - 1
+        last = first + (1 << counter_lowest_bit(first)) - 1
         release = first[:, np.newaxis]
         return ((first <= release) & (release <= last)).astype(np.float64)
 
@@ -92,14 +92,14 @@ class Pm2(Counter):
 
     def increment_variance(self, release: Ints) -> Floats:
         """Return `1 + v2(k)`: one partial sum is new and `v2(k)` older ones are dropped."""
-        return 1.0 + lowest_bit(np.asarray(release)).astype(np.float64)
+        return 1.0 + counter_lowest_bit(np.asarray(release)).astype(np.float64)
 
     def init(self, n_rows: int) -> State:
         """Return the draws of no partial sums; column `l` is that of the current sum over `2**l` increments."""
         return {"noise": np.zeros((n_rows, self.horizon.bit_length()))}
 
     def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
-        level = lowest_bit(release)
+        level = counter_lowest_bit(release)
         noise = state["noise"][rows]
         noise[np.arange(noise.shape[1]) < level[:, np.newaxis]] = 0.0  # joined into the new partial sum
         noise[np.arange(len(rows)), level] = fresh
@@ -114,7 +114,7 @@ class Pm2(Counter):
         """Return the sum, over the partial sums in use, of the coefficients of the earlier releases that used them."""
         past = state["past"][rows]
         level = np.arange(past.shape[1])
-        past[level <= lowest_bit(release)[:, np.newaxis]] = 0.0  # dropped, or created by this release
+        past[level <= counter_lowest_bit(release)[:, np.newaxis]] = 0.0  # dropped, or created by this release
         used = (release[:, np.newaxis] >> level) & 1
         state["past"][rows] = past + used * coefficient[:, np.newaxis]
         return _sum_levels(past * used)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanstream.operators.estimators.kent.univariate import kent_threshold_size
+from meanstream.operators.estimators.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.one_report import OneReport
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools
@@ -119,7 +119,7 @@ class Split(OneReport):
         threshold: str | int = "min",
     ) -> None:
         settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.values = kent_threshold_size(threshold, settings.known_sizes)
+        self.values = kent_univariate_threshold_size(threshold, settings.known_sizes)
         self._report_once(settings, SummedLaplaceChannel(epsilon, values=self.values))
 
     def describe(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanstream.operators.estimators.dame_bounds import dame_bin_half_width, dame_effective_size
+from meanstream.operators.estimators.dame_bounds import dame_bounds_bin_half_width, dame_bounds_effective_size
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.base import Mechanism
@@ -107,7 +107,7 @@ class Dame(EstimatorTraits):
         require(not (literal and self._settings.tuned), "literal", "be left out in mode tuned", literal)
         self.literal = literal
         self.effective_size = self._chosen_size(effective_size)
-        self.bins = Bins(max(dame_bin_half_width(self.effective_size, users=users, epsilon=epsilon), FINEST))
+        self.bins = Bins(max(dame_bounds_bin_half_width(self.effective_size, users=users, epsilon=epsilon), FINEST))
         self.gain = self.sizes.mean_sqrt(self.effective_size) / math.sqrt(self.effective_size)
         """Expected shrinking of a user's offset from the center, A = E sqrt(min(M, m~)) / sqrt(m~)."""
         clip = ClipRound(self._settings, self.shrunk, self.channel, gain=self.gain)
@@ -156,9 +156,9 @@ class Dame(EstimatorTraits):
             require(given >= 1 and given == int(given), "effective_size", "be an integer, at least 1", given)
             return int(given)
         users = self._settings.users
-        searched = dame_effective_size(self.sizes, users=users, epsilon=self.epsilon)
+        searched = dame_bounds_effective_size(self.sizes, users=users, epsilon=self.epsilon)
         # Where even the window of a bin in the middle is all of [-1, 1], shrinking costs what nothing wins back.
-        useless = (REACH + 1.0) * dame_bin_half_width(searched, users=users, epsilon=self.epsilon) >= 1.0
+        useless = (REACH + 1.0) * dame_bounds_bin_half_width(searched, users=users, epsilon=self.epsilon) >= 1.0
         return 1 if self._settings.tuned and useless else searched
 
     def _vote_round(self) -> VoteRound:

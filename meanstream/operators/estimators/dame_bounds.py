@@ -24,7 +24,7 @@ C4 = 8.0
 C5 = 868.5
 
 
-def dame_phi(size: int, *, users: int, epsilon: float, c5: float = C5) -> float:
+def dame_bounds_phi(size: int, *, users: int, epsilon: float, c5: float = C5) -> float:
     """How large the squared share of users with at least `size` samples must be, for their votes to find the bin.
 
     Parameters
@@ -43,8 +43,8 @@ def dame_phi(size: int, *, users: int, epsilon: float, c5: float = C5) -> float:
 
     Examples
     --------
-    >>> round(dame_phi(1, users=10_000, epsilon=0.63), 3), round(dame_phi(1, users=10_000, epsilon=2.0), 3)
-    (1.757, 0.22)
+    >>> [round(dame_bounds_phi(1, users=10_000, epsilon=epsilon), 3) for epsilon in (0.63, 2.0)]
+    [1.757, 0.22]
 
     References
     ----------
@@ -55,7 +55,7 @@ def dame_phi(size: int, *, users: int, epsilon: float, c5: float = C5) -> float:
     return c5 / information * math.log(argument / math.log(argument))
 
 
-def dame_effective_size(sizes: SizeDistribution, *, users: int, epsilon: float, c5: float = C5) -> int:
+def dame_bounds_effective_size(sizes: SizeDistribution, *, users: int, epsilon: float, c5: float = C5) -> int:
     """Search the effective maximum number of samples: the largest for which enough users have as many.
 
     Parameters
@@ -82,7 +82,7 @@ def dame_effective_size(sizes: SizeDistribution, *, users: int, epsilon: float, 
     --------
     >>> from meanstream.operators.rounds.sizes import SizeDistribution
     >>> sizes = SizeDistribution.parse("poisson:5")
-    >>> [dame_effective_size(sizes, users=10_000, epsilon=epsilon) for epsilon in (0.3, 0.63, 1, 2, 4)]
+    >>> [dame_bounds_effective_size(sizes, users=10_000, epsilon=epsilon) for epsilon in (0.3, 0.63, 1, 2, 4)]
     [1, 1, 2, 5, 6]
 
     References
@@ -93,19 +93,19 @@ def dame_effective_size(sizes: SizeDistribution, *, users: int, epsilon: float, 
     low, high = int(sizes.least), int(sizes.greatest)
     while low < high:
         middle = (low + high + 1) // 2
-        if sizes.tail(middle) ** 2 >= dame_phi(middle, users=users, epsilon=epsilon, c5=c5):
+        if sizes.tail(middle) ** 2 >= dame_bounds_phi(middle, users=users, epsilon=epsilon, c5=c5):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def dame_bin_half_width(size: int, *, users: int, epsilon: float) -> float:
+def dame_bounds_bin_half_width(size: int, *, users: int, epsilon: float) -> float:
     """Half-width of DAME's bins: means of `size` samples leave the true mean by less, but for small probability.
 
     Examples
     --------
-    >>> round(dame_bin_half_width(100_000, users=10_000, epsilon=22 / 35), 5)
+    >>> round(dame_bounds_bin_half_width(100_000, users=10_000, epsilon=22 / 35), 5)
     0.01548
 
     References
@@ -116,7 +116,7 @@ def dame_bin_half_width(size: int, *, users: int, epsilon: float) -> float:
     return math.sqrt(2.0 * math.log(8.0 * max(root, 1.0)) / size)
 
 
-def dame_upper_bound(
+def dame_bounds_upper(
     sizes: SizeDistribution,
     *,
     users: int,
@@ -135,7 +135,7 @@ def dame_upper_bound(
     epsilon : float
         The proof needs at most 22/35.
     size : int, optional
-        Effective maximum number of samples (default: `dame_effective_size`).
+        Effective maximum number of samples (default: `dame_bounds_effective_size`).
     c3 : float
         `C3`, corrected, or `C3_PRINTED`.
     c5 : float
@@ -145,9 +145,9 @@ def dame_upper_bound(
     --------
     >>> from meanstream.operators.rounds.sizes import SizeDistribution
     >>> sizes = SizeDistribution.parse("poisson:5")
-    >>> round(dame_upper_bound(sizes, users=10_000, epsilon=1.0, c3=C3_PRINTED), 3)
+    >>> round(dame_bounds_upper(sizes, users=10_000, epsilon=1.0, c3=C3_PRINTED), 3)
     0.563
-    >>> round(dame_upper_bound(sizes, users=10_000, epsilon=1.0), 3)
+    >>> round(dame_bounds_upper(sizes, users=10_000, epsilon=1.0), 3)
     0.591
 
     References
@@ -155,18 +155,18 @@ def dame_upper_bound(
     Pla, Richard, Vono, Theorem 2 (equation 11).
     """
     information = users * epsilon**2
-    size = dame_effective_size(sizes, users=users, epsilon=epsilon, c5=c5) if size is None else size
+    size = dame_bounds_effective_size(sizes, users=users, epsilon=epsilon, c5=c5) if size is None else size
     log = math.log(C4 * max(math.sqrt(size * information), 1.0))
     return min(4.0, c3 * log / (information * sizes.mean_sqrt(size) ** 2))
 
 
-def dame_lower_bound(sizes: SizeDistribution, *, users: int, epsilon: float) -> float:
+def dame_bounds_lower(sizes: SizeDistribution, *, users: int, epsilon: float) -> float:
     """Theorem 1: whatever the estimator, some data makes its mean squared error at least this.
 
     Examples
     --------
     >>> from meanstream.operators.rounds.sizes import SizeDistribution
-    >>> f"{dame_lower_bound(SizeDistribution.parse('poisson:5'), users=500, epsilon=1.0):.1e}"
+    >>> f"{dame_bounds_lower(SizeDistribution.parse('poisson:5'), users=500, epsilon=1.0):.1e}"
     '3.2e-09'
 
     References

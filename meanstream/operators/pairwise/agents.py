@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meanstream.operators.collaboration.same_mean import same_mean_known, same_mean_welch, significance_at
+from meanstream.operators.collaboration.same_mean import same_mean_known, same_mean_significance, same_mean_welch
 from meanstream.operators.collaboration.variance_schemes import scheme_sample_variance as own_sample_variance
 from meanstream.operators.collaboration.variance_trackers import ReleasedVariance
 from meanstream.operators.counters.registry import State
@@ -267,7 +267,7 @@ class PairwiseAgents:
         return self._scheme.step(state, asked.index, release, times, totals)
 
     def _accept(self, difference: Floats, own: Floats, variance: Floats, counts: Ints | int) -> Bools:
-        significance = significance_at(self.time, self.settings.significance)
+        significance = same_mean_significance(self.time, self.settings.significance)
         if self._known is not None:
             return same_mean_known(difference, own + variance, significance)
         return same_mean_welch(difference, own, self.time, variance, counts, significance)

@@ -14,7 +14,14 @@ from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.pairwise.agents import PairwiseAgents, PairwiseSettings
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
-from meanstream.operators.validation import as_float, as_int, require, require_between, require_name, require_positive
+from meanstream.operators.validation import (
+    require,
+    require_between,
+    require_name,
+    require_positive,
+    valid_float,
+    valid_int,
+)
 
 MOST_BYTES = 1 << 28
 WEIGHTS = ("last", "mean_of_means", "windowed")
@@ -82,8 +89,8 @@ class FederationSettings:
     def __post_init__(self) -> None:
         for field in ("lower", "upper", "epsilon", "delta", "significance", "stddev"):
             if field != "stddev" or self.stddev is not None:
-                object.__setattr__(self, field, as_float(field, getattr(self, field)))
-        object.__setattr__(self, "horizon", as_int("horizon", self.horizon))
+                object.__setattr__(self, field, valid_float(field, getattr(self, field)))
+        object.__setattr__(self, "horizon", valid_int("horizon", self.horizon))
         object.__setattr__(self, "agents", tuple(self.agents))
         if self.name is not None:
             require_name(self.name)

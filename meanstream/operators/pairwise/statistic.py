@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from meanstream.operators.agents.statistic import FactorTracker, VarianceFactors, release_covariance
-from meanstream.operators.agents.weights import gls_weights_table, weights_gain
+from meanstream.operators.agents.statistic import FactorTracker, VarianceFactors, statistic_release_covariance
+from meanstream.operators.agents.weights import weights_gain, weights_gls_table
 from meanstream.operators.counters.registry import Counter, State
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require
@@ -109,10 +109,10 @@ class _LeastSquares:
     def _table(self, row: int) -> Floats:
         if row not in self._weights:
             times = self.first_times[row] + self.period * np.arange(self.counter.horizon)
-            covariance = release_covariance(
+            covariance = statistic_release_covariance(
                 times, sample_variance=1.0, counter=self.counter, fresh_variance=self.noise_ratio
             )
-            self._weights[row] = gls_weights_table(covariance)
+            self._weights[row] = weights_gls_table(covariance)
         return self._weights[row]
 
 

@@ -197,7 +197,7 @@ def _limbs(values: Ints) -> list[Ints]:
     return [*low, values >> (_LIMB_BITS * (_LIMBS - 1))]
 
 
-def mean_and_stderr(tally: Tally) -> tuple[float, float]:
+def round_mean_and_stderr(tally: Tally) -> tuple[float, float]:
     """Mean of the reports and its standard error, from their own sample variance.
 
     Parameters
@@ -207,7 +207,7 @@ def mean_and_stderr(tally: Tally) -> tuple[float, float]:
 
     Examples
     --------
-    >>> mean_and_stderr(round_tally_moments(np.array([1, 2, 3, 6])))
+    >>> round_mean_and_stderr(round_tally_moments(np.array([1, 2, 3, 6])))
     (3.0, 1.0801234497346435)
     """
     total, squares = tally.sums
@@ -217,7 +217,7 @@ def mean_and_stderr(tally: Tally) -> tuple[float, float]:
     return total / n, math.sqrt(variance / n)
 
 
-def chance_of_a_wrong_bin(margin: float, *, right: int, wrong: int) -> float:
+def round_wrong_bin_chance(margin: float, *, right: int, wrong: int) -> float:
     """Probability that noisy votes elect one of the bins that nobody voted for.
 
     Parameters
@@ -234,7 +234,7 @@ def chance_of_a_wrong_bin(margin: float, *, right: int, wrong: int) -> float:
 
     Examples
     --------
-    >>> [round(chance_of_a_wrong_bin(margin, right=1, wrong=99), 3) for margin in (0.0, 3.0, 6.0)]
+    >>> [round(round_wrong_bin_chance(margin, right=1, wrong=99), 3) for margin in (0.0, 3.0, 6.0)]
     [0.99, 0.322, 0.001]
     """
     if wrong <= 0:

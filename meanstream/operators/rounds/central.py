@@ -67,7 +67,7 @@ class CentralEstimator(Protocol):
     protects_sizes : bool
         Whether a user's number of samples is protected as its values are; else only these are, and sizes are public.
     shares : sequence of float
-        Share of the users in each *cohort*; `assign_stages` splits the users by it. Several releases
+        Share of the users in each *cohort*; `assign_protocol_stages` splits the users by it. Several releases
         may ask one cohort.
     epsilon, delta : float
         Those of the dearest payers: releases of the same payers add up, different payers have no user in common.
@@ -88,7 +88,7 @@ class CentralEstimator(Protocol):
 
 
 def is_central(estimator: Estimator | CentralEstimator) -> TypeGuard[CentralEstimator]:
-    """Tell which loop runs an estimator of the registry: `run_central`, or `run_rounds`."""
+    """Tell which loop runs an estimator of the registry: `run_central`, or `run_protocol`."""
     return estimator.trust == "central"
 
 
@@ -104,7 +104,7 @@ def run_central(
     summaries : Summaries
         Private: everybody's samples of the window.
     cohort : int array (n,)
-        Which cohort each user is in, from `assign_stages(estimator.shares, ...)`.
+        Which cohort each user is in, from `assign_protocol_stages(estimator.shares, ...)`.
     words : sequence of RandomWords
         Random bits of each release, one row per draw: `ReleaseWords` in production.
 

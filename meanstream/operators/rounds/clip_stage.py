@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats
-from meanstream.operators.rounds.base import Settings, mean_and_stderr, round_tally_moments
+from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.localization import ClipWindow
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
@@ -89,7 +89,7 @@ class ClipRound(LastRound):
             unclipped = self._undo(scale * tally.sums[0], window)
             worst = window.half_width * sum(channel.moments) ** 0.5 / self._gain
             return self._settings.no_answer(n_users=n_users, unclipped=unclipped, stderr=worst, stages=stages)
-        mean, stderr = mean_and_stderr(tally)
+        mean, stderr = round_mean_and_stderr(tally)
         # A few reports of few values may all be equal; they never spread less than the noise.
         least = math.sqrt(_least_variance(channel) / tally.n)
         error = window.half_width * max(channel.step * stderr, least) / self._gain

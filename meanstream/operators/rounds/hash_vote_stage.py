@@ -96,7 +96,7 @@ class HashVoteRound:
         """Public: sum of squares of the numbers, then for each coordinate their sum with its signs."""
         if not len(reports):
             return Tally()
-        sums = signed_sums(reports[:, 0], reports[:, 1], self.coordinates)
+        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self.coordinates)
         return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
@@ -123,12 +123,12 @@ class HashVoteRound:
             refuse_result("selected", "be the coordinates, or none", found["selected"])
 
 
-def signed_sums(seed: Ints, number: Ints, count: int) -> list[int]:
+def hash_vote_signed_sums(seed: Ints, number: Ints, count: int) -> list[int]:
     """Sum of numbers with the signs of their seeds, for each of `count` coordinates, exactly.
 
     Examples
     --------
-    >>> signed_sums(np.array([1, 2]), np.array([10, 1]), 4)
+    >>> hash_vote_signed_sums(np.array([1, 2]), np.array([10, 1]), 4)
     [11, -11, -9, -9]
     """
     low, high = number & (2**31 - 1), number >> 31

@@ -93,7 +93,7 @@ class Estimator(Protocol):
         ...
 
 
-def run_rounds(estimator: Estimator, summaries: Summaries, stage: Ints, words: Sequence[RandomWords]) -> Estimate:
+def run_protocol(estimator: Estimator, summaries: Summaries, stage: Ints, words: Sequence[RandomWords]) -> Estimate:
     """Run all stages at once, in memory.
 
     Parameters
@@ -103,7 +103,7 @@ def run_rounds(estimator: Estimator, summaries: Summaries, stage: Ints, words: S
     summaries : Summaries
         Private: everybody's samples of the window.
     stage : int array (n,)
-        Which stage asks each user, from `assign_stages`.
+        Which stage asks each user, from `assign_protocol_stages`.
     words : sequence of RandomWords
         Random bits for the users of each stage, in their order.
 
@@ -123,7 +123,7 @@ def run_rounds(estimator: Estimator, summaries: Summaries, stage: Ints, words: S
     raise TypeError(f"{estimator.name}: the last stage gave no estimate")
 
 
-def assign_stages(shares: Sequence[float], user: Words, key: bytes) -> Ints:
+def assign_protocol_stages(shares: Sequence[float], user: Words, key: bytes) -> Ints:
     """Tell which stage asks each user, by a keyed hash of the user.
 
     Parameters
@@ -144,16 +144,16 @@ def assign_stages(shares: Sequence[float], user: Words, key: bytes) -> Ints:
     --------
     >>> from meanstream.operators.noise.keyed import keyed_owner_words
     >>> user = keyed_owner_words([f"user {i}" for i in range(1000)])
-    >>> np.bincount(assign_stages([0.25, 0.75], user, b"2013-01-07")).tolist()
+    >>> np.bincount(assign_protocol_stages([0.25, 0.75], user, b"2013-01-07")).tolist()
     [232, 768]
     """
     if len(shares) == 1:
         return np.zeros(len(user), np.int64)
     mixed = _mix(user[:, 0] ^ _mix(user[:, 1] ^ _word(key)))
-    return stages_of_positions(shares, (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    return protocol_stages_of_positions(shares, (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def stages_of_positions(shares: Sequence[float], position: Floats) -> Ints:
+def protocol_stages_of_positions(shares: Sequence[float], position: Floats) -> Ints:
     """Tell which stage each position in [0, 1) falls into."""
     edges = np.cumsum(np.asarray(shares, dtype=np.float64))[:-1]
     return np.searchsorted(edges, position, side="right").astype(np.int64)
@@ -174,7 +174,7 @@ class ReportWords:
     Attributes
     ----------
     version : uint64 array (n,)
-        Private: `input_version` of the users.
+        Private: `protocol_input_version` of the users.
 
     Notes
     -----
@@ -183,7 +183,7 @@ class ReportWords:
 
     def __init__(self, noise: NoiseSource, summaries: Summaries, stage: int) -> None:
         self._noise = noise
-        self.version = input_version(noise, summaries)
+        self.version = protocol_input_version(noise, summaries)
         self._ids = NoiseIds(summaries.user, np.full(len(summaries), stage, np.int64), self.version)
 
     def __call__(self, draw: int) -> Words:
@@ -191,7 +191,7 @@ class ReportWords:
         return self._noise.bits(self._ids, draw)
 
 
-def input_version(noise: NoiseSource, summaries: Summaries) -> Words:
+def protocol_input_version(noise: NoiseSource, summaries: Summaries) -> Words:
     """Keyed digest of what each user reports about, as a uint64 array (n,); private, for keys of noise and the ledger.
 
     Parameters

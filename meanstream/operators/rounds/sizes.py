@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import as_float, require
+from meanstream.operators.validation import require, valid_float
 
 MAX_SIZES = 10_000_000
 FORMS = "point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s[,max], zipf:s,max"
@@ -223,7 +223,7 @@ def _positive_part(pmf: Floats) -> Floats:
 
 def _numbers(text: str, rest: str) -> list[float]:
     try:
-        found = [as_float("sizes", part) for part in rest.split(",")]
+        found = [valid_float("sizes", part) for part in rest.split(",")]
     except ValueError:
         raise ValueError(f"sizes must be one of {FORMS}, got {text!r}") from None
     require(all(map(math.isfinite, found)), "sizes", "have finite numbers", text)

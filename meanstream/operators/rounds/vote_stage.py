@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Ints
-from meanstream.operators.rounds.base import Settings, chance_of_a_wrong_bin
+from meanstream.operators.rounds.base import Settings, round_wrong_bin_chance
 from meanstream.operators.rounds.localization import Bins, ClipWindow
 from meanstream.operators.rounds.records import Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import result_fields, result_list, result_row, result_whole_number
@@ -115,4 +115,4 @@ class VoteRound:
             Number of bins whose window would still hold the mean.
         """
         noise = float(np.sqrt(self._votes.share_variance(0.0, max(voters, 1.0))))
-        return chance_of_a_wrong_bin(share / noise, right=right, wrong=self.bins.count - spared)
+        return round_wrong_bin_chance(share / noise, right=right, wrong=self.bins.count - spared)

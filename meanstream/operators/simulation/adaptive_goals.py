@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
-from meanstream.operators.estimators.adaptive.risk import PlacedLaw, one_shot_risk
+from meanstream.operators.estimators.adaptive.risk import PlacedLaw, adaptive_one_shot_risk
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.rounds import RoundsConfig, simulate_rounds
@@ -79,7 +79,7 @@ class Found:
     adapts: bool
 
 
-def adaptive_cells() -> list[Cell]:
+def adaptive_goal_cells() -> list[Cell]:
     """Return every cell that a goal is set for."""
     return [
         Cell(population=name, between=between, epsilon=epsilon)
@@ -89,7 +89,7 @@ def adaptive_cells() -> list[Cell]:
     ]
 
 
-def measure_adaptive_cell(cell: Cell, *, runs: int, seed: int = 1, mean: float = 0.0, tell_sizes: bool = True) -> Found:
+def measure_adaptive_goal(cell: Cell, *, runs: int, seed: int = 1, mean: float = 0.0, tell_sizes: bool = True) -> Found:
     """Simulate rounds in one cell, with samples on {-1, 1}.
 
     Parameters
@@ -115,7 +115,9 @@ def measure_adaptive_cell(cell: Cell, *, runs: int, seed: int = 1, mean: float =
     known = SizeDistribution.parse(sizes) if tell_sizes else None
     estimator = Adaptive(epsilon=cell.epsilon, users=users, sizes=known)
     law = PlacedLaw.of(_law_points(config.sizes, config.data, config.between_users_law))
-    one_shot = one_shot_risk(Adaptive(epsilon=cell.epsilon, users=users, sizes=SizeDistribution.parse(sizes)).plan, law)
+    one_shot = adaptive_one_shot_risk(
+        Adaptive(epsilon=cell.epsilon, users=users, sizes=SizeDistribution.parse(sizes)).plan, law
+    )
     found = simulate_rounds(config, estimator)
     return Found(
         one_shot=one_shot,

@@ -9,12 +9,12 @@ import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, parse_schedule
 from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY, spread_vote_bins
-from meanstream.operators.agents.statistic import release_covariance, statistic_variance_factors
+from meanstream.operators.agents.statistic import statistic_release_covariance, statistic_variance_factors
 from meanstream.operators.agents.weights import weights, weights_gain
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.registry import Collaboration, FittedPopulation, make_collaboration
-from meanstream.operators.collaboration.variance_pooled import PooledVariance, release_differences
-from meanstream.operators.collaboration.variance_posterior import posterior_own_variance
+from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
 from meanstream.operators.noise.calibration import Calibration, gaussian_stddev
@@ -100,7 +100,7 @@ class _Run:
         unit = self.simulated.unit_noise(1, self.config.noise)[0, 0]
         pair = self.releases.add(self.total, unit)
         if self.config.variance == "from_releases" and len(pair):
-            self.pool.update(release_differences(pair, self.releases.counter))
+            self.pool.update(pooled_release_differences(pair, self.releases.counter))
         if self.votes is not None and self.votes.due():
             self.pool.count_votes(self.votes.cast(self.simulated), self.votes.noise_variance)
 
@@ -111,7 +111,7 @@ class _Run:
         if self.config.variance == "from_releases":
             deviations = np.maximum(self.squares - self.steps * (mean - self.truth) ** 2, 0.0)
             own = OwnSamples(agent=agent, count=count, mean=mean, squared_deviations=deviations)
-            variance = posterior_own_variance(self.pool.posterior(), own)
+            variance = variance_posterior_of_own(self.pool.posterior(), own)
         return OwnMeans(agent=agent, count=count, mean=mean, variance=variance / self.steps)
 
     def _measure(self, errors: RunErrors, i: int) -> None:
@@ -241,7 +241,7 @@ class _Releases:
         k = len(self.means)
         if self.config.weights != "gls":
             return weights(self.config.weights, k), self.statistic
-        covariance = release_covariance(
+        covariance = statistic_release_covariance(
             self.times[:k], sample_variance=sample_variance, counter=self.counter, fresh_variance=self.fresh_variance
         )
         weight = weights("gls", k, covariance=covariance)

@@ -18,7 +18,7 @@ _PAIR_BYTES = 1 << 30
 _BLOCK = 128
 
 
-def pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
+def simulated_pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
     """Return the counter of one pair and the variance of the noise of one p-sum, in squared value units.
 
     Mode paper composes as the papers do (epsilon and delta divided by the levels of PM-II); variance released leaves
@@ -27,7 +27,7 @@ def pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
     Examples
     --------
     >>> config = SimulationConfig.from_options(mode="paper")
-    >>> counter, variance = pairwise_noise(config)
+    >>> counter, variance = simulated_pairwise_noise(config)
     >>> counter, round(variance, 2)
     (Pm1(horizon=151), 84.23)
     """
@@ -45,7 +45,7 @@ def pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
     return counter, variance
 
 
-def pairwise_agents(
+def simulated_pairwise_agents(
     config: SimulationConfig,
     *,
     runs: int,
@@ -54,7 +54,7 @@ def pairwise_agents(
     noise_variance: float | None = None,
 ) -> PairwiseAgents:
     """Make the agents of a configuration; `noise_variance` overrides the calibrated noise of one p-sum."""
-    counter, calibrated = pairwise_noise(config)
+    counter, calibrated = simulated_pairwise_noise(config)
     known = config.variance == "known"
     settings = PairwiseSettings(
         agents=variance.shape[1],
@@ -67,13 +67,13 @@ def pairwise_agents(
         variance=config.variance,
         corrected=config.mode == "tuned",
         significance=config.significance,
-        design_variance=pairwise_design_variance(config, variance),
+        design_variance=simulated_pairwise_design_variance(config, variance),
         half_width=config.half_width,
     )
     return PairwiseAgents(settings, sample_variance=variance if known else None, classes=classes)
 
 
-def pairwise_design_variance(config: SimulationConfig, variance: Floats) -> float:
+def simulated_pairwise_design_variance(config: SimulationConfig, variance: Floats) -> float:
     """Variance of one sample that gls weights assume: the known one if all agents have the same, else `L^2 / 3`.
 
     The latter is the variance of uniform data on the declared interval.
@@ -112,7 +112,7 @@ def _simulate_chunk(config: SimulationConfig, runs: range) -> RunErrors:
     simulated = Simulated.draw(config, runs)
     population = simulated.population
     classes = schedule_same_class(population.label) if population.exact_classes else None
-    agents = pairwise_agents(config, runs=len(runs), variance=population.variance, classes=classes)
+    agents = simulated_pairwise_agents(config, runs=len(runs), variance=population.variance, classes=classes)
     errors = RunErrors.empty(len(config.checkpoints), len(runs))
     room = [np.empty((_BLOCK, len(runs), config.agents)) for _ in range(3)]
     done = 0

@@ -10,10 +10,10 @@ import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.protocol import Estimator, run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import Estimator, protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_population import draw_sizes
+from meanstream.operators.simulation.round_population import draw_population_sizes
 from meanstream.operators.simulation.words import SeededWords
 
 EPSILONS = (0.3, 22 / 35, 1.0, 2.0, 4.0)
@@ -67,36 +67,36 @@ class MeasuredRounds:
     restarts: int
 
 
-def goal_cells() -> list[tuple[str, float]]:
+def round_goal_cells() -> list[tuple[str, float]]:
     """Return the population and epsilon of each of the 30 cells."""
     return [(name, epsilon) for name in POPULATIONS for epsilon in EPSILONS]
 
 
-def goal_literal_mse(name: str, epsilon: float) -> float:
+def round_goal_literal_mse(name: str, epsilon: float) -> float:
     """Mean squared error of DAME as printed in a cell."""
     return LITERAL[name][EPSILONS.index(epsilon)]
 
 
-def measure_goal_cell(
+def measure_round_goal_cell(
     name: str, epsilon: float, *, runs: int, seed: int = 1, theta: float = 0.0, between_users: float = 0.0
 ) -> MeasuredRounds:
     """Simulate rounds of the plan in one cell, with samples on {-1, 1}."""
     text, users = POPULATIONS[name]
     sizes = SizeDistribution.parse(text)
     plan = build_estimator("plan", epsilon=epsilon, users=users, sizes=sizes, between_users=between_users)
-    return measure_goal(plan, sizes, users, runs=runs, seed=seed, theta=theta)
+    return measure_round_goal(plan, sizes, users, runs=runs, seed=seed, theta=theta)
 
 
-def measure_goal(
+def measure_round_goal(
     estimator: Estimator, sizes: SizeDistribution, users: int, *, runs: int, seed: int, theta: float = 0.0
 ) -> MeasuredRounds:
     """Simulate rounds of any estimator with samples on {-1, 1} of this mean."""
     rng = np.random.default_rng(seed)
     values, covered, restarts = np.empty(runs), 0, 0
     for run in range(runs):
-        stage = stages_of_positions(estimator.shares, rng.random(users))
+        stage = protocol_stages_of_positions(estimator.shares, rng.random(users))
         words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
-        found = run_rounds(estimator, goal_two_point_users(sizes, users, theta, rng), stage, words)
+        found = run_protocol(estimator, round_goal_two_point_users(sizes, users, theta, rng), stage, words)
         values[run] = found.unclipped
         covered += bool(found.lower <= theta <= found.upper)
         restarts += any("restart" in step for step in found.stages)
@@ -114,14 +114,16 @@ def measure_goal(
     )
 
 
-def goal_two_point_users(sizes: SizeDistribution, users: int, theta: float, rng: np.random.Generator) -> Summaries:
+def round_goal_two_point_users(
+    sizes: SizeDistribution, users: int, theta: float, rng: np.random.Generator
+) -> Summaries:
     """Draw users whose samples are -1 or 1."""
-    count = draw_sizes(sizes, users, rng)
+    count = draw_population_sizes(sizes, users, rng)
     ones: Ints = rng.binomial(count, 0.5 * (1 + theta)).astype(np.int64)
     first = (rng.random(users) < ones / count).astype(np.int64)
     return Summaries(user=np.zeros((users, 2), np.uint64), count=count, total=ones, first=first, span=1)
 
 
-def goal_geometric_mean(ratios: Sequence[float]) -> float:
+def round_goal_geometric_mean(ratios: Sequence[float]) -> float:
     """Geometric mean of positive numbers."""
     return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))

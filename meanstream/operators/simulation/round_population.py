@@ -16,12 +16,12 @@ from meanstream.operators.validation import require
 ORDERS = ("shuffled", "sorted")
 
 
-def draw_sizes(sizes: SizeDistribution, users: int, rng: np.random.Generator) -> Ints:
+def draw_population_sizes(sizes: SizeDistribution, users: int, rng: np.random.Generator) -> Ints:
     """Draw the sizes of users.
 
     Examples
     --------
-    >>> draw_sizes(SizeDistribution.parse("two:100,10000,0.25"), 6, np.random.default_rng(1))
+    >>> draw_population_sizes(SizeDistribution.parse("two:100,10000,0.25"), 6, np.random.default_rng(1))
     array([  100, 10000,   100, 10000,   100,   100])
     """
     cumulative = np.cumsum(sizes.probability)
@@ -74,7 +74,7 @@ class RoundPopulation:
 
     def draw(self, rng: np.random.Generator) -> Summaries:
         """Draw everybody's samples, summed up; users' ids are random."""
-        count = draw_sizes(self.sizes, self.users, rng)
+        count = draw_population_sizes(self.sizes, self.users, rng)
         if self.order == "sorted":
             count.sort()
         mean = np.full(self.users, self.data.mean)

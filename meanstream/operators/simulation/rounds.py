@@ -12,7 +12,7 @@ import numpy as np
 from meanstream.operators.estimators.registry import build_estimator, estimator_class
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.central import CentralEstimator, run_central
-from meanstream.operators.rounds.protocol import Estimator, assign_stages, run_rounds
+from meanstream.operators.rounds.protocol import Estimator, assign_protocol_stages, run_protocol
 from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.round_laws import BetweenLaw, parse_round_law
@@ -180,11 +180,11 @@ def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) ->
     said = estimator.describe()
     return RoundsResult(
         mse=float(np.mean(error**2)),
-        stderr=stderr_over_runs(error**2),
+        stderr=simulated_rounds_stderr(error**2),
         bias=float(np.mean(error)),
-        bias_stderr=stderr_over_runs(error),
+        bias_stderr=simulated_rounds_stderr(error),
         coverage=float(np.mean((found[:, 2] <= theta) & (theta <= found[:, 3]))),
-        predicted_mse=predicted_mse(said),
+        predicted_mse=predicted_rounds_mse(said),
         theta=theta,
         effective_size=said.get("effective_size"),
         bins=said.get("bins"),
@@ -197,28 +197,28 @@ def simulate_round(config: RoundsConfig, estimator: Estimator, run: int = 0) -> 
     """Simulate one round; run r depends on the seed and on r only."""
     rng = np.random.default_rng([config.seed, run])
     users = config.population.draw(rng)
-    stage = assign_stages(estimator.shares, users.user, b"simulated round %d" % run)
+    stage = assign_protocol_stages(estimator.shares, users.user, b"simulated round %d" % run)
     if estimator.trust == "central":
         curator = cast(CentralEstimator, estimator)
         estimate = run_central(curator, users, stage, [SeededWords(rng, 1) for _ in curator.rounds])
     else:
-        estimate = run_simulated_stages(estimator, users, stage, rng)
+        estimate = simulate_round_stages(estimator, users, stage, rng)
     require(estimate.value.ndim == 0, "estimator", "answer one mean", config.estimator)
     return estimate
 
 
-def run_simulated_stages(estimator: Estimator, users: Summaries, stage: Ints, rng: np.random.Generator) -> Estimate:
+def simulate_round_stages(estimator: Estimator, users: Summaries, stage: Ints, rng: np.random.Generator) -> Estimate:
     """Run all stages of local privacy over users, each asked in its own stage."""
     asked = np.bincount(stage, minlength=len(estimator.shares))
-    return run_rounds(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
+    return run_protocol(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])
 
 
-def stderr_over_runs(values: Floats) -> float | None:
+def simulated_rounds_stderr(values: Floats) -> float | None:
     """Give the standard error of a mean over runs; None for a single one."""
     return None if len(values) < 2 else float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
-def predicted_mse(described: Mapping[str, Any]) -> float | None:
+def predicted_rounds_mse(described: Mapping[str, Any]) -> float | None:
     """Square what an estimator predicts as its standard error, if it does."""
     predicted = described.get("predicted_stderr")
     return None if predicted is None else float(predicted) ** 2

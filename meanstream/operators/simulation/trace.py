@@ -10,7 +10,7 @@ from meanstream.operators.pairwise.agents import schedule_same_class
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.simulation.config import SimulationConfig
 from meanstream.operators.simulation.data import DataModel, MeansModel
-from meanstream.operators.simulation.pairwise import pairwise_agents
+from meanstream.operators.simulation.pairwise import simulated_pairwise_agents
 from meanstream.operators.validation import require, require_positive
 
 
@@ -93,7 +93,9 @@ def trace(config: SimulationConfig, given: TraceInputs) -> Trace:
     require(config.test != "oracle" or label is not None, "class_sizes", "be given for a trace with test oracle", None)
     variance = trace_known_variance(config)[np.newaxis]
     classes = None if label is None else schedule_same_class(label[np.newaxis])
-    agents = pairwise_agents(config, runs=1, variance=variance, classes=classes, noise_variance=given.noise_variance)
+    agents = simulated_pairwise_agents(
+        config, runs=1, variance=variance, classes=classes, noise_variance=given.noise_variance
+    )
     stddev = agents.settings.fresh_variance**0.5
     estimates = np.empty_like(given.data)
     for step, (values, fresh) in enumerate(zip(given.data, stddev * given.noise, strict=True)):

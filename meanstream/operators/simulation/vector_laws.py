@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from meanstream.operators.estimators.kent.density_function import trigonometric
+from meanstream.operators.estimators.kent.density_function import trigonometric_density_function
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.records import Summaries
 from meanstream.operators.simulation.round_laws import SPAN
@@ -144,7 +144,7 @@ class TrigonometricDensity:
 
     def _density(self) -> Floats:
         grid = np.linspace(0.0, 1.0, 4097)
-        return np.asarray(1.0 + trigonometric(grid, len(self.theta) + 1)[:, 1:] @ np.array(self.theta))
+        return np.asarray(1.0 + trigonometric_density_function(grid, len(self.theta) + 1)[:, 1:] @ np.array(self.theta))
 
     def draw(self, count: Ints, features: Features, rng: np.random.Generator) -> tuple[Summaries, Floats]:
         """Draw every sample, and the mean of its features."""

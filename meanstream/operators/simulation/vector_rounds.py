@@ -11,11 +11,11 @@ import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats
-from meanstream.operators.rounds.protocol import Estimator, assign_stages
+from meanstream.operators.rounds.protocol import Estimator, assign_protocol_stages
 from meanstream.operators.rounds.records import Estimate
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_population import draw_sizes
-from meanstream.operators.simulation.rounds import predicted_mse, run_simulated_stages, stderr_over_runs
+from meanstream.operators.simulation.round_population import draw_population_sizes
+from meanstream.operators.simulation.rounds import predicted_rounds_mse, simulate_round_stages, simulated_rounds_stderr
 from meanstream.operators.simulation.vector_laws import VectorLaw, parse_vector_law
 from meanstream.operators.validation import require
 
@@ -163,13 +163,13 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
     error = ((raw - truth) ** 2).sum(axis=1) + left_out
     return VectorResult(
         mse=float(error.mean()),
-        stderr=stderr_over_runs(error),
+        stderr=simulated_rounds_stderr(error),
         mse_cut=float((((cut - truth) ** 2).sum(axis=1) + left_out).mean()),
         bias=(raw - truth).mean(axis=0).tolist(),
         mean=raw.mean(axis=0).tolist(),
         deviation=raw.std(axis=0).tolist(),
         coverage=float(((lower <= truth) & (truth <= upper)).mean()),
-        predicted_mse=predicted_mse(estimator.describe()),
+        predicted_mse=predicted_rounds_mse(estimator.describe()),
         theta=truth.mean(axis=0).tolist(),
         found=raw.tolist(),
         config=config.as_dict(),
@@ -190,8 +190,8 @@ def _one_run(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Floa
 def simulate_vector_round(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Estimate, Floats]:
     """Simulate one window: the answer, and the truth."""
     rng = np.random.default_rng([config.seed, run])
-    count = draw_sizes(config.size_law, config.users, rng)
+    count = draw_population_sizes(config.size_law, config.users, rng)
     features = getattr(estimator, "features", lambda values: values)
     users, truth = config.law.draw(count, features, rng)
-    stage = assign_stages(estimator.shares, users.user, b"simulated round %d" % run)
-    return run_simulated_stages(estimator, users, stage, rng), truth
+    stage = assign_protocol_stages(estimator.shares, users.user, b"simulated round %d" % run)
+    return simulate_round_stages(estimator, users, stage, rng), truth

@@ -21,13 +21,13 @@ class DamagedBytesError(ValueError):
     """Bytes that this version does not read; the message is one line and shows nothing of them."""
 
 
-def event_to_json(values: list[Any]) -> bytes:
+def beam_event_to_json(values: list[Any]) -> bytes:
     """Write plain data with a version; a float keeps every bit, and equal data have equal bytes."""
     return json.dumps([VERSION, *values], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def event_from_json(encoded: bytes) -> list[Any]:
-    """Read what `event_to_json` wrote.
+def beam_event_from_json(encoded: bytes) -> list[Any]:
+    """Read what `beam_event_to_json` wrote.
 
     Raises
     ------
@@ -69,12 +69,12 @@ class EventLinesCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: EventLines) -> bytes:
         """JSON escapes line ends, so these are ours."""
-        return b"\n".join([event_to_json([value.kind.topic]), *value.lines])
+        return b"\n".join([beam_event_to_json([value.kind.topic]), *value.lines])
 
     def decode(self, encoded: bytes) -> EventLines:
         """Split lines."""
         head, *lines = encoded.split(b"\n")
-        (topic,) = event_from_json(head)
+        (topic,) = beam_event_from_json(head)
         if topic not in EVENTS:
             raise DamagedBytesError("lines of events must be of a known kind, got others")
         return EventLines(EVENTS[topic], lines)
@@ -87,7 +87,7 @@ class EventLinesCoder(coders.Coder):  # type: ignore[misc]
 typecoders.registry.register_coder(EventLines, EventLinesCoder)
 
 
-def check_events(kind: Any, trust: Trust) -> None:
+def check_beam_events(kind: Any, trust: Trust) -> None:
     """Refuse a PCollection of private events at a public topic before anything runs, where it says what it holds.
 
     Raises
@@ -99,7 +99,7 @@ def check_events(kind: Any, trust: Trust) -> None:
         check_sink_trust(trust, kind)
 
 
-def event_lines(element: Any, trust: Trust) -> EventLines:
+def beam_events_as_lines(element: Any, trust: Trust) -> EventLines:
     """Give the lines of an element on its way to a topic: an event, or many.
 
     Raises

@@ -106,7 +106,7 @@ def _namespace(private: bool) -> str:
     return PRIVATE_NAMESPACE if private else NAMESPACE
 
 
-def count_intake(names: Iterable[str], stats: Any, *, private: bool = False) -> None:
+def count_intake_metrics(names: Iterable[str], stats: Any, *, private: bool = False) -> None:
     """Count what an intake of the engine's has counted: these numbers, and what it rejected by reason."""
     for name in names:
         metric_counter(name, private=private).inc(getattr(stats, name))
@@ -114,7 +114,7 @@ def count_intake(names: Iterable[str], stats: Any, *, private: bool = False) -> 
         metric_counter("rejected_", reason, private=private).inc(count)
 
 
-def count_sent(lines: EventLines) -> None:
+def count_sent_metrics(lines: EventLines) -> None:
     """Count events on their way to a topic: dead letters of rounds for the operator alone."""
     metric_counter("sent", private=issubclass(lines.kind, PrivateDeadLetter)).inc(len(lines))
 

@@ -55,7 +55,7 @@ may run a pipeline again on another runner without saying so)
     return given
 
 
-def require_beam() -> None:
+def require_beam_of_runners() -> None:
     """Refuse where Beam is not there, naming the extra.
 
     Raises
@@ -93,14 +93,14 @@ def quiet_runner() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def read_offset_ranges(typed: str) -> dict[int, tuple[int, int]]:
+def runner_offset_ranges(typed: str) -> dict[int, tuple[int, int]]:
     """Read `PARTITION:FIRST-STOP,...`: offsets from the first to before the stop.
 
     Examples
     --------
-    >>> read_offset_ranges("0:100-250,3:0-80")
+    >>> runner_offset_ranges("0:100-250,3:0-80")
     {0: (100, 250), 3: (0, 80)}
-    >>> read_offset_ranges("0:100-50")
+    >>> runner_offset_ranges("0:100-50")
     Traceback (most recent call last):
     ValueError: offsets must be PARTITION:FIRST-STOP,... with FIRST up to STOP and each partition once, got '0:100-50'
     """
@@ -114,7 +114,7 @@ def read_offset_ranges(typed: str) -> dict[int, tuple[int, int]]:
     return found
 
 
-def offsets_held_now(
+def runner_offsets_held_now(
     location: str, ranges: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[int, int, int], ...]:
     """Ask what a topic holds, or whether it holds what is asked for: decided once, for whatever is executed again."""
@@ -126,7 +126,7 @@ def offsets_held_now(
         return tuple(planned_reads(reader, place, ranges, until_end=True, name="offsets"))
 
 
-def secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:
+def runner_secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:
     """Find the secret as the engine does, or make it; tell workers the place."""
     load_secret(store, environment=environment)
     if SECRET_VARIABLE in environment:
@@ -135,7 +135,7 @@ def secret_place(store: Path, environment: Mapping[str, str]) -> SecretPlace:
     return SecretPlace(file=str((Path(named) if named else secret_path(store)).resolve()))
 
 
-def new_pipeline(runner: str, options: PipelineOptions) -> Pipeline:
+def new_runner_pipeline(runner: str, options: PipelineOptions) -> Pipeline:
     """Begin a pipeline; FnApiRunner by its class, as Beam knows no name of it."""
     from apache_beam import Pipeline
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -143,13 +143,13 @@ def new_pipeline(runner: str, options: PipelineOptions) -> Pipeline:
     return Pipeline(runner=FnApiRunner() if runner == "FnApiRunner" else runner, options=options)
 
 
-def run_on(runner: str, arguments: Sequence[str], build: Callable[[Pipeline], None]) -> dict[str, int]:
+def run_on_runner(runner: str, arguments: Sequence[str], build: Callable[[Pipeline], None]) -> dict[str, int]:
     """Build a pipeline, run it to its end; return its counters."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from meanstream.pipelines.beam.metrics import metric_counters
 
-    pipeline = new_pipeline(runner, PipelineOptions(list(arguments)))
+    pipeline = new_runner_pipeline(runner, PipelineOptions(list(arguments)))
     build(pipeline)
     result = pipeline.run()
     result.wait_until_finish()

@@ -98,12 +98,12 @@ def samples_by_shard(words: Words, shards: int) -> Iterator[tuple[int, Ints]]:
             yield number, order[edges[number] : edges[number + 1]]
 
 
-def repeats(owner: AnyInts, key: Words) -> Bools:
+def repeated_samples(owner: AnyInts, key: Words) -> Bools:
     """Say which samples repeat an id of their own agent or user, as they stand; 0 is no id.
 
     Examples
     --------
-    >>> repeats(np.array([0, 1, 0, 1]), np.array([7, 7, 7, 0], np.uint64)).tolist()
+    >>> repeated_samples(np.array([0, 1, 0, 1]), np.array([7, 7, 7, 0], np.uint64)).tolist()
     [False, False, True, False]
     """
     again = np.zeros(len(key), np.bool_)

@@ -86,7 +86,7 @@ class Named(Protocol):
         ...
 
 
-def require_named_secret(settings: Named) -> None:
+def require_beam_secret_named(settings: Named) -> None:
     """Refuse settings without a name: a pipeline has no store that would keep one.
 
     Raises

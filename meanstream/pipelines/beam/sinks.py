@@ -13,9 +13,9 @@ from apache_beam.transforms.trigger import DefaultTrigger
 
 import meanstream.pipelines.beam.events as _events  # noqa: F401 - coders register themselves
 from meanstream.pipelines.beam.files import write_file_whole
-from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.kafka.location import is_kafka
+from meanstream.streaming.kafka.location import is_kafka_location
 from meanstream.streaming.sinks.sink import Trust, check_sink_trust
 
 
@@ -55,7 +55,7 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
         """Send, or gather and write."""
         if isinstance(self._place, str) and _is_topic(self._place):
             lines = pcoll | "Lines" >> beam.ParDo(_InLines(self._lines_of)).with_output_types(EventLines)
-            _ = lines | "Send" >> write_topic(self._place, self._role, self._trust)
+            _ = lines | "Send" >> write_to_topic_sink(self._place, self._role, self._trust)
             return
         text = beam.Map(_text, self._lines_of, self._trust).with_output_types(tuple[int, bytes])
         _ = (
@@ -75,10 +75,10 @@ def _is_topic(place: str) -> bool:
     >>> [_is_topic(place) for place in ("kafka://broker:9092/means", "projects/p/topics/means", "gs://bucket/means.jsonl")]
     [True, True, False]
     """
-    return is_kafka(place) or place.startswith("projects/")
+    return is_kafka_location(place) or place.startswith("projects/")
 
 
-def write_topic(place: str, role: str, trust: Trust) -> beam.PTransform:
+def write_to_topic_sink(place: str, role: str, trust: Trust) -> beam.PTransform:
     """Make the sink of a topic.
 
     Raises
@@ -86,7 +86,7 @@ def write_topic(place: str, role: str, trust: Trust) -> beam.PTransform:
     ValueError
         Naming the role, the rule and the place.
     """
-    if is_kafka(place):
+    if is_kafka_location(place):
         from meanstream.pipelines.beam.kafka.sink import WriteKafka
 
         return WriteKafka(place, role=role, trust=trust)
@@ -112,7 +112,7 @@ class _WriteFile(Step):
         write_file_whole(self._path, b"".join(line + b"\n" for line in lines))
 
 
-@discreet
+@discreet_step
 def _text(event: Any, lines_of: Callable[[Any], EventLines], trust: Trust) -> tuple[int, bytes]:
     lines = lines_of(event)
     check_sink_trust(trust, lines.kind)

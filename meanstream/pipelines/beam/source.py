@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meanstream.pipelines.beam.files import local_file
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import Source
@@ -34,7 +34,7 @@ class SourcePlace:
 
     def open(self, id_key: bytes) -> Source:
         """Open it, on a worker."""
-        if not is_kafka(self.location):
+        if not is_kafka_location(self.location):
             with local_file(self.location) as path:
                 return open_source(path, self.mapping, sort=self.sort, id_key=id_key)
         from meanstream.streaming.kafka.ranges import RangeSource

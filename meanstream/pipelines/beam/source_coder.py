@@ -7,7 +7,7 @@ import json
 from apache_beam import coders
 from apache_beam.coders import typecoders
 
-from meanstream.pipelines.beam.events import event_from_json, event_to_json
+from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.source import SourcePlace
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -17,11 +17,11 @@ class SourcePlaceCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: SourcePlace) -> bytes:
         """JSON."""
-        return event_to_json([value.location, value.mapping.model_dump(mode="json"), value.sort, value.ranges])
+        return beam_event_to_json([value.location, value.mapping.model_dump(mode="json"), value.sort, value.ranges])
 
     def decode(self, encoded: bytes) -> SourcePlace:
         """Read and check it."""
-        location, mapping, sort, ranges = event_from_json(encoded)
+        location, mapping, sort, ranges = beam_event_from_json(encoded)
         return SourcePlace(
             location=location,
             mapping=ColumnMapping.model_validate_json(json.dumps(mapping)),  # strict: a list would be no tuple

@@ -13,7 +13,7 @@ from typing import Any
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from meanstream.pipelines.beam.events import event_from_json, event_to_json
+from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.store.identity import OtherIdentityError, identify, identity_repeated_salt, require_same
@@ -72,11 +72,11 @@ class StateMark:
     """
 
     def __init__(self, settings: Mapping[str, Any], secret: bytes) -> None:
-        (self._settings,) = event_from_json(event_to_json([dict(settings)]))  # as it will be read
+        (self._settings,) = beam_event_from_json(beam_event_to_json([dict(settings)]))  # as it will be read
         self._secret = secret
         salt = identity_repeated_salt(self._settings, secret)
         made = identify(self._settings, secret, salt=salt)
-        self._encoded = event_to_json([made])
+        self._encoded = beam_event_to_json([made])
         self._number = int(made["secret"], 16) % (1 << (63 - KEY_BITS))
 
     def claim(self, made: Any, *kept: Any) -> None:
@@ -100,7 +100,7 @@ class StateMark:
                 raise OtherIdentityError("state must say what made it, got none (begin a job under a new name)")
             made.write(self._encoded)
         elif saved != self._encoded:
-            (identity,) = event_from_json(saved)
+            (identity,) = beam_event_from_json(saved)
             require_same(identity, self._settings, self._secret)
             raise OtherIdentityError("state must begin as this version writes it, got another mark")
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import apache_beam as beam
 
-from meanstream.pipelines.own_errors import describe_error, is_ours, is_raised_by_us
+from meanstream.pipelines.own_errors import describe_own_error, is_own_error, is_own_error_raised
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -49,13 +49,13 @@ class Combine(beam.CombineFn):  # type: ignore[misc]
         _mark(cls, _COMBINE)
 
 
-def discreet(work: Callable[_P, _R]) -> Callable[_P, _R]:
+def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let a function that a runner calls raise errors of ours, and `StepError` for any other.
 
     Examples
     --------
     >>> try:
-    ...     discreet(float)("271828.5 minutes")
+    ...     discreet_step(float)("271828.5 minutes")
     ... except StepError as error:
     ...     print(str(error).partition(" at ")[0], "271828.5" in str(error))
     ValueError False
@@ -77,7 +77,7 @@ def _mark(kind: type, names: tuple[str, ...]) -> None:
     for name in names:
         method = vars(kind).get(name)
         if isinstance(method, FunctionType):
-            setattr(kind, name, discreet(method))
+            setattr(kind, name, discreet_step(method))
 
 
 def _each(made: Iterator[Any]) -> Any:
@@ -94,8 +94,8 @@ def _each(made: Iterator[Any]) -> Any:
 
 def _tell(error: Exception) -> NoReturn:
     """Raise an error of ours, or one that is out of memory, as it is; of any other what it may say."""
-    if is_ours(error) or is_raised_by_us(error) or isinstance(error, MemoryError):
+    if is_own_error(error) or is_own_error_raised(error) or isinstance(error, MemoryError):
         raise error
-    said = describe_error(error)
+    said = describe_own_error(error)
     shown = f": {said['reason']}" if "reason" in said else " (its text is not shown: it may hold a value)"
     raise StepError(f"{said['error']} at {said['at']}{shown}") from None

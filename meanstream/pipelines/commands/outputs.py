@@ -41,7 +41,7 @@ def _reason_of(error: OSError) -> str:
     return type(error).__name__ if error.errno is None else os.strerror(error.errno)
 
 
-def require_new_or_ours(option: str, path: Path, mark: bytes, what: str) -> None:
+def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:
     """Refuse a file that is there, unless it says near its beginning that it is ours; a pipe or a terminal holds none.
 
     Parameters
@@ -137,7 +137,7 @@ def save_output_figure(option: str, path: Path, figure: Figure, *, dpi: int) -> 
     BadOption
         If something else is there.
     """
-    require_new_or_ours(option, path, PICTURE_MARK, "a picture of this command")
+    require_new_output(option, path, PICTURE_MARK, "a picture of this command")
     picture = io.BytesIO()
     name, _, value = PICTURE_MARK.decode().partition("\0")
     figure.savefig(picture, format="png", dpi=dpi, metadata={name: value})

@@ -21,5 +21,5 @@ def schema(
     from meanstream.streaming.events import wire as events
 
     with refusing_options():
-        text = json.dumps(events.event_schema(name), indent=2)
+        text = json.dumps(events.wire_event_schema(name), indent=2)
     sys.stdout.write(text + "\n")

@@ -160,12 +160,14 @@ class AgentSideOptions(StreamOptions):
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
-        from meanstream.streaming.kafka.location import is_kafka
+        from meanstream.streaming.kafka.location import is_kafka_location
 
         return replace(
             super().engine_options(),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
-            final_release=not is_kafka(self.source or "") if self.final_release is None else self.final_release,
+            final_release=not is_kafka_location(self.source or "")
+            if self.final_release is None
+            else self.final_release,
             collaboration="none",
             refresh=None,
         )

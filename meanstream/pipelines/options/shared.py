@@ -71,7 +71,7 @@ def checked_layout(layout: str) -> Layout:
 def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:
     """Ask for a quorum where samples may come late: in a file that is sorted none does, whatever a clock says."""
     from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.location import is_kafka
+    from meanstream.streaming.kafka.location import is_kafka_location
 
     require(quorum in (1, 2), "quorum", "be 1 or 2", quorum)
-    return 1 if sort and source is not None and not is_kafka(source) else quorum
+    return 1 if sort and source is not None and not is_kafka_location(source) else quorum

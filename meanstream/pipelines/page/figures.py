@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from meanstream.streaming.agents.estimates import count_probability
+from meanstream.streaming.agents.estimates import estimates_count_probability
 from meanstream.streaming.metrics.records import FittedPicture, PageView, Precision, TurnRecord, budget_histogram_record
 
 COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "pending", "event_time")
@@ -87,7 +87,7 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
 
 def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:
     """How likely means, or their spread, go with counts; and the trend's center and spread at some counts."""
-    probability = count_probability(said)
+    probability = estimates_count_probability(said)
     if probability is None:
         return None
     trend = said["count_trend"]["counts"]

@@ -12,8 +12,8 @@ from meanstream.pipelines.template.places import (
     check_template_dead_letters,
     check_template_sinks,
     check_template_source,
-    is_endless_place,
-    is_file_place,
+    is_template_endless_place,
+    is_template_file_place,
     template_secret,
 )
 
@@ -36,9 +36,9 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     settings, engine_options = options.settings(), options.engine_options()
     make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
     check_template_source(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
-    if is_endless_place(options.source, until_end=options.until_end):
+    if is_template_endless_place(options.source, until_end=options.until_end):
         require(options.refresh is not None, "refresh", "be given for a source without end", options.refresh)
-    if is_file_place(options.source):
+    if is_template_file_place(options.source):
         require(options.refresh is None, "refresh", "be left out where the source is a file", options.refresh)
     check_template_dead_letters(options.dead_letters, options.source)
     check_template_sinks(options.sinks, options.source, until_end=options.until_end)
@@ -50,7 +50,7 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     from meanstream.pipelines.beam.source import SourcePlace
     from meanstream.pipelines.template.topic import ReadTopic
 
-    if not is_file_place(options.source):
+    if not is_template_file_place(options.source):
         read = ReadTopic(options, mapping, secret, own["idle_seconds"], "sample")
         collaborate = CollaborateAgents(
             settings,

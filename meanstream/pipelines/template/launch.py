@@ -10,12 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.validation import closest_valid, require
-from meanstream.pipelines.beam.runners import new_pipeline, quiet_runner, require_beam, runner_arguments
+from meanstream.pipelines.beam.runners import (
+    new_runner_pipeline,
+    quiet_runner,
+    require_beam_of_runners,
+    runner_arguments,
+)
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.template.agents import agents_pipeline
 from meanstream.pipelines.template.parameters import TEMPLATES, Given, Template
-from meanstream.pipelines.template.places import is_endless_place
+from meanstream.pipelines.template.places import is_template_endless_place
 from meanstream.pipelines.template.rounds import rounds_pipeline
 
 if TYPE_CHECKING:
@@ -29,7 +34,7 @@ PIPELINES: dict[str, Callable[[Given], Callable[[beam.Pipeline], None]]] = {
 AT_LEAST_ONCE = "streaming_mode_at_least_once"
 
 
-def main(key: str, arguments: Sequence[str]) -> None:
+def launch(key: str, arguments: Sequence[str]) -> None:
     """Launch a template; end with one line and exit code 2 if a parameter is refused."""
     try:
         launch_template(key, arguments)
@@ -57,7 +62,7 @@ def launch_template(key: str, arguments: Sequence[str]) -> Any:
     """
     template = TEMPLATES[key]
     with refusing_options(), quiet_runner():
-        require_beam()
+        require_beam_of_runners()
         texts, rest = template.split(arguments)
         given = template.read(texts)
         add = PIPELINES[key](given)
@@ -99,7 +104,7 @@ def template_beam_options(template: Template, given: Given, rest: Sequence[str])
     runner = typed.view_as(StandardOptions).runner
     options = PipelineOptions(runner_arguments(str(runner), rest))
     options.view_as(SetupOptions).save_main_session = False
-    options.view_as(StandardOptions).streaming = is_endless_place(
+    options.view_as(StandardOptions).streaming = is_template_endless_place(
         given.options.source, until_end=given.options.until_end
     )
     options.view_as(WorkerOptions).sdk_container_image = given.own["sdk_container_image"]
@@ -132,6 +137,6 @@ def _check_dataflow(options: PipelineOptions, given: Given) -> None:
 
 def _pipeline(options: PipelineOptions, runner: str) -> beam.Pipeline:
     try:
-        return new_pipeline(runner, options)
+        return new_runner_pipeline(runner, options)
     except ValueError as error:  # Beam's own validation, a line for each error
         raise ValueError(" ".join(str(error).split())) from None

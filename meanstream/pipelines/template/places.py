@@ -10,15 +10,15 @@ from meanstream.pipelines.beam.files import file_in_bucket
 from meanstream.pipelines.beam.pubsub.names import check_pubsub_name
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.options.base import OPTION_OF
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
 PUBSUB = "projects/"
 """Names of topics and subscriptions begin with it."""
 
 
-def is_file_place(place: str) -> bool:
+def is_template_file_place(place: str) -> bool:
     """Say whether a place is a file, on a disk or in a bucket, and not a topic or a subscription."""
-    return not is_kafka(place) and not place.startswith(PUBSUB)
+    return not is_kafka_location(place) and not place.startswith(PUBSUB)
 
 
 def check_template_source(source: str, *, until_end: bool, idle_seconds: float | None) -> None:
@@ -29,21 +29,21 @@ def check_template_source(source: str, *, until_end: bool, idle_seconds: float |
     ValueError
         Naming the parameter, the rule and the value.
     """
-    if is_kafka(source):
+    if is_kafka_location(source):
         place = KafkaLocation.parse(source)
         require(place.gap == "refuse", "gap", "be 'refuse' on Beam (a range is read whole or not at all)", place.gap)
         return
     for name, given in (("until_end", until_end or None), ("idle_seconds", idle_seconds)):
         require(given is None, name, "be left out where the source is no Kafka topic", given)
-    if is_file_place(source):
+    if is_template_file_place(source):
         _check_bucket("source", source)
     else:
         check_pubsub_name("source", "subscriptions", source)
 
 
-def is_endless_place(source: str, *, until_end: bool) -> bool:
+def is_template_endless_place(source: str, *, until_end: bool) -> bool:
     """Say whether a source never ends."""
-    return not is_file_place(source) and not until_end
+    return not is_template_file_place(source) and not until_end
 
 
 def check_template_sinks(sinks: Mapping[str, str], source: str, *, until_end: bool) -> None:
@@ -59,11 +59,18 @@ def check_template_sinks(sinks: Mapping[str, str], source: str, *, until_end: bo
         name = OPTION_OF.get(role, role)
         other = taken.setdefault(place.partition("?")[0], name)
         require(other == name, name, f"be another place than {other}", place)
-        if not is_file_place(place):
-            _ = KafkaLocation.parse(place, role=name) if is_kafka(place) else check_pubsub_name(name, "topics", place)
+        if not is_template_file_place(place):
+            _ = (
+                KafkaLocation.parse(place, role=name)
+                if is_kafka_location(place)
+                else check_pubsub_name(name, "topics", place)
+            )
             continue
         require(
-            not is_endless_place(source, until_end=until_end), name, "be a topic where the source has no end", place
+            not is_template_endless_place(source, until_end=until_end),
+            name,
+            "be a topic where the source has no end",
+            place,
         )
         require(role != "dead_letters", name, "be a topic", place)
         _check_bucket(name, place)
@@ -71,7 +78,12 @@ def check_template_sinks(sinks: Mapping[str, str], source: str, *, until_end: bo
 
 def check_template_dead_letters(place: str | None, source: str) -> None:
     """Refuse dead letters of a file: on Beam those are counted only."""
-    require(place is None or not is_file_place(source), "dead_letters", "be left out where the source is a file", place)
+    require(
+        place is None or not is_template_file_place(source),
+        "dead_letters",
+        "be left out where the source is a file",
+        place,
+    )
 
 
 def template_secret(text: str) -> SecretPlace:

@@ -10,7 +10,7 @@ from meanstream.pipelines.template.places import (
     check_template_dead_letters,
     check_template_sinks,
     check_template_source,
-    is_file_place,
+    is_template_file_place,
     template_secret,
 )
 
@@ -42,7 +42,7 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     from meanstream.pipelines.rounds import RunRounds
     from meanstream.pipelines.template.topic import ReadTopic
 
-    if not is_file_place(options.source):
+    if not is_template_file_place(options.source):
         read = ReadTopic(options, mapping, secret, own["idle_seconds"], "user")
         run = RunRounds(settings, secret=secret, shards=shards, max_users=options.max_users)
         return lambda pipeline: write_rounds_file((pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink)

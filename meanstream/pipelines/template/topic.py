@@ -9,9 +9,9 @@ import apache_beam as beam
 from meanstream.pipelines.beam.kafka.source import ReadKafka
 from meanstream.pipelines.beam.parse import PrivacyUnit
 from meanstream.pipelines.beam.secret import SecretPlace
-from meanstream.pipelines.beam.sinks import write_topic
+from meanstream.pipelines.beam.sinks import write_to_topic_sink
 from meanstream.pipelines.options.base import option_location
-from meanstream.streaming.kafka.location import is_kafka
+from meanstream.streaming.kafka.location import is_kafka_location
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -37,7 +37,7 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         source = option_location(options.source)
         self._read: beam.PTransform
-        if is_kafka(source):
+        if is_kafka_location(source):
             self._read = ReadKafka(
                 source,
                 mapping,
@@ -51,7 +51,7 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
 
             self._read = ReadPubSub(source, mapping, secret=secret, privacy_unit=privacy_unit)
         letters, trust = options.dead_letters, Trust.PRIVATE if privacy_unit == "user" else Trust.PUBLIC
-        self._letters = None if letters is None else write_topic(letters, "dead_letters", trust)
+        self._letters = None if letters is None else write_to_topic_sink(letters, "dead_letters", trust)
 
     def expand(self, pbegin: Any) -> beam.PCollection:
         """Read; write the rejected."""

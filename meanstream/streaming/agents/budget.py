@@ -67,7 +67,7 @@ class Budgets:
     """With `foretell`: event time of each agent's last release, None where it is not known; and all agents together."""
 
 
-def budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
+def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
     """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked.
 
     Parameters

@@ -17,7 +17,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.delivery import Delivery
-from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_release
+from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
 from meanstream.streaming.agents.releases import (
     release_budget_lines,
     release_dead_letter_lines,
@@ -208,7 +208,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
     def _look_for_first_release(self) -> FirstRelease:
         agent, times = self._intake.waiting_samples()
-        return expected_release(
+        return expected_first_release(
             self._settings.times,
             self._options.allowed_lateness,
             counted=self.agents.counts(),

@@ -173,7 +173,7 @@ class PersonalEstimates:
             level=self._options.level,
             n_components=description["n_components"],
             spread=description.get("spread"),
-            goes_with_count=count_probability(description),
+            goes_with_count=estimates_count_probability(description),
             description=description,
         )
 
@@ -247,7 +247,7 @@ class PersonalEstimates:
         return encode_lines(Population, [event])
 
 
-def count_probability(description: Mapping[str, Any]) -> float | None:
+def estimates_count_probability(description: Mapping[str, Any]) -> float | None:
     """Public: how likely means, or their spread, go with counts in a population; None where nobody has asked."""
     probability = description.get("count_probability")
     return None if probability is None else 1.0 - float(probability["same"])

@@ -34,7 +34,7 @@ class FirstRelease:
     why: str
 
 
-def expected_release(
+def expected_first_release(
     schedule: Counts | Every, lateness: float, *, counted: Ints, agent: Ints, times: Floats, since: float | None = None
 ) -> FirstRelease:
     """Say when the first release can be expected, if no agent has released yet.
@@ -59,9 +59,9 @@ def expected_release(
     >>> from meanstream.operators.agents.release_times import parse_schedule
     >>> two = parse_schedule("geometric:2,2")
     >>> none, agent = np.zeros(2, np.int64), np.array([0, 1, 1])
-    >>> expected_release(two, 60.0, counted=none, agent=agent, times=np.array([5.0, 6.0, 7.0]))
+    >>> expected_first_release(two, 60.0, counted=none, agent=agent, times=np.array([5.0, 6.0, 7.0]))
     FirstRelease(event_time=67.0, why="an agent's sample number 2 and 1m of lateness")
-    >>> expected_release(two, 60.0, counted=none, agent=agent[:2], times=np.array([5.0, 6.0])).why
+    >>> expected_first_release(two, 60.0, counted=none, agent=agent[:2], times=np.array([5.0, 6.0])).why
     "an agent's sample number 2; the agent with most has sent 1"
     """
     wait = f" and {duration_text(lateness)} of lateness" if lateness else ""

@@ -11,7 +11,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import OwnSamples
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.deployment import saved_settings
+from meanstream.streaming.store.deployment import saved_deployment_settings
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.store import Store
 
@@ -54,7 +54,7 @@ def own_settings(path: Path) -> AgentsSettings:
     if identity is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
     require_store_kind(path, identity["settings"], OF_AGENTS)
-    return saved_settings(identity["settings"])
+    return saved_deployment_settings(identity["settings"])
 
 
 def own_spread_share(path: Path) -> float | None:

@@ -14,7 +14,12 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.grids import Grid
 from meanstream.streaming.engine.buffer import Due, EventBuffer, Piece
-from meanstream.streaming.engine.name_tables import NameTable, no_numbers, owner_hashes, sender_hashes
+from meanstream.streaming.engine.name_tables import (
+    NameTable,
+    name_table_owner_hashes,
+    name_table_sender_hashes,
+    name_table_without_numbers,
+)
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.seen_ids import AgentIds
 from meanstream.streaming.engine.stats import EngineStats
@@ -37,12 +42,12 @@ class Intake:
     def __init__(self, grid: Grid, options: EngineOptions, source: str, stats: EngineStats) -> None:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness, options.quorum)
-        self._senders, self._owners = NameTable(sender_hashes), NameTable(owner_hashes)
+        self._senders, self._owners = NameTable(name_table_sender_hashes), NameTable(name_table_owner_hashes)
         self._grid = grid
         self._options = options
         self._stats = stats
         self._numbers: dict[str, int] = {}
-        self._number_of = NameTable(no_numbers)  # source's code of an agent to its number, -1 if new
+        self._number_of = NameTable(name_table_without_numbers)  # source's code of an agent to its number, -1 if new
         self._buffer = EventBuffer()
         self._seen = AgentIds()
         digest = hashlib.blake2b(source.encode(), digest_size=8).digest()

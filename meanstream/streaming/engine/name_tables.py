@@ -48,16 +48,16 @@ class NameTable(Generic[Column]):
         return self._table
 
 
-def no_numbers(names: list[str]) -> Ints:
+def name_table_without_numbers(names: list[str]) -> Ints:
     """Give everybody -1: not entered yet."""
     return np.full(len(names), -1, np.int64)
 
 
-def sender_hashes(names: list[str]) -> Words:
+def name_table_sender_hashes(names: list[str]) -> Words:
     """Give hashes that tell senders apart, where an accident harms nobody; they are the same from run to run."""
     return np.fromiter((crc32(name.encode()) for name in names), np.uint64, len(names))
 
 
-def owner_hashes(names: list[str]) -> Words:
+def name_table_owner_hashes(names: list[str]) -> Words:
     """Give hashes that tell agents apart, whoever chose the names."""
     return keyed_owner_words(names)[:, 0]

@@ -240,7 +240,7 @@ EVENTS: dict[str, type[Event]] = {
 """Every event type by the name that `meanstream schema NAME` takes."""
 
 
-def event_schema(name: str) -> dict[str, Any]:
+def wire_event_schema(name: str) -> dict[str, Any]:
     """JSON Schema of an event type, as it is written to a sink.
 
     Raises
@@ -250,7 +250,7 @@ def event_schema(name: str) -> dict[str, Any]:
 
     Examples
     --------
-    >>> sorted(event_schema("dead_letter")["properties"])
+    >>> sorted(wire_event_schema("dead_letter")["properties"])
     ['partition', 'position', 'reason', 'schema_version', 'size', 'source']
     """
     if name not in EVENTS:

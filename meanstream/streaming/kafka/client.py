@@ -47,16 +47,16 @@ __all__ = [
     "Producer",
     "TopicCollection",
     "TopicPartition",
+    "client_event_error",
     "client_health",
+    "client_message_place",
     "describe_client_error",
-    "event_error",
     "is_fatal_to_client",
     "is_retriable_by_client",
-    "make_admin",
-    "make_consumer",
-    "make_producer",
-    "message_place",
-    "wait_for_answer",
+    "make_client_admin",
+    "make_client_consumer",
+    "make_client_producer",
+    "wait_for_client_answer",
 ]
 
 CONNECT_SECONDS = 15.0
@@ -119,7 +119,7 @@ _RETRIABLE = frozenset(
 )
 
 
-def message_place(message: Message) -> tuple[int, int]:
+def client_message_place(message: Message) -> tuple[int, int]:
     """Give the partition and the offset of a message: what was consumed has both."""
     return cast("int", message.partition()), cast("int", message.offset())
 
@@ -131,7 +131,7 @@ class KafkaLostError(SourceLostError):
     """The client can never be used again by this process; the message is one line for the user."""
 
 
-def make_consumer(
+def make_client_consumer(
     location: KafkaLocation,
     *,
     wait: bool = True,
@@ -165,10 +165,10 @@ def client_health(location: KafkaLocation, on_statistics: Callable[[dict[str, An
     return Health(location.brokers, secrets_of_configuration(location.settings), on_statistics)
 
 
-def make_producer(
+def make_client_producer(
     location: KafkaLocation, *, wait: bool = True, health: Health | None = None, **settings: Any
 ) -> Producer:
-    """Connect a producer, idempotent and acknowledged by all replicas; see `make_consumer`.
+    """Connect a producer, idempotent and acknowledged by all replicas; see `make_client_consumer`.
 
     Whoever uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
     has statistics and is polled each second.
@@ -177,12 +177,12 @@ def make_producer(
     return _connect(Producer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
 
-def make_admin(location: KafkaLocation) -> AdminClient:
-    """Connect a client for topics and groups; see `make_consumer`. Keep it until its futures are done."""
+def make_client_admin(location: KafkaLocation) -> AdminClient:
+    """Connect a client for topics and groups; see `make_client_consumer`. Keep it until its futures are done."""
     return _connect(AdminClient, location, {})
 
 
-def wait_for_answer(location: KafkaLocation, seconds: float, each: Callable[[float, str], None]) -> None:
+def wait_for_client_answer(location: KafkaLocation, seconds: float, each: Callable[[float, str], None]) -> None:
     """Wait until a broker of a location answers.
 
     `each` is called about once a second with the seconds that have passed and why nobody has answered; what it raises
@@ -199,7 +199,7 @@ def wait_for_answer(location: KafkaLocation, seconds: float, each: Callable[[flo
     _wait(client, location, health, seconds, each)
 
 
-def event_error(error: KafkaError | KafkaException) -> KafkaError:
+def client_event_error(error: KafkaError | KafkaException) -> KafkaError:
     """Unwrap what confluent_kafka raises."""
     if isinstance(error, KafkaException):
         inner = error.args[0] if error.args else None
@@ -209,18 +209,18 @@ def event_error(error: KafkaError | KafkaException) -> KafkaError:
 
 def is_fatal_to_client(error: KafkaError | KafkaException) -> bool:
     """Whether the client can never be used again: fenced by another, or in an impossible state."""
-    error = event_error(error)
+    error = client_event_error(error)
     return error.fatal() or error.code() in (KafkaError._FENCED, KafkaError._FATAL, KafkaError.PRODUCER_FENCED)
 
 
 def _is_abortable(error: KafkaError | KafkaException) -> bool:
     """Whether the transaction must be aborted, after which the producer can go on."""
-    return event_error(error).txn_requires_abort()
+    return client_event_error(error).txn_requires_abort()
 
 
 def is_retriable_by_client(error: KafkaError | KafkaException) -> bool:
     """Whether the same call may succeed later, with nothing else to be done."""
-    error = event_error(error)
+    error = client_event_error(error)
     return (
         not is_fatal_to_client(error) and not _is_abortable(error) and (error.retriable() or error.code() in _RETRIABLE)
     )
@@ -228,7 +228,7 @@ def is_retriable_by_client(error: KafkaError | KafkaException) -> bool:
 
 def describe_client_error(error: KafkaError | KafkaException) -> str:
     """Say in one line what happened: the code and librdkafka's or the broker's text."""
-    error = event_error(error)
+    error = client_event_error(error)
     return f"{error.name()}: {' '.join(error.str().split())}"
 
 
@@ -256,7 +256,7 @@ def _connect(
     try:
         client = kind({**configuration, **callbacks})
     except KafkaException as error:
-        text = health.redact(event_error(error).str())
+        text = health.redact(client_event_error(error).str())
         where = "" if location.config is None else f" (see {str(location.config)!r})"
         raise ValueError(f"{location.role} must have valid properties of librdkafka, got: {text}{where}") from None
     try:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from meanstream.streaming.kafka.client import make_admin, wait_for_answer
+from meanstream.streaming.kafka.client import make_client_admin, wait_for_client_answer
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.topics import GONE_SECONDS, find_topic
 
@@ -55,7 +55,7 @@ def _wait_for_brokers(location: KafkaLocation, seconds: float, noted: Callable[[
             logger.warning("%s: %.0f s of at most %.0f s", what, waited, seconds)
 
     began = time.monotonic()
-    wait_for_answer(location, max(seconds, 0.0), each)
+    wait_for_client_answer(location, max(seconds, 0.0), each)
     if told:
         logger.warning(
             "%s: the brokers %s answer, after %.0f s", location.role, location.brokers, time.monotonic() - began
@@ -65,7 +65,7 @@ def _wait_for_brokers(location: KafkaLocation, seconds: float, noted: Callable[[
 
 def _wait_until_known(topic: KafkaLocation, noted: Callable[[str], None]) -> None:
     """Give brokers that were just started time to learn which topics they have; whoever opens it says if it is none."""
-    admin = make_admin(topic)
+    admin = make_client_admin(topic)
     end = time.monotonic() + GONE_SECONDS
     while find_topic(admin, topic) is None and time.monotonic() < end:
         noted(f"{topic.role} waits for the topic {topic.topic}")

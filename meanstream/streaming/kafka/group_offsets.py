@@ -11,8 +11,8 @@ from meanstream.streaming.kafka.client import (
     KafkaError,
     KafkaException,
     TopicPartition,
+    client_event_error,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
@@ -60,7 +60,7 @@ class GroupOffsets:
         try:
             consumer.commit(offsets=owned_offsets(self._location.topic, offsets, self._owner), asynchronous=True)
         except KafkaException as error:
-            self.on_commit(event_error(error), [])
+            self.on_commit(client_event_error(error), [])
 
     def on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:  # noqa: ARG002 - a callback
         """Take the broker's answer; say once that it refuses."""

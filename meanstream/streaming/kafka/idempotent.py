@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meanstream.streaming.kafka.client import KafkaError, Message, make_producer
+from meanstream.streaming.kafka.client import KafkaError, Message, make_client_producer
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.repeat import Records
 from meanstream.streaming.kafka.writer import POLL_EVERY, RecordsFailed
@@ -21,7 +21,7 @@ class IdempotentWriter:
 
     def __init__(self, location: KafkaLocation) -> None:
         self._failed: KafkaError | None = None
-        self._producer = make_producer(
+        self._producer = make_client_producer(
             location,
             partitioner="murmur2_random",  # as Java's clients choose
             delivery_report_only_error=True,

@@ -13,12 +13,12 @@ from meanstream.streaming.kafka.client import (
     KafkaError,
     KafkaLostError,
     TopicPartition,
+    client_event_error,
+    client_message_place,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
-    make_admin,
-    make_consumer,
-    message_place,
+    make_client_admin,
+    make_client_consumer,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.registered import without_wire_head
@@ -49,10 +49,10 @@ class ReleasesTopic:
     def __init__(self, location: KafkaLocation, possible: PossibleReleases | None = None) -> None:
         self._location = location
         self._received = ReceivedReleases(possible)
-        admin = make_admin(location)
+        admin = make_client_admin(location)
         self._offsets = dict.fromkeys(range(require_topic(admin, location, "READ").partitions), OFFSET_BEGINNING)
         self._behind = set(self._offsets)
-        self._consumer = make_consumer(
+        self._consumer = make_client_consumer(
             location,
             enable_partition_eof=True,
             auto_offset_reset="earliest",  # what retention took was older than what stays
@@ -89,7 +89,7 @@ class ReleasesTopic:
             self._assigned = True
         lines: list[Line] = []
         for message in self._consumer.consume(max_records, seconds):
-            (partition, offset), error = message_place(message), message.error()
+            (partition, offset), error = client_message_place(message), message.error()
             if error is None:
                 self._offsets[partition] = offset + 1
                 self._behind.add(partition)
@@ -154,7 +154,7 @@ class ReleasesTopic:
 
     def _note(self, error: KafkaError, partition: int) -> None:
         """Take an event that is not a record."""
-        if event_error(error).code() == KafkaError._PARTITION_EOF:
+        if client_event_error(error).code() == KafkaError._PARTITION_EOF:
             self._behind.discard(partition)
         elif not is_retriable_by_client(error):
             raise KafkaLostError(

@@ -25,7 +25,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _GROUP = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 
 
-def is_kafka(location: str) -> bool:
+def is_kafka_location(location: str) -> bool:
     """Say whether a location names a Kafka topic."""
     return location.lower().startswith(SCHEME)
 
@@ -139,7 +139,7 @@ def _split(text: str, role: str) -> tuple[str, str, str]:
     if "@" in text.partition("?")[0]:
         raise ValueError(f"{role} must name brokers only, got a user or password before them: use config=FILE")
     address, _, query = text.partition("?")
-    require(is_kafka(address), role, form, address)
+    require(is_kafka_location(address), role, form, address)
     brokers, _, topic = address[len(SCHEME) :].partition("/")
     for broker in brokers.split(","):
         require(_BROKER.fullmatch(broker) is not None, role, f"{form} with brokers HOST:PORT", broker)

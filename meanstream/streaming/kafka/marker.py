@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meanstream.streaming.events.base import Event, PublicEvent
-from meanstream.streaming.kafka.client import KafkaException, TopicPartition, make_consumer
+from meanstream.streaming.kafka.client import KafkaException, TopicPartition, make_client_consumer
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.retry_policy import Patience
 from meanstream.streaming.sinks.sink import SinkLostError
@@ -147,7 +147,7 @@ class MarkerGroup:
             If the run shall stop.
         """
         isolation = "read_committed" if pending else "read_uncommitted"
-        consumer = make_consumer(
+        consumer = make_client_consumer(
             self._location, wait=False, group_id=self.name, isolation_level=isolation, statistics_interval_ms=0
         )
         try:

@@ -10,18 +10,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_consumer
+from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_client_consumer
 from meanstream.streaming.kafka.group_offsets import RENEW_SECONDS, GroupOffsets
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.ownership import OwnedElsewhereError, claim_ownership, unowned_partitions
 
 
-def group_of_name(name: str) -> str:
+def name_owner_group(name: str) -> str:
     """Give the group that notes who owns what under a name.
 
     Examples
     --------
-    >>> group_of_name("delays")
+    >>> name_owner_group("delays")
     'meanstream-name-6434c51fa4df3703'
     """
     return f"meanstream-name-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -41,10 +41,10 @@ class NameOwners:
     """
 
     def __init__(self, location: KafkaLocation, name: str, owner: str) -> None:
-        self._location = replace(location, group=group_of_name(name))
+        self._location = replace(location, group=name_owner_group(name))
         self._name, self._owner = name, owner
         self._offsets = GroupOffsets(self._location, owner)
-        self._consumer = make_consumer(self._location, on_commit=self._offsets.on_commit)
+        self._consumer = make_client_consumer(self._location, on_commit=self._offsets.on_commit)
 
     def check(self, offsets: Mapping[int, int]) -> None:
         """Refuse partitions that another store of the name owns.

@@ -6,13 +6,13 @@ import json
 import logging
 import time
 
-from meanstream.streaming.events.wire import event_schema
+from meanstream.streaming.events.wire import wire_event_schema
 from meanstream.streaming.kafka.client import (
     AdminClient,
     ConfigResource,
     KafkaException,
     describe_client_error,
-    make_admin,
+    make_client_admin,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.registry import RegistryAwayError, SchemaRegistry
@@ -51,12 +51,12 @@ def register_releases(location: KafkaLocation) -> int:
     require_releases(location)
     registry = SchemaRegistry.answering(str(location.registry), location.registry_settings)
     try:
-        return registry.register(f"{location.topic}-value", json.dumps(event_schema("release")))
+        return registry.register(f"{location.topic}-value", json.dumps(wire_event_schema("release")))
     except RegistryAwayError as error:
         raise ValueError(str(error)) from None
 
 
-def check_topic(location: KafkaLocation) -> None:
+def check_output_topic(location: KafkaLocation) -> None:
     """Refuse a topic that may not be written to, or that is not there and shall not be made; make nothing.
 
     Raises
@@ -64,10 +64,10 @@ def check_topic(location: KafkaLocation) -> None:
     ValueError
         Naming the role, the topic and how to make it; or if no broker can be reached.
     """
-    _check(make_admin(location), location)
+    _check(make_client_admin(location), location)
 
 
-def open_topic(location: KafkaLocation) -> str:
+def open_output_topic(location: KafkaLocation) -> str:
     """Make a topic if it is missing and shall be made; return the id of its cluster.
 
     Raises
@@ -75,7 +75,7 @@ def open_topic(location: KafkaLocation) -> str:
     ValueError
         If it is missing, cannot be made or may not be written to.
     """
-    admin = make_admin(location)
+    admin = make_client_admin(location)
     _check(admin, location)
     policy = "compact" if location.role in COMPACTED else "delete"
     ensure_topic(admin, location, config={"cleanup.policy": policy})

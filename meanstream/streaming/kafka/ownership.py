@@ -21,11 +21,11 @@ from meanstream.streaming.kafka.client import (
     KafkaError,
     KafkaException,
     TopicPartition,
+    client_event_error,
     describe_client_error,
-    event_error,
     is_fatal_to_client,
     is_retriable_by_client,
-    make_producer,
+    make_client_producer,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 
@@ -125,7 +125,7 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
             try:
                 missing = _claim_once(location, consumer, missing, owner)
             except KafkaException as error:
-                overtaken = is_fatal_to_client(error) or event_error(error).code() in _OVERTAKEN
+                overtaken = is_fatal_to_client(error) or client_event_error(error).code() in _OVERTAKEN
                 if not overtaken or attempts == ATTEMPTS:
                     raise
                 time.sleep(random.uniform(0.05, 0.2) * attempts)  # noqa: S311 - two must not overtake each other for ever
@@ -140,7 +140,7 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
 def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> dict[int, int]:
     """Claim in a transaction; return what is still missing, which is nothing if all went well."""
     claiming = _claim_name(location)
-    producer = make_producer(location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000)
+    producer = make_client_producer(location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000)
     try:
         producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
         missing = unowned_partitions(location, consumer, offsets, owner)
@@ -173,7 +173,7 @@ def _missing(
 
 
 def _refused(location: KafkaLocation, error: KafkaException) -> str:
-    code = event_error(error).code()
+    code = client_event_error(error).code()
     if code in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
         return f"group must not be used by other consumers, got {location.group!r}"
     if code in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):

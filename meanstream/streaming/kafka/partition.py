@@ -15,11 +15,11 @@ from meanstream.streaming.kafka.client import (
     KafkaLostError,
     Message,
     TopicPartition,
+    client_event_error,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
-    make_admin,
-    make_consumer,
+    make_client_admin,
+    make_client_consumer,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.topics import require_topic
@@ -69,11 +69,11 @@ class PartitionReader:
     def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
         self._beside = beside
         self._location = location
-        topic = require_topic(make_admin(location), location, "READ")
+        topic = require_topic(make_client_admin(location), location, "READ")
         wrong = [p for p in location.partitions or () if p >= topic.partitions]
         require(not wrong, "partitions", f"be below {topic.partitions}, as topic {topic.name!r} has them", wrong)
         self.partitions: tuple[int, ...] = location.partitions or tuple(range(topic.partitions))
-        self._consumer = make_consumer(location, enable_partition_eof=True, auto_offset_reset="error")
+        self._consumer = make_client_consumer(location, enable_partition_eof=True, auto_offset_reset="error")
         self._at: tuple[int, int] | None = None  # partition and next offset, where it is assigned
 
     def marks(self, partitions: Iterable[int]) -> dict[int, Marks]:
@@ -143,7 +143,7 @@ class PartitionReader:
 
     def _is_end(self, error: KafkaError, partition: int) -> bool:
         """Say whether an event is the end of the partition; pass over what will pass by itself."""
-        code = event_error(error).code()
+        code = client_event_error(error).code()
         if code == KafkaError._PARTITION_EOF:
             return True
         if code == KafkaError._AUTO_OFFSET_RESET:

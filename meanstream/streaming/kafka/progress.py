@@ -90,7 +90,7 @@ class ReadProgress:
         return reached is not None and reached <= since and known
 
 
-def unreachable_partitions(statistics: Mapping[str, Any], topic: str) -> set[int]:
+def progress_unreachable_partitions(statistics: Mapping[str, Any], topic: str) -> set[int]:
     """Find the partitions of a topic whose broker does not answer in the statistics of a client."""
     brokers = statistics["brokers"].values()
     up = {broker["nodeid"] for broker in brokers if broker["state"] in ("UP", "UPDATE")} - {-1}  # no leader

@@ -18,12 +18,12 @@ from meanstream.streaming.kafka.client import (
     KafkaLostError,
     Message,
     TopicPartition,
+    client_event_error,
     client_health,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
-    make_admin,
-    make_consumer,
+    make_client_admin,
+    make_client_consumer,
 )
 from meanstream.streaming.kafka.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.location import KafkaLocation
@@ -33,7 +33,7 @@ from meanstream.streaming.kafka.progress import (
     ReadProgress,
     progress_after_gap,
     progress_first_offsets,
-    unreachable_partitions,
+    progress_unreachable_partitions,
 )
 from meanstream.streaming.kafka.topics import Topic, TopicWatch, check_same_topic, find_topic, require_topic
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
@@ -85,14 +85,14 @@ class TopicReader:
         self._resting = False
         self._group = GroupOffsets(location, owner or "")
         self._named = None if name is None or owner is None else NameOwners(location, name, owner)
-        self._admin = make_admin(location)
+        self._admin = make_client_admin(location)
         self._topic = require_topic(self._admin, location, "READ")
         self.cluster = str(self._admin.list_topics(location.topic, timeout=ASK_SECONDS).cluster_id)
         wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
         require(not wrong, "partitions", f"be below {self._topic.partitions}, as topic {self.name!r} has them", wrong)
         self._watch = TopicWatch(self._admin, location, self._topic, watch_seconds)
         self.health = client_health(location, self._on_statistics)
-        self._consumer = make_consumer(
+        self._consumer = make_client_consumer(
             location,
             health=self.health,
             on_commit=self._group.on_commit,
@@ -269,7 +269,9 @@ class TopicReader:
 
     def _on_statistics(self, statistics: Mapping[str, Any]) -> None:
         if self._progress is not None:
-            self._progress.unreachable = unreachable_partitions(statistics, self.name) & self._progress.next.keys()
+            self._progress.unreachable = (
+                progress_unreachable_partitions(statistics, self.name) & self._progress.next.keys()
+            )
 
     # -- going on --------------------------------------------------------------------------------------------
 
@@ -341,7 +343,7 @@ class TopicReader:
                     place = TopicPartition(self.name, partition)
                     marks[partition] = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS / 2)
                 except KafkaException as error:
-                    unknown = event_error(error).code() in _TOPIC_UNKNOWN
+                    unknown = client_event_error(error).code() in _TOPIC_UNKNOWN
                     if time.monotonic() > end or not (unknown or is_retriable_by_client(error)):
                         raise
                     time.sleep(0.1)

@@ -12,8 +12,8 @@ from typing import TypeVar
 from meanstream.streaming.kafka.client import (
     KafkaError,
     KafkaException,
+    client_event_error,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
 )
 from meanstream.streaming.kafka.health import Health
@@ -61,15 +61,15 @@ logger = logging.getLogger("meanstream.kafka")
 Result = TypeVar("Result")
 
 
-def is_refused(error: KafkaError | KafkaException) -> bool:
+def is_retry_refused(error: KafkaError | KafkaException) -> bool:
     """Whether the same call can never succeed.
 
     Examples
     --------
-    >>> is_refused(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)), is_refused(KafkaError(KafkaError._TRANSPORT))
+    >>> is_retry_refused(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)), is_retry_refused(KafkaError(KafkaError._TRANSPORT))
     (True, False)
     """
-    return event_error(error).code() in REFUSED
+    return client_event_error(error).code() in REFUSED
 
 
 def _nothing() -> None:

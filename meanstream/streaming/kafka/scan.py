@@ -24,12 +24,12 @@ from meanstream.streaming.kafka.client import (
     KafkaLostError,
     Message,
     TopicPartition,
+    client_event_error,
+    client_message_place,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
-    make_admin,
-    make_consumer,
-    message_place,
+    make_client_admin,
+    make_client_consumer,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
@@ -83,9 +83,9 @@ class TopicScan:
     ) -> None:
         self._location = location
         self._beside = beside
-        topic = require_topic(make_admin(location), location, "READ")
+        topic = require_topic(make_client_admin(location), location, "READ")
         check_same_topic(location, known_id, topic)
-        self._consumer = make_consumer(location, enable_partition_eof=True, auto_offset_reset="earliest")
+        self._consumer = make_client_consumer(location, enable_partition_eof=True, auto_offset_reset="earliest")
         try:
             marks = {p: self._marks(p) for p in start or location.partitions or range(topic.partitions)}
         except BaseException:
@@ -131,9 +131,9 @@ class TopicScan:
 
     def _takes(self, message: Message) -> bool:
         """Note what a message means for the end of its partition; say whether it is a record to give."""
-        error, (partition, offset) = message.error(), message_place(message)
+        error, (partition, offset) = message.error(), client_message_place(message)
         if error is not None:
-            if event_error(error).code() == KafkaError._PARTITION_EOF:
+            if client_event_error(error).code() == KafkaError._PARTITION_EOF:
                 self._finish(partition)
             elif not is_retriable_by_client(error):
                 raise KafkaLostError(f"{self._what()} that can be read, got {describe_client_error(error)}")

@@ -14,7 +14,12 @@ from meanstream.streaming.events.rounds import WindowEstimate
 from meanstream.streaming.events.wire import Population
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.newest import newest_events
-from meanstream.streaming.kafka.outputs import check_topic, open_topic, register_releases, require_releases
+from meanstream.streaming.kafka.outputs import (
+    check_output_topic,
+    open_output_topic,
+    register_releases,
+    require_releases,
+)
 from meanstream.streaming.kafka.registered import wire_head
 from meanstream.streaming.kafka.repeat import Headers, Records
 from meanstream.streaming.kafka.transaction import KafkaTransaction
@@ -58,7 +63,7 @@ class KafkaSink:
         """
         place = KafkaLocation.parse(location, role=option)
         require_releases(place)
-        check_topic(place)
+        check_output_topic(place)
 
     @classmethod
     def place_of(cls, location: str) -> str:
@@ -200,7 +205,7 @@ class KafkaSinks:
             If the topic is missing or already that of another role, or the same cluster is reached in two ways.
         """
         head = wire_head(register_releases(location)) if location.registry is not None else b""
-        cluster = open_topic(location)
+        cluster = open_output_topic(location)
         for other in (one for (there, _), one in self._transactions.items() if there == cluster):
             other.refuse_topic(location)
             if not other.location.same_cluster(location):

@@ -16,8 +16,8 @@ from meanstream.streaming.kafka.client import (
     KafkaLostError,
     NewTopic,
     TopicCollection,
+    client_event_error,
     describe_client_error,
-    event_error,
     is_retriable_by_client,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
@@ -69,7 +69,7 @@ def find_topic(admin: AdminClient, location: KafkaLocation) -> Topic | None:
         try:
             return _described(_ask(admin, location.topic, operations=True).result(WAIT_SECONDS))
         except KafkaException as error:
-            code = event_error(error).code()
+            code = client_event_error(error).code()
             if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             if not is_retriable_by_client(error) or time.monotonic() > end:
@@ -119,7 +119,7 @@ def ensure_topic(
         try:
             admin.create_topics([new])[location.topic].result(WAIT_SECONDS)
         except KafkaException as error:
-            if event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else was faster
                 raise ValueError(_refused(location, error)) from None
         end = time.monotonic() + WAIT_SECONDS
         while find_topic(admin, location) is None and time.monotonic() < end:
@@ -179,7 +179,7 @@ class TopicWatch:
             except ValueError as other:
                 raise KafkaLostError(str(other)) from None
             return topic
-        if isinstance(error, KafkaException) and event_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if isinstance(error, KafkaException) and client_event_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._missing_since = now if self._missing_since is None else self._missing_since
             if now - self._missing_since > GONE_SECONDS:
                 raise KafkaLostError(f"{self._location.role} must go on existing, got no topic {self._topic.name!r}")
@@ -216,6 +216,6 @@ def _described(found: Any) -> Topic:
 
 
 def _refused(location: KafkaLocation, error: KafkaException) -> str:
-    if event_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+    if client_event_error(error).code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"{location.role} must be a topic that these credentials may use, got {location.topic!r}"
     return f"{location.role} must be a topic that can be used, got {location.topic!r} ({describe_client_error(error)})"

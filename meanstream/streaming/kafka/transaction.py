@@ -13,7 +13,7 @@ from meanstream.streaming.kafka.client import KafkaException, client_health, des
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.marker import Marker, MarkerGroup, Place, Written, WrittenTally
 from meanstream.streaming.kafka.repeat import Mismatch, Records, Repeat
-from meanstream.streaming.kafka.retry_policy import Patience, is_refused
+from meanstream.streaming.kafka.retry_policy import Patience, is_retry_refused
 from meanstream.streaming.kafka.writer import RecordsFailed, Writer
 from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError, SinkPosition
 
@@ -216,7 +216,7 @@ class KafkaTransaction:
         """
         cause = error.error if isinstance(error, RecordsFailed) else error
         self._discard()
-        if is_refused(cause):
+        if is_retry_refused(cause):
             roles = ", ".join(self._roles.values())
             raise SinkLostError(f"{roles} must accept what is written, got {describe_client_error(cause)}") from None
         found = self._start()
@@ -245,7 +245,7 @@ class KafkaTransaction:
             try:
                 return self._try_start()
             except KafkaException as error:
-                if is_refused(error):
+                if is_retry_refused(error):
                     raise SinkLostError(
                         f"{self._id} must be allowed to write, got {describe_client_error(error)}"
                     ) from None

@@ -13,12 +13,12 @@ from meanstream.streaming.kafka.client import (
     KafkaException,
     TopicPartition,
     describe_client_error,
-    make_producer,
+    make_client_producer,
 )
 from meanstream.streaming.kafka.health import Health
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.repeat import Headers, Records
-from meanstream.streaming.kafka.retry_policy import Detached, Patience, is_refused
+from meanstream.streaming.kafka.retry_policy import Detached, Patience, is_retry_refused
 
 DEFAULTS = {"transaction.timeout.ms": "90000", "queue.buffering.max.kbytes": "65536"}
 """Properties that a file may set otherwise.
@@ -78,7 +78,7 @@ class Writer:
         self._failures: list[KafkaError] = []
         self._on_delivery = partial(_note, self._failures)  # holds no writer: records that stay would keep it alive
         self._open = False
-        self._producer = make_producer(
+        self._producer = make_client_producer(
             location,
             wait=False,
             health=health,
@@ -186,7 +186,7 @@ class Writer:
 
     def _check(self) -> None:
         if self._failures:
-            raise RecordsFailed(next(filter(is_refused, self._failures), self._failures[0]))
+            raise RecordsFailed(next(filter(is_retry_refused, self._failures), self._failures[0]))
 
     def _send_when_there_is_room(self, topic: str, value: bytes, key: str | None, headers: Headers) -> None:
         def attempt(seconds: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from meanstream.streaming.store.store import Store, StoreError
 
 
-def ledger_size(path: Path) -> tuple[int, int] | tuple[None, None]:
+def disk_ledger_size(path: Path) -> tuple[int, int] | tuple[None, None]:
     """Give the rows and bytes of a ledger as its end says, read beside the engine; none where it cannot be read."""
     try:
         with closing(Store.read(path)) as store:
@@ -19,7 +19,7 @@ def ledger_size(path: Path) -> tuple[int, int] | tuple[None, None]:
     return head.rows, head.size
 
 
-def store_disk(path: Path) -> dict[str, int]:
+def disk_of_store(path: Path) -> dict[str, int]:
     """Private: give the bytes of a store's files, and the free and all bytes of their disk; none where there is none.
 
     **Privacy.** How long the numbers in private outputs on the disk are is in what is left of it.

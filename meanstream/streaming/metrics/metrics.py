@@ -28,7 +28,7 @@ from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.wire import Reason
-from meanstream.streaming.metrics.disk import ledger_size
+from meanstream.streaming.metrics.disk import disk_ledger_size
 from meanstream.streaming.metrics.families import (
     CONNECTED,
     COUNTERS,
@@ -241,7 +241,7 @@ class Metrics(Collector):
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
         """Give what changes while the engine does nothing."""
-        rows, size = (None, None) if self._store is None else ledger_size(self._store)
+        rows, size = (None, None) if self._store is None else disk_ledger_size(self._store)
         now = self._clock.now()
         return {
             "watermark_lag_seconds": None if watermark is None else now - watermark,

@@ -9,7 +9,7 @@ import numpy as np
 
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.stats import EngineStats
-from meanstream.streaming.metrics.disk import store_disk
+from meanstream.streaming.metrics.disk import disk_of_store
 from meanstream.streaming.metrics.families import COUNTERS, DISK, DURATIONS, GAUGES, LIVE, PROCESS
 from meanstream.streaming.metrics.metrics import Metrics
 from meanstream.streaming.metrics.newest_answers import NewestAnswers
@@ -71,7 +71,7 @@ class PrivateMetrics(Metrics):
         return {name: getattr(stats, name) for name in self.counters} | self._medians
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
-        return {**super()._live(watermark), **({} if self._store is None else store_disk(self._store))}
+        return {**super()._live(watermark), **({} if self._store is None else disk_of_store(self._store))}
 
 
 class PrivateRoundsMetrics(PrivateMetrics):

@@ -114,7 +114,7 @@ class Thinned(Generic[T]):
         return (*self._kept, *last)
 
 
-def first_release_text(stats: EngineStats) -> str | None:
+def first_release_record(stats: EngineStats) -> str | None:
     """Public: say when the first release is due, and why; None once there was one."""
     due = stats.first_release
     if due is None:
@@ -141,7 +141,7 @@ def turn_record(stats: EngineStats, seconds: float) -> TurnRecord:
         waiting=getattr(stats, "waiting", 0),
         over_budget=getattr(stats, "over_budget", 0),
         pending=stats.pending,
-        first_release=first_release_text(stats),
+        first_release=first_release_record(stats),
     )
 
 

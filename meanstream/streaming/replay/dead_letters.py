@@ -20,7 +20,7 @@ from meanstream.operators.validation import require
 from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.columns import PARTITION_SHIFT, column_partitions, column_places
 from meanstream.streaming.events.wire import DeadLetter, Reason
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.store.store import Store
 
@@ -151,7 +151,7 @@ def read_dead_letters(location: str) -> DeadLetters:
     ValueError
         If there is no such place, or it cannot be read.
     """
-    if is_kafka(location):
+    if is_kafka_location(location):
         from meanstream.streaming.kafka.scan import scan_values
 
         return _collect(map(_letter, scan_values(KafkaLocation.parse(location, role="dead_letters"))))

@@ -17,9 +17,9 @@ from pyarrow import parquet
 
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import source_class, source_kind
-from meanstream.streaming.own_paths import require_beside_no_store
+from meanstream.streaming.own_paths import require_own_path_beside_no_store
 from meanstream.streaming.sources.csv_file import CsvSource
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
 
@@ -52,7 +52,7 @@ def read_raw_records(
     ValueError
         If the source does not exist, or cannot be read.
     """
-    if is_kafka(location):
+    if is_kafka_location(location):
         from meanstream.streaming.kafka.scan import scan_records
 
         records = scan_records(KafkaLocation.parse(location), positions)
@@ -66,7 +66,7 @@ def read_raw_records(
 
 def raw_records_heading(location: str) -> bytes | None:
     """Read the line that the records of a file need before them; None if they need none."""
-    if is_kafka(location):
+    if is_kafka_location(location):
         return None
     path, kind = _file(location)
     if source_class(kind) is not CsvSource:
@@ -127,7 +127,7 @@ def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
         If anything is there (a file, a link, a terminal, standard output), or the folder cannot be written to.
     """
     require(str(path) != "-", name, "be a new file", "-")
-    require_beside_no_store(name, path)
+    require_own_path_beside_no_store(name, path)
     require(path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path))
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

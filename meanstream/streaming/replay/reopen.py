@@ -11,7 +11,7 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.columns import Position, column_partitions, column_places
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import Source, require_source_position
@@ -61,7 +61,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
         topic = ScannedTopic(parsed, mapping, start=start, known_id=position["topic_id"], id_key=id_key)
         return Opened(topic, complete=topic.complete)
 
-    return topic_again if is_kafka(location) else file_again
+    return topic_again if is_kafka_location(location) else file_again
 
 
 def reopened_source_name(location: str) -> str:
@@ -72,7 +72,7 @@ def reopened_source_name(location: str) -> str:
     >>> reopened_source_name("data/flights.csv.gz"), reopened_source_name("kafka://127.0.0.1:9092/samples?group=a")
     ('flights.csv.gz', 'samples')
     """
-    if is_kafka(location):
+    if is_kafka_location(location):
         return KafkaLocation.parse(location).topic
     if location.partition(":")[0] == KIND:
         return SyntheticSource(SyntheticPopulation.parse(location)).name

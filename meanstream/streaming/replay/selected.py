@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.validation import require
-from meanstream.streaming.engine.name_tables import owner_hashes
+from meanstream.streaming.engine.name_tables import name_table_owner_hashes
 from meanstream.streaming.engine.unused_records import COUNTED
 from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
 from meanstream.streaming.replay.reopen import Opened
@@ -149,7 +149,7 @@ def _own_ids(samples: SampleColumns) -> Words:
     if samples.key is None:
         raise TypeError("samples must have ids, got none")
     used, place = np.unique(samples.agent, return_inverse=True)
-    return samples.key ^ owner_hashes([samples.names[code] for code in used.tolist()])[place]
+    return samples.key ^ name_table_owner_hashes([samples.names[code] for code in used.tolist()])[place]
 
 
 def _among(items: Ints | Words, these: Ints | Words) -> Bools:

@@ -10,7 +10,11 @@ from typing import Any
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.validation import require
 from meanstream.streaming.rounds.settings import HOST_ONLY, RoundsSettings
-from meanstream.streaming.store.deployment import check_store, kept_deployment_settings, open_store
+from meanstream.streaming.store.deployment import (
+    check_deployment_store,
+    kept_deployment_settings,
+    open_deployment_store,
+)
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret import key_derived_from_secret
 from meanstream.streaming.store.store import Store, StoreError
@@ -27,7 +31,7 @@ class RoundsDeployment:
 
 
 def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
-    """Open or create a store of rounds, and find or make its secret; see `open_store`.
+    """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`.
 
     Parameters
     ----------
@@ -40,11 +44,15 @@ def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapp
         Usually `os.environ`.
     """
     settings = continued_rounds(path, settings)
-    store, secret = open_store(path, rounds_identity(settings), environment=environment, respelled=respelled_rounds)
-    return RoundsDeployment(store, named_rounds(store, settings), secret, key_derived_from_secret(secret, "sample ids"))
+    store, secret = open_deployment_store(
+        path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
+    )
+    return RoundsDeployment(
+        store, named_rounds_deployment(store, settings), secret, key_derived_from_secret(secret, "sample ids")
+    )
 
 
-def named_rounds(store: Store, settings: RoundsSettings) -> RoundsSettings:
+def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSettings:
     """Give the settings the name that a store has kept."""
     return replace(settings, name=kept_deployment_settings(store)["name"])
 
@@ -69,15 +77,17 @@ def continued_rounds(path: Path, settings: RoundsSettings) -> RoundsSettings:
 def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store."""
     settings = continued_rounds(path, settings)
-    return check_store(path, rounds_identity(settings), environment=environment, respelled=respelled_rounds)
+    return check_deployment_store(
+        path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
+    )
 
 
-def rounds_identity(settings: RoundsSettings) -> dict[str, Any]:
+def rounds_deployment_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give what cannot change over the life of a store, as plain data."""
     return {SIDE: "users", **{k: v for k, v in settings.plain().items() if k != "allowed_lateness"}}
 
 
-def respelled_rounds(saved: Mapping[str, Any]) -> dict[str, Any]:
+def respelled_rounds_deployment(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Bring settings of rounds, as a store of either side keeps them, to today's spelling and fields.
 
     Raises

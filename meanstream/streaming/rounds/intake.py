@@ -12,7 +12,7 @@ from meanstream.streaming.events.columns import Rejects, SampleColumns, column_p
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import Entries
-from meanstream.streaming.rounds.windows import window_in_micros
+from meanstream.streaming.rounds.windows import windows_in_micros
 
 
 class RoundsIntake(Intake):
@@ -87,4 +87,4 @@ class RoundsIntake(Intake):
 def _in_micros(time: Floats) -> Ints:
     """Whole microseconds; the earliest number for what is before all times, as where there was no sample."""
     finite = np.abs(time) < 1e12
-    return np.where(finite, window_in_micros(np.where(finite, time, 0.0)), np.iinfo(np.int64).min)
+    return np.where(finite, windows_in_micros(np.where(finite, time, 0.0)), np.iinfo(np.int64).min)

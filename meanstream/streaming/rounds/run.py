@@ -74,7 +74,7 @@ class Directory:
         return [self.names[number] for number in user.tolist()]
 
 
-def run_order(words: Words) -> Ints:
+def rounds_run_order(words: Words) -> Ints:
     """Give the order of users by the hash of their names: public, whenever and however often somebody was seen.
 
     **Privacy.** In the order of arrival, reports would tell whose sample came before whose.
@@ -126,7 +126,7 @@ class RoundRunner:
         this = WindowRound(self._settings, window, users=len(taking))
         if len(taking) < len(sums):
             out = np.flatnonzero(~pays)
-            out = out[run_order(self.directory.words(sums.user[out]))]
+            out = out[rounds_run_order(self.directory.words(sums.user[out]))]
             refused = sums.user[out]
             outcome.events.append(refusal_event_lines(this, self.directory.of(refused), spent[out]))
             outcome.refused += len(refused)
@@ -137,7 +137,7 @@ class RoundRunner:
         """Make the reports of one stage, from those of its users who are given; return their tally."""
         words = self.directory.words(sums.user)
         mine = np.flatnonzero(this.stage_of(words) == stage)
-        mine = mine[run_order(words[mine])]
+        mine = mine[rounds_run_order(words[mine])]
         asked = sums.take(mine)
         summaries = asked.summaries(words[mine], self._settings.grid)
         reports, version = this.charged_reports(self._secret, stage, public, summaries)
@@ -161,7 +161,7 @@ class RoundRunner:
 
     def _curate(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
         """Run all releases of a trusted curator; everybody who takes part is charged for the answer."""
-        sums = sums.take(run_order(self.directory.words(sums.user)))
+        sums = sums.take(rounds_run_order(self.directory.words(sums.user)))
         summaries = sums.summaries(self.directory.words(sums.user), self._settings.grid)
 
         def ask(release: int, public: Public) -> tuple[Tally, Public | Estimate]:

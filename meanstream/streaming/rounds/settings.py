@@ -22,13 +22,13 @@ from meanstream.operators.rounds.protocol import Estimator
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.traits import TAILS
 from meanstream.operators.validation import (
-    as_float,
-    as_int,
     require,
     require_between,
     require_bounds,
     require_name,
     require_positive,
+    valid_float,
+    valid_int,
 )
 from meanstream.streaming.rounds.design import UNKNOWN_SIZES, design_least_users, designed_estimator
 from meanstream.streaming.rounds.windows import Window, Windows
@@ -303,16 +303,16 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
     found: dict[str, Any] = {"options": {name: _number(value) for name, value in settings.options.items()}}
     for name in ("lower", "upper"):
         bound = getattr(settings, name)
-        ends = tuple(as_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,)))
+        ends = tuple(valid_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,)))
         one_for_all = isinstance(bound, tuple) and len(ends) == len(settings.values or ()) and len(set(ends)) == 1
         found[name] = ends if isinstance(bound, tuple) and not one_for_all else ends[0]
     found["sizes"] = None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
-        found[name] = value if value is None else as_float(name, value)
+        found[name] = value if value is None else valid_float(name, value)
     for name in ("users", "edition"):
         value = getattr(settings, name)
-        found[name] = value if value is None else as_int(name, value)
+        found[name] = value if value is None else valid_int(name, value)
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.grids import Grid
 from meanstream.operators.rounds.records import Summaries
-from meanstream.streaming.rounds.windows import Window, Windows, merge_session_windows, window_in_micros
+from meanstream.streaming.rounds.windows import Window, Windows, merge_session_windows, windows_in_micros
 
 _LATEST = np.iinfo(np.int64).max
 _EXACT = 2**53
@@ -109,7 +109,7 @@ def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
     >>> sums.user, sums.count, sums.total / 2**20, sums.first / 2**20
     (array([2, 7]), array([1, 2]), array([0.  , 1.25]), array([0.  , 0.25]))
     """
-    points, micros = grid.encode(value), window_in_micros(time)
+    points, micros = grid.encode(value), windows_in_micros(time)
     return join_summaries(
         [UserSums(user=user, count=np.ones_like(user), total=points, first_time=micros, first=points)]
     )
@@ -138,7 +138,7 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
     number, found = summarize_numbered_windows(windows, entries.start, entries.end)
     n_users = int(entries.user.max()) + 1
     key = number * n_users + entries.user
-    points, micros = grid.encode(entries.value), window_in_micros(entries.time)
+    points, micros = grid.encode(entries.value), windows_in_micros(entries.time)
     sums = join_summaries([UserSums(user=key, count=np.ones_like(key), total=points, first_time=micros, first=points)])
     edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
     parts = {}

@@ -15,7 +15,7 @@ import numpy as np
 from meanstream.operators.noise.canonical import canonical, canonical_plain
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints, Words
-from meanstream.operators.rounds.protocol import Estimator, ReportWords, assign_stages, input_version
+from meanstream.operators.rounds.protocol import Estimator, ReportWords, assign_protocol_stages, protocol_input_version
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.validation import require
 from meanstream.streaming.rounds.settings import RoundsSettings, settings_round_id, settings_round_noise
@@ -85,7 +85,7 @@ class WindowRound:
 
     def stage_of(self, users: Words) -> Ints:
         """Tell which stage asks each user, given by hash (`keyed_owner_words`): public, a function of ids."""
-        return assign_stages(self.estimator.shares, users, self.id.encode())
+        return assign_protocol_stages(self.estimator.shares, users, self.id.encode())
 
     def stage_noise(self, secret: bytes, stage: int, public: Public) -> KeyedNoise:
         """Keyed noise of one stage.
@@ -124,7 +124,7 @@ class WindowRound:
 
     def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:
         """Keyed digest of the exact input of each report, for the ledger, as signed integers."""
-        return input_version(self.stage_noise(secret, stage, public), summaries).view(np.int64)
+        return protocol_input_version(self.stage_noise(secret, stage, public), summaries).view(np.int64)
 
     def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
         """Public: add up reports; return with it how many were refused, because no user can have made them."""

@@ -137,7 +137,7 @@ class Windows:
         Assigned
             In the order of the samples; a sample's own windows from the newest to the oldest.
         """
-        micros = window_in_micros(time)
+        micros = windows_in_micros(time)
         if self.kind == "session":
             return Assigned(np.arange(len(micros)), micros, micros + self.size)
         newest = micros - micros % self.period
@@ -147,7 +147,7 @@ class Windows:
         return Assigned(np.repeat(np.arange(len(micros)), self.overlap), start, start + self.size)
 
 
-def window_in_micros(time: Floats) -> Ints:
+def windows_in_micros(time: Floats) -> Ints:
     """Whole microseconds of times in seconds, as Beam's `Timestamp(seconds)` cuts them."""
     return np.asarray(time * float(MICROS)).astype(np.int64)
 

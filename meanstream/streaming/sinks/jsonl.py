@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from meanstream.operators.validation import require
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.on_disk import SinkOnDisk, looking_at_sink
+from meanstream.streaming.sinks.on_disk import SinkOnDisk, looking_at_disk
 from meanstream.streaming.sinks.sink import SinkOpening, SinkPosition, Trust, check_sink_trust, telling_of_sink
 
 
@@ -26,7 +26,7 @@ class JsonlSink(SinkOnDisk):
     def check(cls, location: str, option: str) -> None:
         """Refuse also a file of something else than events: a key, a store or a table under another name."""
         super().check(location, option)
-        with looking_at_sink(option, location):
+        with looking_at_disk(option, location):
             begins = _first_byte(Path(location))
         require(begins in (b"", b"{"), option, "be a new file or one of events", location)
 

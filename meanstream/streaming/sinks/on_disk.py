@@ -19,7 +19,7 @@ def path_on_disk(location: str) -> str:
 
 
 @contextmanager
-def looking_at_sink(option: str, location: str) -> Iterator[None]:
+def looking_at_disk(option: str, location: str) -> Iterator[None]:
     """Refuse a place into which nobody may look.
 
     Raises

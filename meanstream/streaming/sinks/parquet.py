@@ -16,7 +16,7 @@ from pyarrow import parquet
 from meanstream.operators.validation import require
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.on_disk import SinkOnDisk, looking_at_sink
+from meanstream.streaming.sinks.on_disk import SinkOnDisk, looking_at_disk
 from meanstream.streaming.sinks.sink import SinkLostError, SinkPosition, Trust, check_sink_trust, telling_of_sink
 
 _COLUMN = "schema_version"
@@ -38,7 +38,7 @@ class ParquetSink(SinkOnDisk):
     def check(cls, location: str, option: str) -> None:
         """Refuse also a folder in which a file that is no next part stands where a later part would go."""
         super().check(location, option)
-        with looking_at_sink(option, location):
+        with looking_at_disk(option, location):
             numbers = _numbers(Path(location))
         rule = "be a folder without other files where parts go"
         odd = next((number for at, number in enumerate(numbers) if at != number), None)

@@ -34,7 +34,7 @@ class LedgerReport:
     head: bytes
 
 
-def verify_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
+def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
     """Compute the chain of a ledger anew and compare it with every row; an engine may be running on the store.
 
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are found even if the

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from meanstream.streaming.store.audit import LedgerReport, verify_ledger
+from meanstream.streaming.store.audit import LedgerReport, audit_ledger
 from meanstream.streaming.store.database import CopyFailedError
 from meanstream.streaming.store.store import Store, StoreError
 
 
-def back_up(store: Path, place: Path) -> LedgerReport:
+def back_up_store(store: Path, place: Path) -> LedgerReport:
     """Copy a store and verify the copy's ledger; copying the file by hand misses what is still in the write-ahead log.
 
     **Privacy.** The copy is on the private side as the store is: it holds raw sums, and raw samples that wait for
@@ -40,7 +40,7 @@ def back_up(store: Path, place: Path) -> LedgerReport:
         _make(place)
         try:
             opened.copy_to(place)
-            report = verify_ledger(place)
+            report = audit_ledger(place)
             _sync(place)
             _sync(place.parent)
         except BaseException as error:

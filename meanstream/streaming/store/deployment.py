@@ -36,7 +36,7 @@ class Deployment:
 
 
 def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
-    """Open or create a store of agents, and find or make its secret; see `open_store`.
+    """Open or create a store of agents, and find or make its secret; see `open_deployment_store`.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
     environment : mapping
         Usually `os.environ`.
     """
-    store, secret = open_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
+    store, secret = open_deployment_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
     saved = kept_deployment_settings(store)
     named = replace(settings, name=saved.get("name"))
     noise = UnnamedNoise.of(secret, saved) if named.name is None else noise_from_secret(secret, named.name)
@@ -69,22 +69,22 @@ def kept_deployment_settings(store: Store) -> dict[str, Any]:
     return settings
 
 
-def saved_settings(saved: Mapping[str, Any]) -> AgentsSettings:
+def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
     """Read settings of agents as a store keeps them; one of before there were votes has none."""
     return AgentsSettings(**{"spread_share": 0.0, **saved})
 
 
 def _respelled_agents(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Bring settings of agents, as a store keeps them, to today's spelling and fields."""
-    return asdict(saved_settings(saved))
+    return asdict(saved_deployment_settings(saved))
 
 
 def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store."""
-    return check_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
+    return check_deployment_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
 
 
-def open_store(
+def open_deployment_store(
     path: Path, identity: dict[str, Any], *, environment: Mapping[str, str], respelled: Respell = dict
 ) -> tuple[Store, bytes]:
     """Open or create a store, and find or make its secret.
@@ -120,10 +120,10 @@ def open_store(
     return store, secret
 
 
-def check_store(
+def check_deployment_store(
     path: Path, identity: dict[str, Any], *, environment: Mapping[str, str], respelled: Respell = dict
 ) -> bool:
-    """Refuse what `open_store` would refuse, without making anything; say whether there is a store.
+    """Refuse what `open_deployment_store` would refuse, without making anything; say whether there is a store.
 
     A store that another process uses is not refused here.
 

@@ -20,12 +20,12 @@ class OtherIdentityError(ValueError):
     """A state was made with other settings or another secret; the message is one line that names what differs."""
 
 
-def new_name() -> str:
+def new_identity_name() -> str:
     """Make a name for a deployment that was not given one: 64 random bits."""
     return secrets.token_hex(8)
 
 
-def fingerprint(secret: bytes, salt: bytes) -> bytes:
+def identity_fingerprint(secret: bytes, salt: bytes) -> bytes:
     """Recognize a secret without telling it: 16 bytes that another salt makes others."""
     return hmac.new(secret, b"meanstream store" + salt, hashlib.sha256).digest()[:16]
 
@@ -50,12 +50,12 @@ def identify(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None =
     meanstream.streaming.store.identity.OtherIdentityError: shards must be 4 as in the state that is continued, got 8
     """
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-    return {"settings": dict(settings), "salt": salt.hex(), "secret": fingerprint(secret, salt).hex()}
+    return {"settings": dict(settings), "salt": salt.hex(), "secret": identity_fingerprint(secret, salt).hex()}
 
 
 def identity_made_with(identity: Mapping[str, Any], secret: bytes) -> bool:
     """Say whether a state was made with a secret."""
-    return hmac.compare_digest(fingerprint(secret, bytes.fromhex(identity["salt"])).hex(), identity["secret"])
+    return hmac.compare_digest(identity_fingerprint(secret, bytes.fromhex(identity["salt"])).hex(), identity["secret"])
 
 
 def identity_repeated_salt(settings: Mapping[str, Any], secret: bytes) -> bytes:

@@ -106,7 +106,7 @@ def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str,
         return _record(store, {"from": before, "to": new})
 
 
-def adopt_older_copy(store: Store) -> dict[str, Any]:
+def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:
     """Let the next run go on from an older copy beside newer releases, once, and record it; give the record.
 
     **Privacy.** On the input that it had read from, the copy repeats what was released, to the byte. On another input
@@ -130,11 +130,11 @@ def adopt_older_copy(store: Store) -> dict[str, Any]:
 
 def _record(store: Store, what: dict[str, Any]) -> dict[str, Any]:
     record = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **what}
-    store.put_state(_ADOPTIONS, [*adoptions(store), record])
+    store.put_state(_ADOPTIONS, [*source_identity_adoptions(store), record])
     return record
 
 
-def adoptions(store: Store) -> list[dict[str, Any]]:
+def source_identity_adoptions(store: Store) -> list[dict[str, Any]]:
     """List what was ever adopted, the oldest first."""
     return list(store.state(_ADOPTIONS) or ())
 

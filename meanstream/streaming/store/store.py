@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from meanstream.streaming.store.database import DamagedStoreError, Database, EmptyStoreError, StoreError
-from meanstream.streaming.store.identity import OtherIdentityError, identify, identity_made_with, new_name, require_same
+from meanstream.streaming.store.identity import (
+    OtherIdentityError,
+    identify,
+    identity_made_with,
+    new_identity_name,
+    require_same,
+)
 from meanstream.streaming.store.kind import require_store_kind, store_kind
 from meanstream.streaming.store.layout import OLDEST_READ, VERSION, create_layout, layout_version
 from meanstream.streaming.store.ledger import Ledger
@@ -217,7 +223,7 @@ class Store(StoreTables):
         return sum(file.stat().st_size for file in files if file.exists())
 
     def copy_to(self, path: Path) -> None:
-        """Write the store as it is now into an empty file; see `meanstream.streaming.store.backup.back_up`."""
+        """Write the store as it is now into an empty file; see `meanstream.streaming.store.backup.back_up_store`."""
         self._database.copy_to(path)
 
     def settings(self) -> dict[str, Any] | None:
@@ -284,7 +290,7 @@ class Store(StoreTables):
 
     def _identify(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Begin with settings and a secret."""
-        name = settings.get("name") or new_name()
+        name = settings.get("name") or new_identity_name()
         with self.transaction():
             self.put_state("identity", identify({**settings, "name": name}, secret))
 

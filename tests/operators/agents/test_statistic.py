@@ -9,9 +9,9 @@ import pytest
 
 from meanstream.operators.agents.statistic import (
     FactorTracker,
-    release_covariance,
     statistic_factors_table,
     statistic_noise_factor_pm2,
+    statistic_release_covariance,
     statistic_variance_factors,
     statistic_variance_table,
     variance_of_statistic,
@@ -56,7 +56,7 @@ def test_rows_at_unequal_releases_do_not_mix(name: str) -> None:
 def test_any_weights_against_the_covariance(name: str) -> None:
     times, counter = unequal_times(1, 30)[0], make_counter(name, horizon=30)
     w = np.random.default_rng(6).normal(size=30)
-    covariance = release_covariance(times, sample_variance=0.3, counter=counter, fresh_variance=7.0)
+    covariance = statistic_release_covariance(times, sample_variance=0.3, counter=counter, fresh_variance=7.0)
     found = variance_of_statistic(times, w, sample_variance=0.3, counter=counter, fresh_variance=7.0)
     assert found == pytest.approx(w @ covariance @ w, rel=1e-10)
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.statistic import release_covariance, variance_of_statistic
+from meanstream.operators.agents.statistic import statistic_release_covariance, variance_of_statistic
 from meanstream.operators.agents.weights import (
     WEIGHTS,
-    gls_weights_table,
-    gls_weights_variance,
     weights,
     weights_gain,
+    weights_gls_table,
+    weights_gls_variance,
     weights_window_start,
 )
 from meanstream.operators.counters.pm2 import Pm2
@@ -26,7 +26,9 @@ RECURSIVE = ("last", "mean_of_means", "windowed")
 
 def covariance_of(n: int, *, horizon: int = 500, fresh_variance: float = 40.0) -> np.ndarray:
     times = np.cumsum(1 + np.arange(n) % 7)
-    return release_covariance(times, sample_variance=0.25, counter=Toeplitz(horizon), fresh_variance=fresh_variance)
+    return statistic_release_covariance(
+        times, sample_variance=0.25, counter=Toeplitz(horizon), fresh_variance=fresh_variance
+    )
 
 
 @given(st.integers(1, 300))
@@ -52,14 +54,14 @@ def test_gain_is_the_recursion_of_the_weights(name: str) -> None:
 
 def test_gls_rows_are_the_weights_of_every_prefix() -> None:
     covariance = covariance_of(60)
-    table = gls_weights_table(covariance)
+    table = weights_gls_table(covariance)
     assert np.array_equal(np.triu(table, 1), np.zeros_like(table))
     np.testing.assert_allclose(table.sum(1), 1.0, rtol=1e-9)
     for k in (1, 2, 17, 60):
         np.testing.assert_allclose(weights("gls", k, covariance=covariance[:k, :k]), table[k - 1, :k], atol=1e-9)
         solved = np.linalg.solve(covariance[:k, :k], np.ones(k))
         np.testing.assert_allclose(table[k - 1, :k], solved / solved.sum(), rtol=1e-6, atol=1e-9)
-        assert gls_weights_variance(covariance)[k - 1] == pytest.approx(
+        assert weights_gls_variance(covariance)[k - 1] == pytest.approx(
             table[k - 1] @ covariance @ table[k - 1], rel=1e-9
         )
 
@@ -68,7 +70,7 @@ def test_gls_rows_are_the_weights_of_every_prefix() -> None:
 def test_gls_beats_the_others(counter: Pm2 | Toeplitz) -> None:
     times = 50 * np.arange(1, 41)
     known: dict[str, Any] = {"sample_variance": 0.25, "counter": counter, "fresh_variance": 80.0}
-    best = gls_weights_variance(release_covariance(times, **known))
+    best = weights_gls_variance(statistic_release_covariance(times, **known))
     for name in RECURSIVE:
         for k in (1, 2, 11, 40):
             other = variance_of_statistic(times[:k], weights(name, k), **known)
@@ -79,11 +81,11 @@ def test_gls_beats_the_others(counter: Pm2 | Toeplitz) -> None:
 def test_gls_is_stable_where_variances_span_nine_orders() -> None:
     """Geometric times to 1e9: a plain solve has a condition number near 1e19; the estimate cannot get worse."""
     times = np.unique(np.round(10 * 1.25 ** np.arange(84)).astype(np.int64))
-    covariance = release_covariance(times, sample_variance=0.25, counter=Toeplitz(100), fresh_variance=70.0)
-    variance = gls_weights_variance(covariance)
+    covariance = statistic_release_covariance(times, sample_variance=0.25, counter=Toeplitz(100), fresh_variance=70.0)
+    variance = weights_gls_variance(covariance)
     assert (np.diff(variance) < 0).all()
     assert (variance >= 0.25 / times * (1 - 1e-9)).all()
-    np.testing.assert_allclose(gls_weights_table(covariance).sum(1), 1.0, rtol=1e-7)
+    np.testing.assert_allclose(weights_gls_table(covariance).sum(1), 1.0, rtol=1e-7)
 
 
 def test_refusals() -> None:

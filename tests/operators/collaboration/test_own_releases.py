@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.release_times import Counts
-from meanstream.operators.agents.statistic import release_covariance
+from meanstream.operators.agents.statistic import statistic_release_covariance
 from meanstream.operators.agents.weights import weights
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.least_squares import REMEMBERED
@@ -134,7 +134,9 @@ def test_the_reference_is_that_of_the_simulator() -> None:
     releases = releases_of(SETTINGS, counts_of(SETTINGS, 8))
     _, covariance = dense(SETTINGS, releases, 2.0)
     fresh = SETTINGS.fresh.variance * SETTINGS.grid.resolution**2
-    theirs = release_covariance(releases.count, sample_variance=2.0, counter=SETTINGS.mechanism, fresh_variance=fresh)
+    theirs = statistic_release_covariance(
+        releases.count, sample_variance=2.0, counter=SETTINGS.mechanism, fresh_variance=fresh
+    )
     np.testing.assert_allclose(covariance, theirs, rtol=1e-9)
 
 

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from meanstream.operators.collaboration.variance_pooled import PooledVariance, ReleaseDifferences, release_differences
-from meanstream.operators.collaboration.variance_posterior import posterior_own_variance
+from meanstream.operators.collaboration.variance_pooled import (
+    PooledVariance,
+    ReleaseDifferences,
+    pooled_release_differences,
+)
+from meanstream.operators.collaboration.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.registry import COUNTERS, make_counter
 from meanstream.operators.records import OwnSamples, ReleaseColumns
 
@@ -43,7 +47,9 @@ def streams(name: str, *, stddev: float, noise: float, seed: int = 0) -> Release
 @pytest.mark.parametrize("name", COUNTERS)
 def test_differences_have_the_stated_variance(name: str) -> None:
     """Four standard errors of a variance from 4000 normal differences; false alarms: 4 x 6e-5 per counter."""
-    differences = release_differences(streams(name, stddev=2.0, noise=6.0), make_counter(name, horizon=len(TIMES)))
+    differences = pooled_release_differences(
+        streams(name, stddev=2.0, noise=6.0), make_counter(name, horizon=len(TIMES))
+    )
     assert len(differences.squared) == AGENTS * (len(TIMES) - 1)
     for sampling in np.unique(differences.sampling):
         here = differences.sampling == sampling
@@ -56,7 +62,9 @@ def test_differences_have_the_stated_variance(name: str) -> None:
 def test_the_pool_finds_the_variance(name: str, noise: float) -> None:
     """With noise, sigma^2 = 4 is found within .3: five standard errors, as measured over seeds."""
     pool = PooledVariance(-10.0, 10.0)
-    pool.update(release_differences(streams(name, stddev=2.0, noise=noise), make_counter(name, horizon=len(TIMES))))
+    pool.update(
+        pooled_release_differences(streams(name, stddev=2.0, noise=noise), make_counter(name, horizon=len(TIMES)))
+    )
     assert pool.variance == pytest.approx(4.0, abs=0.3 if noise else 0.25)
 
 
@@ -85,7 +93,7 @@ def test_it_stays_within_what_bounded_data_can_have() -> None:
 
 def test_merging_and_storing_change_nothing() -> None:
     counter = make_counter("toeplitz", horizon=len(TIMES))
-    differences = release_differences(streams("toeplitz", stddev=2.0, noise=6.0), counter)
+    differences = pooled_release_differences(streams("toeplitz", stddev=2.0, noise=6.0), counter)
     whole, parts = PooledVariance(-10.0, 10.0), [PooledVariance(-10.0, 10.0) for _ in range(2)]
     whole.update(differences)
     for i, part in enumerate(parts):
@@ -120,7 +128,7 @@ def test_releases_with_gaps_are_not_paired() -> None:
         mean=releases.mean[odd],
         noise_variance=releases.noise_variance[odd],
     )
-    assert len(release_differences(kept, counter).squared) == 0
+    assert len(pooled_release_differences(kept, counter).squared) == 0
 
 
 def test_own_variances_shrink_to_the_pool_by_degrees_of_freedom() -> None:
@@ -128,7 +136,7 @@ def test_own_variances_shrink_to_the_pool_by_degrees_of_freedom() -> None:
     count = np.array([0, 1, 2, 100_000])
     deviations = np.array([0.0, 0.0, 0.5, float(((rng.normal(0, 3, 100_000)) ** 2).sum())])
     own = OwnSamples(agent=np.arange(4), count=count, mean=np.zeros(4), squared_deviations=deviations)
-    found = posterior_own_variance(4.0, own)
+    found = variance_posterior_of_own(4.0, own)
     widened = (student_t.ppf(0.975, [3, 3, 4]) / 1.96) ** 2
     np.testing.assert_allclose(found[:3], np.array([4.0, 4.0, 3.125]) * widened, rtol=1e-4)
     assert found[3] == pytest.approx(9.0, rel=0.02)

@@ -17,8 +17,8 @@ from meanstream.operators.collaboration.prior_points import (
     EXACT,
     CellPoints,
     Points,
-    prior_octave_classes,
-    prior_octave_means,
+    prior_point_octave_classes,
+    prior_point_octave_means,
 )
 from meanstream.operators.collaboration.registry import COLLABORATIONS, SUMMARIES, make_collaboration
 from meanstream.operators.collaboration.release_bins import ReleaseBins
@@ -75,7 +75,7 @@ def test_sums_of_floats_would_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> N
     """The known-bad twin: the parts of variances are added up as floats."""
 
     def floats(value: Floats) -> tuple[Ints, Floats]:
-        return prior_octave_classes(value)[0], value
+        return prior_point_octave_classes(value)[0], value
 
     def add(keys: Any, values: Any) -> Any:
         order = np.lexsort(keys[::-1])
@@ -83,7 +83,7 @@ def test_sums_of_floats_would_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> N
         starts = np.flatnonzero(np.r_[True, np.any([k[1:] != k[:-1] for k in kept], axis=0)])
         return tuple(k[starts] for k in kept), np.add.reduceat(values[:, order], starts, axis=1)
 
-    monkeypatch.setattr(release_bins, "prior_octave_classes", floats)
+    monkeypatch.setattr(release_bins, "prior_point_octave_classes", floats)
     monkeypatch.setattr(release_bins, "tally_prior_points", add)
     with pytest.raises(AssertionError):
         check_merging("learned_prior", 3000, 0)
@@ -148,8 +148,8 @@ def test_bins_show_what_single_releases_show() -> None:
 
 
 def test_wide_cells_would_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    level = release_bins.prior_cell_level
-    monkeypatch.setattr(release_bins, "prior_cell_level", lambda of: level(of) + 5)
+    level = release_bins.prior_point_cell_level
+    monkeypatch.setattr(release_bins, "prior_point_cell_level", lambda of: level(of) + 5)
     with pytest.raises(AssertionError):
         check_bins(lambda releases: LearnedPrior(LOWER, UPPER).summarize(releases).points(400.0))
 
@@ -184,9 +184,9 @@ def test_bounds_must_agree() -> None:
 @given(value=st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=50))
 def test_classes_are_narrow_and_keep_their_mean(value: list[float]) -> None:
     given_values = np.array([0.0, *value])
-    of, place = prior_octave_classes(given_values)
+    of, place = prior_point_octave_classes(given_values)
     assert (np.diff(of[np.argsort(given_values)]) >= 0).all()
-    np.testing.assert_allclose(prior_octave_means(of, place, np.ones(len(of))), given_values, rtol=2e-9)
+    np.testing.assert_allclose(prior_point_octave_means(of, place, np.ones(len(of))), given_values, rtol=2e-9)
     for one in np.unique(of[1:]):
         inside = given_values[of == one]
         assert inside.max() <= 1.25 * inside.min()

@@ -10,17 +10,17 @@ from scipy import stats
 
 from meanstream.operators.collaboration.same_mean import (
     same_mean_known,
+    same_mean_significance,
     same_mean_welch,
-    significance_at,
-    welch_degrees,
+    same_mean_welch_degrees,
 )
 
 
 def test_significance_falls_as_in_the_paper() -> None:
-    assert significance_at(1) == pytest.approx(0.05 / math.log(2))
-    assert significance_at(30_000, 0.1) == pytest.approx(0.1 / math.log(30_001))
+    assert same_mean_significance(1) == pytest.approx(0.05 / math.log(2))
+    assert same_mean_significance(30_000, 0.1) == pytest.approx(0.1 / math.log(30_001))
     with pytest.raises(ValueError, match="significance"):
-        significance_at(3, 0.0)
+        same_mean_significance(3, 0.0)
 
 
 def test_known_variance_agrees_with_the_p_value() -> None:
@@ -40,7 +40,7 @@ def test_welch_agrees_with_the_p_value(significance: float, counts: tuple[int, i
     difference = 3 * generator.standard_normal(3000)
     x, y = generator.gamma(1.0, 1.0, (2, 3000))
     degrees = (x + y) ** 2 / (x**2 / (n - 1) + y**2 / (m - 1))
-    np.testing.assert_allclose(welch_degrees(x, n, y, np.full(3000, m)), degrees, rtol=1e-12)
+    np.testing.assert_allclose(same_mean_welch_degrees(x, n, y, np.full(3000, m)), degrees, rtol=1e-12)
     expected = 2 * stats.t.sf(np.abs(difference) / np.sqrt(x + y), degrees) > significance
     accepted = same_mean_welch(difference, x, n, y, m, significance)
     np.testing.assert_array_equal(accepted, expected)
@@ -57,7 +57,7 @@ def test_nothing_known_is_accepted() -> None:
 
 
 def test_a_zero_own_variance_leaves_the_others_degrees() -> None:
-    assert welch_degrees(np.zeros(1), 50, np.ones(1), np.array([9])).item() == 8
+    assert same_mean_welch_degrees(np.zeros(1), 50, np.ones(1), np.array([9])).item() == 8
 
 
 def test_error_rate_of_the_first_kind() -> None:

@@ -8,7 +8,7 @@ import pytest
 from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.collaboration.spread_law import spread_laws, weigh_spread_laws
 from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_own_means
-from meanstream.operators.collaboration.variance_posterior import posterior_own_variance
+from meanstream.operators.collaboration.variance_posterior import variance_posterior_of_own
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnSamples
 
 SPAN = 2**20
@@ -86,7 +86,7 @@ def test_agents_without_an_event_are_not_certain() -> None:
     own, pool = own_of(samples), pool_of(votes_of(samples, 6)).posterior()
     never = own.squared_deviations == 0
     assert never.sum() > 100
-    assert np.all(posterior_own_variance(pool, own)[never] > 0.3 * 0.03 * 0.97)
+    assert np.all(variance_posterior_of_own(pool, own)[never] > 0.3 * 0.03 * 0.97)
 
 
 def test_an_own_variance_reads_no_other_agent() -> None:
@@ -100,14 +100,14 @@ def test_an_own_variance_reads_no_other_agent() -> None:
         squared_deviations=(count - 1) * 10.0 ** rng.uniform(-9, -1, len(count)),
     )
     pool = pool_of(votes_of(LAWS["Student"](rng, (500, 20)), 8)).posterior()
-    together = posterior_own_variance(pool, own)
+    together = variance_posterior_of_own(pool, own)
     for i in range(0, len(count), 7):
         one = OwnSamples(**{name: getattr(own, name)[i : i + 1] for name in OwnSamples.__slots__})
-        assert posterior_own_variance(pool, one)[0] == together[i]
+        assert variance_posterior_of_own(pool, one)[0] == together[i]
 
 
 def test_many_own_samples_decide() -> None:
     rng = np.random.default_rng(9)
     own = own_of(np.clip(rng.normal(0.5, 0.2, (3, 100_000)), 0, 1))
     pool = pool_of(votes_of(LAWS["narrow"](rng, (2000, 40)), 10)).posterior()
-    np.testing.assert_allclose(posterior_own_variance(pool, own), own.squared_deviations / own.count, rtol=0.01)
+    np.testing.assert_allclose(variance_posterior_of_own(pool, own), own.squared_deviations / own.count, rtol=0.01)

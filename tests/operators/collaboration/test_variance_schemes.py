@@ -17,10 +17,10 @@ from meanstream.operators.collaboration.variance_from_releases import (
     variance_from_releases,
 )
 from meanstream.operators.collaboration.variance_schemes import (
-    attributed_variance,
-    released_fresh_variances,
+    scheme_attributed_variance,
     scheme_partial_sum_ends,
     scheme_released,
+    scheme_released_fresh_variances,
     scheme_sample_variance,
     scheme_usable,
 )
@@ -77,17 +77,17 @@ def test_own_variance_is_numpy_at_every_prefix() -> None:
     for n, value in enumerate(values, start=1):
         statistic.update(float(value))
         if n == 1:
-            assert attributed_variance(statistic, half_width=3.0) == math.inf
+            assert scheme_attributed_variance(statistic, half_width=3.0) == math.inf
         else:
-            assert attributed_variance(statistic) == pytest.approx(np.var(values[:n], ddof=1), rel=1e-10)
+            assert scheme_attributed_variance(statistic) == pytest.approx(np.var(values[:n], ddof=1), rel=1e-10)
 
 
 def test_constant_samples_fall_back() -> None:
     statistic = stats.Var()
     for _ in range(8):
         statistic.update(1.0)
-    assert attributed_variance(statistic) == math.inf
-    assert attributed_variance(statistic, half_width=2.0) == 0.5
+    assert scheme_attributed_variance(statistic) == math.inf
+    assert scheme_attributed_variance(statistic, half_width=2.0) == 0.5
     many = scheme_sample_variance(np.array([0, 1, 2, 8]), np.zeros(4), half_width=2.0)
     assert many.tolist() == [math.inf, math.inf, 2.0, 0.5]
     assert scheme_usable(np.array([np.nan, -1e-9, 0.0])).tolist() == [math.inf, math.inf, 0.0]
@@ -116,7 +116,7 @@ def test_partial_sums_of_pm2_are_the_binary_ones() -> None:
 
 def test_released_spends_half_of_the_budget_on_each() -> None:
     """Spec: `8 L^2 ln(1.25/delta)/epsilon^2` and `32 L^4 ln(1.25/delta)/epsilon^2`, each at half of both parameters."""
-    mean, variance = released_fresh_variances(Pm1(5), epsilon=1.0, delta=1e-6, half_width=0.8)
+    mean, variance = scheme_released_fresh_variances(Pm1(5), epsilon=1.0, delta=1e-6, half_width=0.8)
     log = math.log(1.25 / 5e-7)
     assert mean == pytest.approx(8 * 0.8**2 * log / 0.25)
     assert variance == pytest.approx(32 * 0.8**4 * log / 0.25)

@@ -12,9 +12,9 @@ from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.design import AdaptivePlan, adaptive_cut_window, adaptive_next_window
 from meanstream.operators.estimators.adaptive.risk import (
     PlacedLaw,
+    adaptive_one_shot_risk,
     adaptive_risk,
     adaptive_risk_size_factor,
-    one_shot_risk,
 )
 from meanstream.operators.estimators.adaptive.scale import (
     Scale,
@@ -31,7 +31,7 @@ from meanstream.operators.estimators.adaptive.scale import (
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.rounds.base import Settings
-from meanstream.operators.rounds.protocol import run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.words import SeededWords
@@ -47,9 +47,9 @@ def users_of(means: Any) -> Summaries:
 
 def answer(estimator: Adaptive, means: Any, seed: int = 1) -> Estimate:
     rng = np.random.default_rng(seed)
-    stage = stages_of_positions(estimator.shares, rng.random(len(means)))
+    stage = protocol_stages_of_positions(estimator.shares, rng.random(len(means)))
     words = [SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))]
-    return run_rounds(estimator, users_of(means), stage, words)
+    return run_protocol(estimator, users_of(means), stage, words)
 
 
 def settings(users: int = 20_000, epsilon: float = 1.0) -> Settings:
@@ -265,9 +265,9 @@ def test_sizes_do_not_weigh_users() -> None:
     users = users_of(np.where(large, 0.15, 0.05))
     users = replace(users, count=np.where(large, 10_000, 100), total=users.total * np.where(large, 10_000, 100))
     rng = np.random.default_rng(3)
-    stage = stages_of_positions(estimator.shares, rng.random(20_000))
+    stage = protocol_stages_of_positions(estimator.shares, rng.random(20_000))
     words = [SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))]
-    found = run_rounds(estimator, users, stage, words)
+    found = run_protocol(estimator, users, stage, words)
     assert abs(found.value - 0.1) < 4 * found.stderr < 0.04
 
 
@@ -328,11 +328,11 @@ def test_description_says_what_is_assumed() -> None:
 
 def test_risk_of_one_stage_is_exact() -> None:
     plan = AdaptivePlan(settings(), (1.0,), start_moment=1.0)
-    assert adaptive_risk(plan, PlacedLaw.normal(0.2)) == one_shot_risk(plan, PlacedLaw.normal(0.2))
+    assert adaptive_risk(plan, PlacedLaw.normal(0.2)) == adaptive_one_shot_risk(plan, PlacedLaw.normal(0.2))
     channel = plan.channel(1.0)
     law = PlacedLaw(np.array([-0.5, 0.5]), np.array([0.5, 0.5]), 0.25)
     exact = np.mean(channel.variance(law.mean + law.deviation)) + 0.25
-    assert one_shot_risk(plan, law) == pytest.approx(exact / 20_000, rel=1e-6)
+    assert adaptive_one_shot_risk(plan, law) == pytest.approx(exact / 20_000, rel=1e-6)
 
 
 @pytest.mark.parametrize(

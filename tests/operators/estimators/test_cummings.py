@@ -20,7 +20,10 @@ from meanstream.operators.estimators.cummings.grid import (
     in_grid_bands,
 )
 from meanstream.operators.estimators.cummings.initial_mean import OrderStatistics, PublicSizes
-from meanstream.operators.estimators.cummings.weights import weighting_of_private_sizes, weighting_of_public_sizes
+from meanstream.operators.estimators.cummings.weights import (
+    cummings_weights_of_private_sizes,
+    cummings_weights_of_public_sizes,
+)
 from meanstream.operators.estimators.cummings.windows import (
     window_initial_error,
     window_sampling_bound,
@@ -191,7 +194,7 @@ def test_the_tuned_deviation_takes_sampling_off(deviation, low, high):
 
 
 def test_private_weights_are_inverse_variances_up_to_the_cap():
-    given = weighting_of_private_sizes(public(), 1000)
+    given = cummings_weights_of_private_sizes(public(), 1000)
     variance = 0.21 / np.minimum(SIZES, 64) + (1 - 1 / np.minimum(SIZES, 64)) * 0.05**2
     assert np.allclose(given.weight, variance.min() / variance)
     assert given.weight[grid_size_bins(np.array([64, 10**6]))].tolist() == [1.0, 1.0]
@@ -214,13 +217,13 @@ def test_public_weights_have_the_best_truncation():
         return (spread + noise) / (np.array(sizes) @ weight) ** 2
 
     for epsilon in (0.05, 1.0, 100.0):
-        best = weighting_of_public_sizes(given, 1000, epsilon, whole)
+        best = cummings_weights_of_public_sizes(given, 1000, epsilon, whole)
         s = np.sqrt(best.variance)
         chosen = risk(best, best.weight)
         for threshold in np.geomspace(0.5 / s.max(), 2.0 / s[np.array(sizes) > 0].min(), 200):
             other = np.where(np.array(sizes) > 0, np.minimum(1.0 / s**2, threshold / s), 0.0)
             assert chosen <= risk(best, other) * 1.02
-    assert weighting_of_public_sizes(given, 1000, 100.0, whole).weight.min() == 0.0
+    assert cummings_weights_of_public_sizes(given, 1000, 100.0, whole).weight.min() == 0.0
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
@@ -331,7 +334,7 @@ def test_skewed_users_are_covered_because_the_spread_is_measured():
 
 
 def test_steps_stay_within_their_ends():
-    given = weighting_of_private_sizes(public(), 1000)
+    given = cummings_weights_of_private_sizes(public(), 1000)
     low, high = given.ends()
     rows = given.encode(summaries(5000, np.random.default_rng(11), rate=0.5, deviation=0.3))
     assert (rows[:, 1] >= low[rows[:, 0]]).all()

@@ -16,14 +16,14 @@ from meanstream.operators.estimators.kent.cover import (
     cube_cover,
 )
 from meanstream.operators.estimators.kent.density import Density, density_terms
-from meanstream.operators.estimators.kent.density_function import DensityFunction, trigonometric
+from meanstream.operators.estimators.kent.density_function import DensityFunction, trigonometric_density_function
 from meanstream.operators.estimators.kent.mixture import Mixture
 from meanstream.operators.estimators.kent.mixture_stages import mixture_peaks
 from meanstream.operators.estimators.kent.sparse import recommended_sparse
 from meanstream.operators.estimators.kent.sparse_select import SparseSelect, sparse_mark_score
 from meanstream.operators.estimators.kent.sparse_threshold import SparseThreshold
 from meanstream.operators.noise.public_hash import hash_signs
-from meanstream.operators.rounds.hash_vote_stage import signed_sums
+from meanstream.operators.rounds.hash_vote_stage import hash_vote_signed_sums
 from meanstream.operators.rounds.records import Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.vector_laws import parse_vector_law, vector_law_summaries
@@ -75,7 +75,7 @@ def test_signed_sums_are_exact():
     rng = np.random.default_rng(0)
     seed, number = rng.integers(0, 2**62, 500), rng.integers(-(2**60), 2**60, 500)
     signs = hash_signs(seed, 70).astype(object)
-    assert signed_sums(seed, number, 70) == (signs.T @ number.astype(object)).tolist()
+    assert hash_vote_signed_sums(seed, number, 70) == (signs.T @ number.astype(object)).tolist()
 
 
 def test_thresholds_keep_what_is_large():
@@ -105,7 +105,7 @@ def test_the_recommended_choice_changes_once():
 
 def test_the_basis_is_orthonormal_and_bounded_by_the_root_of_two():
     u = (np.arange(2000) + 0.5) / 2000
-    basis = trigonometric(u, 9)
+    basis = trigonometric_density_function(u, 9)
     assert basis.T @ basis / 2000 == pytest.approx(np.eye(9), abs=1e-9)
     assert np.abs(basis).max() <= math.sqrt(2) + 1e-12
     density = Density(epsilon=1.0, users=1000, sizes=HUNDRED, terms=9)
@@ -123,7 +123,7 @@ def test_a_density_integrates_to_one_in_any_unit_and_is_the_true_one():
     density = DensityFunction.of(moved.function)
     hours = (np.arange(2400) + 0.5) / 100
     assert density.evaluate(hours).mean() * 24 == pytest.approx(1.0, abs=1e-9)
-    expected = (1.0 + trigonometric(hours / 24, 5)[:, 1:] @ truth) / 24
+    expected = (1.0 + trigonometric_density_function(hours / 24, 5)[:, 1:] @ truth) / 24
     assert density.evaluate(hours) == pytest.approx(expected, abs=0.15 / 24)
     lower, upper = density.band(hours)
     assert np.mean((lower <= expected) & (expected <= upper)) > 0.7

@@ -14,12 +14,12 @@ from meanstream.operators.estimators.kent.folds import PLACES, FoldRound, Folds
 from meanstream.operators.estimators.kent.l2 import L2
 from meanstream.operators.estimators.kent.linf import Linf
 from meanstream.operators.estimators.kent.pair_votes import PairVoteRound, pair_vote_counts
-from meanstream.operators.estimators.kent.univariate import K_OF_THE_PROOF, Kent, kent_capped_size
+from meanstream.operators.estimators.kent.univariate import K_OF_THE_PROOF, Kent, kent_univariate_capped_size
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.localization import Bins
-from meanstream.operators.rounds.protocol import ReportWords, assign_stages, run_rounds
+from meanstream.operators.rounds.protocol import ReportWords, assign_protocol_stages, run_protocol
 from meanstream.operators.rounds.records import Estimate, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.vector_laws import vector_law_summaries
@@ -51,7 +51,7 @@ def people(name, n=600, seed=0, count=400):
 
 def stages_in_memory(estimator, given, *, pieces=1, seed=0):
     """Reports and public values of every stage, through JSON as hosts hand them on; the estimate at last."""
-    stage = assign_stages(estimator.shares, given.user, b"round")
+    stage = assign_protocol_stages(estimator.shares, given.user, b"round")
     public, rng = {}, np.random.default_rng(seed)
     for number, step in enumerate(estimator.rounds):
         mine = given.take(stage == number)
@@ -96,7 +96,7 @@ def test_reports_add_up_in_any_pieces_and_answers_have_their_shape(name, mode):
 @pytest.mark.parametrize("name", SEVERAL)
 def test_without_any_report_the_answer_is_wide(name):
     estimator = build(name)
-    found = run_rounds(
+    found = run_protocol(
         estimator, people(name).take(slice(0, 0)), np.zeros(0, np.int64),
         [SeededWords(np.random.default_rng(0), 0)] * len(estimator.rounds),
     )  # fmt: skip
@@ -137,7 +137,7 @@ def test_folds_are_even_and_have_nothing_to_do_with_the_stage():
     # Chi-square, false alarm 1e-6.
     user = keyed_owner_words([str(i) for i in range(60_000)])
     fold = Folds.fold(Folds(6, 1, "a").places(user), 0, 6)
-    stage = assign_stages((0.5, 0.5), user, b"round")
+    stage = assign_protocol_stages((0.5, 0.5), user, b"round")
     counts = np.bincount(2 * fold + stage, minlength=12)
     assert ((counts - 5000) ** 2 / 5000).sum() < chi2.isf(1e-6, 11)
     other = Folds.fold(Folds(6, 1, "b").places(user), 0, 6)
@@ -313,8 +313,8 @@ def test_the_cap_of_the_proof_is_told_and_not_applied():
     capped = Kent(epsilon=1.0, users=500, sizes=sizes, cap=K_OF_THE_PROOF)
     assert capped.capped == 1
     assert capped.describe()["warnings"] == []
-    assert kent_capped_size(10**6, 10**6, 1.0, K_OF_THE_PROOF) == 10**6
-    assert [kent_capped_size(100, 10, epsilon, 10.0) for epsilon in (1e-3, 2.0)] == [1, 7]
+    assert kent_univariate_capped_size(10**6, 10**6, 1.0, K_OF_THE_PROOF) == 10**6
+    assert [kent_univariate_capped_size(100, 10, epsilon, 10.0) for epsilon in (1e-3, 2.0)] == [1, 7]
 
 
 # Hashes

@@ -11,10 +11,10 @@ import pytest
 from meanstream.operators.estimators.plan.plan import Plan, plan_for
 from meanstream.operators.estimators.plan.stages import PairVoteStage, WindowStage
 from meanstream.operators.estimators.registry import build_estimator
-from meanstream.operators.rounds.protocol import run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_goals import goal_two_point_users, measure_goal
+from meanstream.operators.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.simulation.words import SeededWords
 
 LARGE = SizeDistribution.parse("two:100000,1000000,0.5")
@@ -27,9 +27,9 @@ def plan(users: int = 10_000, sizes: SizeDistribution = LARGE, epsilon: float = 
 
 def run(estimator: Plan, users: Summaries, seed: int = 1) -> Estimate:
     rng = np.random.default_rng(seed)
-    stage = stages_of_positions(estimator.shares, rng.random(len(users)))
+    stage = protocol_stages_of_positions(estimator.shares, rng.random(len(users)))
     words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
-    return run_rounds(estimator, users, stage, words)
+    return run_protocol(estimator, users, stage, words)
 
 
 def test_the_design_is_a_function_of_public_numbers() -> None:
@@ -81,7 +81,7 @@ def test_a_declared_spread_is_never_predicted_to_cost(
 def test_answers_are_right_wherever_the_mean_is(theta: float) -> None:
     """Twenty runs: the mean squared error is within 2.5 times what is predicted (false alarm: one in 100,000)."""
     for sizes, users in ((LARGE, 10_000), (POISSON, 10_000)):
-        found = measure_goal(plan(users, sizes), sizes, users, runs=20, seed=2, theta=theta)
+        found = measure_round_goal(plan(users, sizes), sizes, users, runs=20, seed=2, theta=theta)
         assert found.mse < 2.5 * found.predicted
         assert abs(found.bias) < 4.5 * found.bias_stderr + 0.2 * math.sqrt(found.predicted)
         assert found.coverage >= 0.7
@@ -162,7 +162,7 @@ def test_declared_tails_mean_adaptive() -> None:
     assert described["predicted_stderr"] > 3 * plan().describe()["predicted_stderr"]
     again = build_estimator("plan", epsilon=1.0, users=10_000, sizes=LARGE, tails="exponential")
     assert found.shares == again.shares
-    assert run(found, goal_two_point_users(LARGE, 10_000, 0.2, np.random.default_rng(1))).value == pytest.approx(
+    assert run(found, round_goal_two_point_users(LARGE, 10_000, 0.2, np.random.default_rng(1))).value == pytest.approx(
         0.2, abs=0.2
     )
 
@@ -175,7 +175,7 @@ def test_extreme_parameters_give_a_finite_design_and_an_answer(text: str, users:
         made = plan(users, sizes, epsilon, between_users=between_users)
         assert 0 < made.describe()["predicted_stderr"] < math.inf
         assert min(made.shares) > 0
-        answer = run(made, goal_two_point_users(sizes, users, 0.2, np.random.default_rng(1)))
+        answer = run(made, round_goal_two_point_users(sizes, users, 0.2, np.random.default_rng(1)))
         assert -1 <= float(answer.lower) <= float(answer.value) <= float(answer.upper) <= 1
 
 
@@ -192,7 +192,7 @@ def test_a_vote_finds_the_pair_also_where_the_mean_is_an_edge() -> None:
 
 def test_a_failed_vote_is_noticed_and_everybody_left_reports_on_the_whole_range() -> None:
     estimator = plan(epsilon=2.0)
-    users = goal_two_point_users(LARGE, 10_000, 0.3, np.random.default_rng(5))
+    users = round_goal_two_point_users(LARGE, 10_000, 0.3, np.random.default_rng(5))
     first, second, third, last = estimator.rounds
     assert isinstance(first, PairVoteStage)
     wrong: Public = {"center": -0.6, "stderr": 0.01, "found": [{"stage": "vote", "reports": 100}]}
@@ -230,7 +230,7 @@ def test_no_reports_make_a_wide_answer() -> None:
 def test_one_report_in_every_stage_makes_a_wide_answer() -> None:
     estimator = plan()
     public: Public = {}
-    user = goal_two_point_users(LARGE, 1, 0.0, np.random.default_rng(1))
+    user = round_goal_two_point_users(LARGE, 1, 0.0, np.random.default_rng(1))
     for step in estimator.rounds:
         reports = step.encode(user, public, SeededWords(np.random.default_rng(2), 1))
         public = step.decode(step.tally(reports, public), public)
@@ -240,7 +240,7 @@ def test_one_report_in_every_stage_makes_a_wide_answer() -> None:
 
 def test_interval_and_standard_error_are_those_of_the_last_stage() -> None:
     estimator = plan()
-    found = run(estimator, goal_two_point_users(LARGE, 10_000, 0.1, np.random.default_rng(3)))
+    found = run(estimator, round_goal_two_point_users(LARGE, 10_000, 0.1, np.random.default_rng(3)))
     assert found.n_users == 10_000
     assert float(found.upper - found.lower) == pytest.approx(2 * 1.96 * float(found.stderr), rel=1e-3)
     assert float(found.stderr) == pytest.approx(math.sqrt(estimator.design.risk), rel=0.5)
@@ -249,7 +249,7 @@ def test_interval_and_standard_error_are_those_of_the_last_stage() -> None:
 
 def test_tallies_add_up_in_any_order() -> None:
     estimator = plan()
-    users = goal_two_point_users(LARGE, 300, 0.1, np.random.default_rng(3))
+    users = round_goal_two_point_users(LARGE, 300, 0.1, np.random.default_rng(3))
     for step in estimator.rounds:
         reports = step.encode(users, {"center": 0.1, "stderr": 0.1}, SeededWords(np.random.default_rng(2), 300))
         parts = [step.tally(reports[k::3], {}) for k in range(3)]

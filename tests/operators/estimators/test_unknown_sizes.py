@@ -21,7 +21,7 @@ from meanstream.operators.estimators.plan.unknown_sizes import (
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_goals import goal_two_point_users, measure_goal
+from meanstream.operators.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.simulation.words import SeededWords
 from tests.privacy.local_audit import TOLERANCE, bit_probabilities, worst_pmf_loss
 
@@ -58,7 +58,7 @@ def test_it_costs_a_few_times_the_error(text: str, epsilon: float) -> None:
     sizes, users, runs = SizeDistribution.parse(text), 20_000, 12
     known = Plan(epsilon=epsilon, users=users, sizes=sizes, between_users=0.0).design
     assert known is not None
-    found = measure_goal(plan(users, epsilon), sizes, users, runs=runs, seed=4, theta=0.3)
+    found = measure_round_goal(plan(users, epsilon), sizes, users, runs=runs, seed=4, theta=0.3)
     # The mean of 12 squared normal errors exceeds 2.5 times its expectation once in 3000; 3 is the cost.
     assert found.mse < 3 * 2.5 * known.risk
     assert found.coverage >= 0.7
@@ -92,7 +92,7 @@ def test_the_description_says_what_is_not_known() -> None:
 def test_no_reports_make_a_wide_answer_and_public_values_are_json() -> None:
     for first in (Tally(), None):
         estimator, public = plan(), {}
-        users = goal_two_point_users(SizeDistribution.parse("point:1000"), 3000, 0.0, np.random.default_rng(1))
+        users = round_goal_two_point_users(SizeDistribution.parse("point:1000"), 3000, 0.0, np.random.default_rng(1))
         for number, step in enumerate(estimator.rounds):
             if number == 0 and first is None:
                 reports = step.encode(users, public, SeededWords(np.random.default_rng(2), len(users)))
@@ -146,7 +146,7 @@ def test_later_stages_stay_within_epsilon_whatever_was_learned() -> None:
     users = users_of_all_sizes()
     first, *others = plan().rounds
     learned = first.encode(
-        goal_two_point_users(SizeDistribution.parse("uniform:1,199"), 4000, 0.0, np.random.default_rng(1)),
+        round_goal_two_point_users(SizeDistribution.parse("uniform:1,199"), 4000, 0.0, np.random.default_rng(1)),
         {},
         SeededWords(np.random.default_rng(2), 4000),
     )

@@ -12,7 +12,7 @@ import pytest
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.forecast.rounds import forecast_candidates, forecast_rounds
 from meanstream.operators.forecast.users_needed import users_needed
-from meanstream.operators.rounds.protocol import run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.words import SeededWords
@@ -172,9 +172,9 @@ def test_the_warning_is_true() -> None:
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(runs):
-        stage = stages_of_positions(plan.shares, rng.random(users))
+        stage = protocol_stages_of_positions(plan.shares, rng.random(users))
         words = [SeededWords(rng, int(np.sum(stage == k))) for k in range(len(plan.rounds))]
-        answer = run_rounds(plan, skewed_users(users, 1000, found.breaking_point, rng), stage, words)
+        answer = run_protocol(plan, skewed_users(users, 1000, found.breaking_point, rng), stage, words)
         covered += bool(answer.lower <= 0 <= answer.upper)
     # Half plus or minus four standard errors of 60 runs (false alarm: one in 16,000), and .1 for the computed bias.
     assert abs(covered / runs - 0.5) < 4 * math.sqrt(0.25 / runs) + 0.1

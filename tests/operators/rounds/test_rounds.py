@@ -11,7 +11,12 @@ from scipy.stats import chi2
 
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
-from meanstream.operators.rounds.protocol import ReportWords, assign_stages, run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import (
+    ReportWords,
+    assign_protocol_stages,
+    protocol_stages_of_positions,
+    run_protocol,
+)
 from meanstream.operators.rounds.records import Estimate, Summaries, Tally
 
 SECRET = b"0d409462e4304f9f66770dc046be10c9"
@@ -62,8 +67,8 @@ class TwoStages:
 
 def test_stages_follow_each_other_and_get_the_result_of_the_one_before():
     given = summaries()
-    stage = assign_stages((0.5, 0.5), given.user, b"round")
-    estimate = run_rounds(TwoStages(), given, stage, [lambda draw: None] * 2)
+    stage = assign_protocol_stages((0.5, 0.5), given.user, b"round")
+    estimate = run_protocol(TwoStages(), given, stage, [lambda draw: None] * 2)
     assert estimate.value == pytest.approx(given.mean[stage == 1].mean(), abs=1e-6)
     assert estimate.stages[0]["before"] == pytest.approx(given.mean[stage == 0].mean(), abs=1e-6)
 
@@ -72,7 +77,7 @@ def test_an_estimator_without_an_answer_is_a_fault_that_names_it():
     broken = TwoStages()
     broken.rounds = (Whole(last=False),)
     with pytest.raises(TypeError, match="two stages: the last stage gave no estimate"):
-        run_rounds(broken, summaries(), np.zeros(1000, np.int64), [lambda draw: None])
+        run_protocol(broken, summaries(), np.zeros(1000, np.int64), [lambda draw: None])
 
 
 def test_users_are_split_by_shares_whatever_their_order_and_size():
@@ -80,22 +85,22 @@ def test_users_are_split_by_shares_whatever_their_order_and_size():
     shares, n = (0.12, 0.28, 0.6), 50_000
     user = keyed_owner_words([str(i) for i in range(n)])
     for key in (b"2013-01-07", b"2013-01-14"):
-        stage = assign_stages(shares, user, key)
+        stage = assign_protocol_stages(shares, user, key)
         expected = np.array(shares) * n
         assert ((np.bincount(stage, minlength=3) - expected) ** 2 / expected).sum() < chi2.isf(1e-6, 2)
         order = np.random.default_rng(1).permutation(n)
-        assert np.array_equal(assign_stages(shares, user[order], key), stage[order])
+        assert np.array_equal(assign_protocol_stages(shares, user[order], key), stage[order])
 
 
 def test_every_round_splits_anew():
     user = keyed_owner_words([str(i) for i in range(20_000)])
-    first, second = (assign_stages((0.5, 0.5), user, key) for key in (b"a", b"b"))
+    first, second = (assign_protocol_stages((0.5, 0.5), user, key) for key in (b"a", b"b"))
     # The agreement of two independent halves is binomial: 5 standard errors, false alarm 6e-7.
     assert abs(np.mean(first == second) - 0.5) < 5 * 0.5 / np.sqrt(20_000)
 
 
 def test_positions_on_an_edge_belong_to_the_later_stage():
-    assert stages_of_positions((0.5, 0.5), np.array([0.0, 0.499, 0.5, 0.999])).tolist() == [0, 0, 1, 1]
+    assert protocol_stages_of_positions((0.5, 0.5), np.array([0.0, 0.499, 0.5, 0.999])).tolist() == [0, 0, 1, 1]
 
 
 def test_tallies_are_exact_in_any_order():

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_population import draw_sizes
+from meanstream.operators.simulation.round_population import draw_population_sizes
 
 FORMS = (
     "point:7",
@@ -38,7 +38,7 @@ def test_conformance(text: str) -> None:
     assert described["least"] == sizes.least
     assert described["mean"] == sizes.mean
     # 5 standard errors, 10 forms: 1 in 170,000.
-    drawn = draw_sizes(sizes, 20_000, np.random.default_rng(4))
+    drawn = draw_population_sizes(sizes, 20_000, np.random.default_rng(4))
     assert np.isin(drawn, sizes.support).all()
     spread = math.sqrt(max(0.0, float(sizes.probability @ sizes.support.astype(float) ** 2) - sizes.mean**2))
     assert abs(drawn.mean() - sizes.mean) <= 5.0 * spread / math.sqrt(20_000)

@@ -15,7 +15,7 @@ from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 from meanstream.operators.rounds.channels.summed_laplace import SummedLaplaceChannel
-from meanstream.operators.rounds.protocol import ReportWords, assign_stages
+from meanstream.operators.rounds.protocol import ReportWords, assign_protocol_stages
 from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.rounds.results import result_as_plain_data
 from meanstream.operators.rounds.sizes import SizeDistribution
@@ -89,7 +89,7 @@ def through_json(found: Any) -> Any:
 def honest(case: str, seed: int = 1) -> list[tuple[int, dict[str, Any], dict[str, Any]]]:
     """Every stage's honest result with what was known before it: (stage, before, found)."""
     estimator, users = estimator_of(case), users_of(case, 20_000 if "adaptive" in case else 1500, seed)
-    stages = assign_stages(estimator.shares, users.user, b"a round")
+    stages = assign_protocol_stages(estimator.shares, users.user, b"a round")
     public: dict[str, Any] = {}
     out = []
     for number, step in enumerate(estimator.rounds):

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from meanstream.operators.agents.release_times import Geometric
-from meanstream.operators.agents.statistic import release_covariance, variance_of_statistic
+from meanstream.operators.agents.statistic import statistic_release_covariance, variance_of_statistic
 from meanstream.operators.agents.weights import weights
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
@@ -63,7 +63,7 @@ def transcribed(config: SimulationConfig, run: int) -> list[tuple[float, float]]
         own, k = data[:t].mean(axis=0), int((times <= t).sum())
         estimate, oracle = own.copy(), own.copy()
         if k:
-            covariance = release_covariance(
+            covariance = statistic_release_covariance(
                 times[:k], sample_variance=sample_variance, counter=counter, fresh_variance=fresh
             )
             weight = weights(config.weights, k, covariance=covariance if config.weights == "gls" else None)

@@ -11,7 +11,7 @@ import pytest
 from meanstream.operators.counters.registry import make_counter
 from meanstream.operators.simulation.choices import CHOICES
 from meanstream.operators.simulation.config import SimulationConfig
-from meanstream.operators.simulation.pairwise import pairwise_design_variance
+from meanstream.operators.simulation.pairwise import simulated_pairwise_design_variance
 from meanstream.operators.simulation.population import Simulated
 from meanstream.operators.simulation.run import simulate
 from meanstream.operators.simulation.trace import TraceInputs, trace, trace_known_variance, trace_true_label
@@ -78,7 +78,7 @@ def both(config: SimulationConfig, noise_variance: float, given: dict[str, np.nd
             noise=given["noise"],
             noise_variance=noise_variance,
             variance=variance,
-            design_variance=pairwise_design_variance(config, variance[np.newaxis]),
+            design_variance=simulated_pairwise_design_variance(config, variance[np.newaxis]),
             variance_noise=second,
             variance_noise_variance=(2 * config.half_width) ** 2 * noise_variance,
             label=trace_true_label(config),

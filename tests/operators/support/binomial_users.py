@@ -6,7 +6,7 @@ import numpy as np
 
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.rounds.central import is_central, run_central
-from meanstream.operators.rounds.protocol import stages_of_positions
+from meanstream.operators.rounds.protocol import protocol_stages_of_positions
 from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.simulation.words import SeededWords
 
@@ -42,5 +42,5 @@ def answer(name: str, epsilon: float, given: Summaries, rng: np.random.Generator
     """One round of an estimator of the registry, with seeded noise."""
     estimator = build_estimator(name, epsilon=epsilon, users=max(len(given), 1), **options)
     assert is_central(estimator)
-    cohort = stages_of_positions(estimator.shares, rng.random(len(given)))
+    cohort = protocol_stages_of_positions(estimator.shares, rng.random(len(given)))
     return run_central(estimator, given, cohort, [SeededWords(rng, 1) for _ in estimator.rounds])

@@ -13,8 +13,8 @@ from meanstream.pipelines.beam.events import (
     DamagedBytesError,
     EventCoder,
     EventLinesCoder,
-    event_from_json,
-    event_to_json,
+    beam_event_from_json,
+    beam_event_to_json,
 )
 from meanstream.pipelines.beam.parse import DeadLetterCoder
 from meanstream.pipelines.beam.pubsub.message import Message, MessageCoder
@@ -89,10 +89,10 @@ def test_what_an_event_shows_of_itself_would_be_seen(monkeypatch: pytest.MonkeyP
 
 def test_plain_data_with_a_version() -> None:
     values = [{"b": 0.1 + 0.2, "a": [1, None]}, -(2**90)]
-    assert event_from_json(event_to_json(values)) == values
-    assert json.loads(event_to_json(values))[0] == 1
+    assert beam_event_from_json(beam_event_to_json(values)) == values
+    assert json.loads(beam_event_to_json(values))[0] == 1
     with pytest.raises(ValueError, match="JSON compliant"):
-        event_to_json([float("nan")])
+        beam_event_to_json([float("nan")])
     for other in (b"[]", b"{}", b"[2]", b"1"):
         with pytest.raises(DamagedBytesError, match="intermediate data must be of version 1, got others"):
-            event_from_json(other)
+            beam_event_from_json(other)

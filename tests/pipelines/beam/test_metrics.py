@@ -18,6 +18,7 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.agents import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam import intake, metrics
 from meanstream.pipelines.beam.agents import answer, file, release
+from meanstream.pipelines.beam.agents.coders import pack_for_coder
 from meanstream.pipelines.beam.agents.file import run_agents_file
 from meanstream.pipelines.beam.metrics import (
     COUNTERS,
@@ -207,7 +208,7 @@ def test_refusals_and_late_samples_of_a_shard_are_counted(monkeypatch: pytest.Mo
     refused = told.counts["refusals"]
     assert refused > first // 2
     assert told.counts["releases"] + refused == 2 * first
-    state["waiting"].add(release.pack_for_coder(part).encoded)
+    state["waiting"].add(pack_for_coder(part).encoded)
     life(state, samples_of(1), 1)
     assert told.counts["rejected_late"] == len(part)
 

@@ -26,7 +26,7 @@ from meanstream.pipelines.beam import state
 from meanstream.pipelines.beam.agents.coders import pack_for_coder
 from meanstream.pipelines.beam.agents.gather import GatherShard
 from meanstream.pipelines.beam.agents.pairwise import StepFederation
-from meanstream.pipelines.beam.agents.parts import agents_state
+from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentSamples, Packed, Tick
 from meanstream.pipelines.beam.agents.release import ReleaseShard
 from meanstream.pipelines.beam.agents.ticks import _ToAll
@@ -103,7 +103,7 @@ class Kept:
 
 def owner_of(settings: Any, secret: SecretPlace, shards: int, refresh: float | None) -> StateOwner:
     windows = AgentWindows(refresh=refresh)
-    return StateOwner(settings=agents_state(settings, windows, shards), secret=secret)
+    return StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
 
 
 def agents_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
@@ -354,4 +354,4 @@ def test_rounds_run_with_marks_and_budgets() -> None:
 
 
 def test_names_in_a_refusal_are_those_of_options() -> None:
-    assert agents_state(SETTINGS, WINDOWS, 8).keys() == {*asdict(SETTINGS), "state", "refresh", "shards"}
+    assert agents_part_state(SETTINGS, WINDOWS, 8).keys() == {*asdict(SETTINGS), "state", "refresh", "shards"}

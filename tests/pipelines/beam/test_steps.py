@@ -18,7 +18,7 @@ from meanstream import pipelines
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.steps import Combine, Step, StepError, discreet
+from meanstream.pipelines.beam.steps import Combine, Step, StepError, discreet_step
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.store.store import StoreError
 from tests.pipelines.beam.support.collecting import run
@@ -88,23 +88,23 @@ def test_neither_does_one_in_the_midst_of_elements(
 def test_errors_of_ours_and_of_memory_are_themselves() -> None:
     for error in (StoreError("store must be a file"), MemoryError()):
         with pytest.raises(type(error)) as raised:
-            discreet(_raising(error))()
+            discreet_step(_raising(error))()
         assert raised.value is error
 
 
 def test_a_rule_of_ours_is_told_and_what_fails_below_it_is_not() -> None:
     with pytest.raises(ValueError, match=r"^shards must be 8, got 4$"):
-        discreet(require)(False, "shards", "be 8", 4)
+        discreet_step(require)(False, "shards", "be 8", 4)
     text: Any = [f"{DATUM} minutes"]
     with pytest.raises(ValueError, match=DATUM):
         FixedPoint(0, 1).encode(text)
     with pytest.raises(StepError, match=r"^ValueError at fixed_point.py:\d+ encode \(its text is not shown"):
-        discreet(FixedPoint(0, 1).encode)(text)
+        discreet_step(FixedPoint(0, 1).encode)(text)
 
 
 def test_of_an_error_of_the_system_its_own_words_are_shown() -> None:
     with pytest.raises(StepError, match=r"^FileNotFoundError at .*: No such file or directory$"):
-        discreet(open)("no such place")
+        discreet_step(open)("no such place")
 
 
 def _raising(error: Exception) -> Callable[[], None]:

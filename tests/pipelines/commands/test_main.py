@@ -79,7 +79,7 @@ def test_a_fault_of_the_program_is_not_a_bad_option(monkeypatch: pytest.MonkeyPa
     def broken(name: str) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("meanstream.streaming.events.wire.event_schema", broken)
+    monkeypatch.setattr("meanstream.streaming.events.wire.wire_event_schema", broken)
     ran = meanstream("schema", "release")
     assert (ran.code, ran.out) == (1, b"")
     assert b"in broken" in ran.err

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.streaming.agents.budget import budgets
+from meanstream.streaming.agents.budget import agents_budgets
 from meanstream.streaming.agents.engine import OWN_RELEASES
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.base import Event
@@ -126,7 +126,7 @@ def test_the_horizon_ends_the_releases_with_a_notice(world: Any) -> None:
     assert (last.index, last.time) == (4, notice.time)
     assert (len(world.lines("notices")), stats.exhausted) == (1, 1)
     assert len(world.lines("releases")) == 5
-    shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in budgets(world.folder / "s.db").agents}
+    shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in agents_budgets(world.folder / "s.db").agents}
     assert shown == {"ann": (4, 0, 4), "bob": (1, 3, 4)}
 
 
@@ -169,12 +169,12 @@ def test_the_same_release_again_is_not_charged_again(new_world: Callable[[str], 
     world = new_world("replayed")
     samples = [("ann", float(i % 5), float(i)) for i in range(12)]
     world.run(ScriptedSource(samples))
-    before, spent = world.lines("releases"), budgets(world.folder / "s.db")
+    before, spent = world.lines("releases"), agents_budgets(world.folder / "s.db")
     world.lose_agents()
     stats = world.run(ScriptedSource(samples))
     assert stats.refusals == 0
     assert world.lines("releases") == before
-    assert budgets(world.folder / "s.db") == spent
+    assert agents_budgets(world.folder / "s.db") == spent
 
 
 def test_duplicates_are_recognized_across_batches_and_restarts(world: Any) -> None:

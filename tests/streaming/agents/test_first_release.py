@@ -10,7 +10,7 @@ import pytest
 from meanstream.operators.agents.release_times import parse_schedule
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.streaming.agents.engine import Engine
-from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_release
+from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.sinks.group import Sinks
@@ -74,7 +74,7 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
 def test_nothing_was_sent() -> None:
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     for schedule in ("preferred:10", "every:1h"):
-        due = expected_release(parse_schedule(schedule), 0.0, counted=none, agent=none, times=nothing)
+        due = expected_first_release(parse_schedule(schedule), 0.0, counted=none, agent=none, times=nothing)
         assert due.event_time is None
 
 

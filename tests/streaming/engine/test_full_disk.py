@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.store import Store, StoreError
 from meanstream.streaming.testing import ScriptedSource
@@ -55,7 +55,7 @@ def test_wherever_the_space_ends_a_run_with_space_goes_on(new_world: Callable[[s
         ends.append(len(world.lines("releases")) if (world.folder / "releases.jsonl").exists() else None)
         world.run(ScriptedSource(SAMPLES))
         assert world.files() == reference.files()
-        assert verify_ledger(world.folder / "s.db") == verify_ledger(reference.folder / "s.db")
+        assert audit_ledger(world.folder / "s.db") == audit_ledger(reference.folder / "s.db")
     assert ends[0] is None  # not even the tables had space
     assert len(set(ends)) > 3
 

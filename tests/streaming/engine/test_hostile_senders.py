@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.limits import QUORUM
-from meanstream.pipelines.commands.run.agents import summary_line
+from meanstream.pipelines.commands.run.agents import agents_summary_line
 from meanstream.streaming.testing import ScriptedSource
 
 HONEST = [(f"agent {i % 5}", float(i % 11), 60.0 * i) for i in range(300)]
@@ -66,5 +66,5 @@ def test_names_that_are_full_are_told_once_with_the_option(
         stats = world.run(ScriptedSource([(f"agent {i % 5}", 1.0, 100.0 + i) for i in range(40)]))
     (record,) = caplog.records
     assert (vars(record)["max_agents"], stats.full, stats.agents) == (2, True, 2)
-    assert "--max-agents" in summary_line(stats)
+    assert "--max-agents" in agents_summary_line(stats)
     assert not new_world("empty").run(ScriptedSource(HONEST)).full

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.agents.budget import budgets
-from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.agents.budget import agents_budgets
+from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.store import Store, StoreError
 
 ROOT = Path(__file__).parents[3]
@@ -151,13 +151,13 @@ def test_writers_come_one_after_the_other_and_a_reader_sees_whole_commits(tmp_pa
         go_on(ann)
         go_on(bob)
         while ann.poll() is None or bob.poll() is None:
-            shown = budgets(path)
+            shown = agents_budgets(path)
             seen.append([row.spent for row in shown.agents])
             assert shown.summary.spent_max == max(seen[-1])
         assert (ann.returncode, bob.returncode) == (0, 0)
     assert seen == sorted(seen, key=sum)
-    assert [row.spent for row in budgets(path).agents] == [40, 40]
-    assert verify_ledger(path).rows == 80
+    assert [row.spent for row in agents_budgets(path).agents] == [40, 40]
+    assert audit_ledger(path).rows == 80
     looked = Store.read(path)
     outputs = [output for _, output in looked.ledger.after(0)]
     looked.close()

@@ -10,7 +10,7 @@ import pytest
 
 from meanstream.streaming.kafka import health
 from meanstream.streaming.kafka.configuration import read_configuration
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
 SECRET = "correct horse battery staple"  # noqa: S105 - it must not show
 
@@ -48,8 +48,8 @@ def test_one_client_serves_topics_of_the_same_cluster_only(tmp_path: Path) -> No
 
 
 def test_only_kafka_is_kafka() -> None:
-    assert is_kafka("kafka://h/t")
-    assert not is_kafka("kafka.jsonl")
+    assert is_kafka_location("kafka://h/t")
+    assert not is_kafka_location("kafka.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -185,18 +185,18 @@ def test_a_mistake_in_the_file_is_one_line_without_its_values(content: str, mess
 
 @pytest.mark.parametrize("line", ["no.such.property: 1", "batch.num.messages: many"])
 def test_a_property_that_librdkafka_refuses_is_named_with_its_file(line: str, tmp_path: Path) -> None:
-    from meanstream.streaming.kafka.client import make_producer
+    from meanstream.streaming.kafka.client import make_client_producer
 
     config = tmp_path / "kafka.yaml"
     config.write_text(line)
     location = KafkaLocation.parse(f"kafka://127.0.0.1:1/t?config={config}", role="releases")
     with pytest.raises(ValueError, match="releases must have valid properties of librdkafka, got: ") as caught:
-        make_producer(location)
+        make_client_producer(location)
     assert line.partition(":")[0] in str(caught.value)
     assert str(config) in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["make_consumer", "make_producer", "make_admin"])
+@pytest.mark.parametrize("kind", ["make_client_consumer", "make_client_producer", "make_client_admin"])
 def test_brokers_that_are_not_there_are_named(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from meanstream.streaming.kafka import client
 
@@ -226,7 +226,7 @@ def test_only_consumers_which_are_read_all_the_time_have_statistics(monkeypatch:
     for name in ("Consumer", "Producer", "AdminClient"):
         monkeypatch.setattr(client, name, type(name, (), {"__init__": make_nothing}))
     location = KafkaLocation.parse("kafka://127.0.0.1:1/t")
-    for make in (client.make_consumer, client.make_producer, client.make_admin):
+    for make in (client.make_client_consumer, client.make_client_producer, client.make_client_admin):
         with pytest.raises(Made):
             make(location)
     assert made == {"Consumer": 1000, "Producer": 0, "AdminClient": 0}

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.progress import ReadProgress, Watermarks, progress_first_offsets, unreachable_partitions
+from meanstream.streaming.kafka.progress import (
+    ReadProgress,
+    Watermarks,
+    progress_first_offsets,
+    progress_unreachable_partitions,
+)
 from meanstream.streaming.kafka.topics import Topic
 
 
@@ -74,8 +79,8 @@ def test_partitions_without_a_broker_that_answers() -> None:
         },
         "topics": {"t": {"partitions": {"0": {"leader": 1}, "1": {"leader": 2}, "2": {"leader": -1}}}},
     }
-    assert unreachable_partitions(statistics, "t") == {1, 2}
-    assert unreachable_partitions(statistics, "other") == set()
+    assert progress_unreachable_partitions(statistics, "t") == {1, 2}
+    assert progress_unreachable_partitions(statistics, "other") == set()
 
 
 TOPIC = Topic("t", "id-1", 3)

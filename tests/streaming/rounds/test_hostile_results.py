@@ -13,7 +13,7 @@ import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.rounds import user_side
-from meanstream.streaming.rounds.deployment import rounds_identity
+from meanstream.streaming.rounds.deployment import rounds_deployment_identity
 from meanstream.streaming.store.store import Store
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
@@ -126,7 +126,9 @@ def test_a_store_that_did_not_keep_results_takes_them_from_the_file(new_rounds: 
     lived(users, stages)
     said(users, stages, CENTER)
     lived(users, stages)
-    store = Store.open(users.folder / "s.db", settings=rounds_identity(users.settings), secret=SECRET.encode())
+    store = Store.open(
+        users.folder / "s.db", settings=rounds_deployment_identity(users.settings), secret=SECRET.encode()
+    )
     state = store.state("rounds")
     with store.transaction():
         store.put_state("rounds", state | {"waiting": [one[:5] for one in state["waiting"]]})

@@ -14,7 +14,7 @@ import pytest
 
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.rounds.central import ReleaseWords, run_central
-from meanstream.operators.rounds.protocol import assign_stages
+from meanstream.operators.rounds.protocol import assign_protocol_stages
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.base import PublicEvent
@@ -28,7 +28,7 @@ from meanstream.streaming.rounds.statistician import statistician_identity
 from meanstream.streaming.rounds.summarize import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
-from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.rounds.test_rounds_crash import POINTS, DieAt, Died
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, Spoiled, rounds_settings, samples
@@ -84,7 +84,7 @@ def test_each_window_is_answered_as_in_memory_and_everybody_is_charged(name: str
             words.append(ReleaseWords(this.stage_noise(SECRET.encode(), release, public), this.id, release, tally))
             found = curator_noise_once(this, SECRET.encode(), release, public, tally)
             public = {} if isinstance(found, Estimate) else found
-        cohort = assign_stages(this.estimator.shares, summaries.user, this.id.encode())
+        cohort = assign_protocol_stages(this.estimator.shares, summaries.user, this.id.encode())
         expected = run_central(this.estimator, summaries, cohort, words)  # type: ignore[arg-type]
         assert answer["value"] == float(expected.in_unit(0, 10).value)
         assert (answer["trust"], answer["method"], answer["users"]) == ("central", name, len(summaries))
@@ -98,7 +98,7 @@ def test_each_window_is_answered_as_in_memory_and_everybody_is_charged(name: str
         assert issubclass(EVENTS[kind], PublicEvent)
         for line in world.lines(role):
             EVENTS[kind].model_validate_json(line, strict=True)
-    assert verify_ledger(world.folder / "s.db").rows == sum(a["users"] for a in answers) == stats.releases
+    assert audit_ledger(world.folder / "s.db").rows == sum(a["users"] for a in answers) == stats.releases
 
 
 @pytest.mark.parametrize("moment", Moment)

@@ -24,7 +24,7 @@ from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.summarize import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
-from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.testing import Script, ScriptedSource
 from tests.streaming.support.rounds_world import DAY, ROLES, SECRET, RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
@@ -184,7 +184,7 @@ def test_the_budget_holds_over_restarts_and_within_one_turn(new_rounds: Any) -> 
         for end in pieces:
             world.run(ScriptedSource(stream[:end]))
         counts.append(sum(e["users"] for e in world.events("means")))
-        report = verify_ledger(world.folder / "s.db")
+        report = audit_ledger(world.folder / "s.db")
         assert (report.rows, report.agents) == (2, 1)
     assert counts == [2, 2]
 

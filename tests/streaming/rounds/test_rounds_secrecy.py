@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.commands.run.private import private_rounds_figures
-from meanstream.pipelines.commands.run.rounds import RoundsProgress, engine_summary
+from meanstream.pipelines.commands.run.rounds import RoundsProgress, rounds_summary
 from meanstream.pipelines.page.figures import page_figures
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
@@ -83,7 +83,7 @@ class Watched:
         return found | {
             "page": json.dumps(view, default=str).encode(),
             "metrics": b"\n".join(exposed),
-            "json": json.dumps(engine_summary(self.stats)).encode(),
+            "json": json.dumps(rounds_summary(self.stats)).encode(),
             "progress": "\n".join(self.lines).encode(),
             "budget": repr(rounds_budgets(folder / "s.db")).encode(),
         }
@@ -107,7 +107,7 @@ def test_another_number_of_samples_at_other_times_changes_no_public_byte(tmp_pat
 @pytest.mark.usefixtures("same_reports")
 def test_reports_in_the_order_of_arrival_would_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The known-bad twin: how reports were ordered."""
-    monkeypatch.setattr("meanstream.streaming.rounds.run.run_order", lambda words: np.arange(len(words)))
+    monkeypatch.setattr("meanstream.streaming.rounds.run.rounds_run_order", lambda words: np.arange(len(words)))
     first, second = (Watched(tmp_path, name, batch=7).surfaces() for name in ("usual", "more"))
     assert first["reports"] != second["reports"]
     assert sorted(first["reports"].splitlines()) == sorted(second["reports"].splitlines())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
-from meanstream.streaming.events.wire import EVENTS, DeadLetter, Release, Sample, event_schema
+from meanstream.streaming.events.wire import EVENTS, DeadLetter, Release, Sample, wire_event_schema
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.sinks.jsonl import JsonlSink, StreamSink
 from meanstream.streaming.sinks.parquet import ParquetSink
@@ -201,11 +201,11 @@ def test_numbers_that_json_does_not_have_are_refused() -> None:
 
 @pytest.mark.parametrize("name", EVENTS)
 def test_every_event_is_strict_closed_and_has_a_schema(name: str) -> None:
-    described = event_schema(name)
+    described = wire_event_schema(name)
     assert described["additionalProperties"] is False
     assert described["properties"]["schema_version"]["const"] == 1
     with pytest.raises(ValueError, match="name must be one of"):
-        event_schema(name + "s")
+        wire_event_schema(name + "s")
 
 
 def test_a_sample_is_checked() -> None:

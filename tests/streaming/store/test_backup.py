@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from meanstream.pipelines.commands.main import app
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.store.audit import LedgerReport, NotedLedger, OtherLedgerError, verify_ledger
-from meanstream.streaming.store.backup import back_up
+from meanstream.streaming.store.audit import LedgerReport, NotedLedger, OtherLedgerError, audit_ledger
+from meanstream.streaming.store.backup import back_up_store
 from meanstream.streaming.store.secret import load_secret
-from meanstream.streaming.store.source_identity import adopt_older_copy
+from meanstream.streaming.store.source_identity import adopt_source_identity_of_copy
 from meanstream.streaming.store.store import Store, StoreError
 from meanstream.streaming.testing import ScriptedSource
 
@@ -41,13 +41,13 @@ class BacksUp:
                 self.copy()
 
     def copy(self) -> None:
-        self.report = back_up(self.store, self.place)
+        self.report = back_up_store(self.store, self.place)
 
 
 def put_back(folder: Path) -> None:
     """Say on record that an older copy goes on with the input that it had read from."""
     store = Store.amend(folder / "s.db")
-    adopt_older_copy(store)
+    adopt_source_identity_of_copy(store)
     store.close()
 
 
@@ -60,7 +60,7 @@ def test_a_store_lost_later_is_restored_and_everything_is_as_if_it_had_not_been_
     copy = BacksUp(world.folder / "s.db", tmp_path / "backup.db", visit)
     world.run(source(), crash=copy)
     assert copy.report is not None
-    assert copy.report.rows < verify_ledger(world.folder / "s.db").rows, "the copy is of before the end"
+    assert copy.report.rows < audit_ledger(world.folder / "s.db").rows, "the copy is of before the end"
     lost = world.files()
     for path in world.folder.glob("s.db*"):
         path.unlink()
@@ -71,9 +71,9 @@ def test_a_store_lost_later_is_restored_and_everything_is_as_if_it_had_not_been_
     put_back(world.folder)
     world.run(source())
     assert world.files() == lost == whole.files()
-    after, never = verify_ledger(world.folder / "s.db"), verify_ledger(whole.folder / "s.db")
+    after, never = audit_ledger(world.folder / "s.db"), audit_ledger(whole.folder / "s.db")
     assert (after.rows, after.agents, after.head) == (never.rows, never.agents, never.head), "charged once"
-    verify_ledger(world.folder / "s.db", NotedLedger(rows=copy.report.rows, head=copy.report.head))
+    audit_ledger(world.folder / "s.db", NotedLedger(rows=copy.report.rows, head=copy.report.head))
 
 
 def test_copying_the_file_by_hand_misses_what_is_in_the_log(new_world: Callable[[str], Any], tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_copying_the_file_by_hand_misses_what_is_in_the_log(new_world: Callable[
     world.run(source(), crash=copy)
     assert copy.report is not None
     noted = NotedLedger(rows=copy.report.rows, head=copy.report.head)
-    assert verify_ledger(copy.place, noted) == copy.report
+    assert audit_ledger(copy.place, noted) == copy.report
     with pytest.raises(OtherLedgerError):
-        verify_ledger(tmp_path / "by_hand.db", noted)
+        audit_ledger(tmp_path / "by_hand.db", noted)
 
 
 def test_an_older_copy_is_refused_where_the_lock_file_knows_better(
@@ -128,18 +128,18 @@ def test_other_input_after_a_restore_is_another_release_of_the_same_noise(
 
 def test_a_copy_is_private_new_and_of_a_store(world: Any, tmp_path: Path) -> None:
     world.run(source())
-    back_up(world.folder / "s.db", tmp_path / "copy.db")
+    back_up_store(world.folder / "s.db", tmp_path / "copy.db")
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
     assert {path.name for path in tmp_path.glob("copy.db*")} == {"copy.db"}, "nothing is left beside it"
     before = (tmp_path / "copy.db").read_bytes()
     with pytest.raises(StoreError, match=r"backup must be a new file, got .*copy\.db', which exists"):
-        back_up(world.folder / "s.db", tmp_path / "copy.db")
+        back_up_store(world.folder / "s.db", tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_bytes() == before
     with pytest.raises(StoreError, match="backup must be in a writable folder"):
-        back_up(world.folder / "s.db", tmp_path / "missing" / "copy.db")
+        back_up_store(world.folder / "s.db", tmp_path / "missing" / "copy.db")
     (tmp_path / "other.db").write_bytes(b"no store" * 1000)
     with pytest.raises(StoreError, match="must be a Meanstream store"):
-        back_up(tmp_path / "other.db", tmp_path / "new.db")
+        back_up_store(tmp_path / "other.db", tmp_path / "new.db")
     assert not (tmp_path / "new.db").exists()
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_store_gives_no_copy(world: Any, tmp_path: Path) -> None:
     data[at + 20] ^= 1
     path.write_bytes(bytes(data))
     with pytest.raises(StoreError):
-        back_up(path, tmp_path / "copy.db")
+        back_up_store(path, tmp_path / "copy.db")
     assert list(tmp_path.glob("copy.db*")) == []
 
 
@@ -160,7 +160,7 @@ def test_the_command(world: Any, tmp_path: Path) -> None:
     arguments = ["ledger", "backup", "--store", str(world.folder / "s.db"), "--to", str(tmp_path / "c.db"), "--json"]
     ran = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert ran.exit_code == 0
-    report = verify_ledger(tmp_path / "c.db")
+    report = audit_ledger(tmp_path / "c.db")
     assert json.loads(ran.stdout) == {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
     again = CliRunner().invoke(app, arguments)
     assert "backup must be a new file" in str(again.exception)
@@ -172,7 +172,7 @@ def test_a_secret_beside_the_store_is_not_in_a_copy(tmp_path: Path) -> None:
     folder.mkdir()
     secret = load_secret(folder / "s.db", environment={})
     Store.open(folder / "s.db", settings={"epsilon": 1.0}, secret=secret).close()
-    back_up(folder / "s.db", tmp_path / "copy.db")
+    back_up_store(folder / "s.db", tmp_path / "copy.db")
     assert secret not in (tmp_path / "copy.db").read_bytes()
     with pytest.raises(ValueError, match="secret must be in a readable file"):
         load_secret(tmp_path / "copy.db", environment={})

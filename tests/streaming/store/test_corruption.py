@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.agents.budget import budgets
+from meanstream.streaming.agents.budget import agents_budgets
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Rejects
-from meanstream.streaming.store.audit import verify_ledger
+from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.store import Store, StoreError
 from meanstream.streaming.testing import ScriptedSource
 
@@ -83,7 +83,7 @@ class Trials:
         spoil(store)
         try:
             self.again.run(source())
-            report, shown = verify_ledger(store), budgets(store)
+            report, shown = audit_ledger(store), agents_budgets(store)
             self.again.run(source())
         except StoreError as error:
             return error

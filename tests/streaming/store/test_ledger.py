@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meanstream.streaming.agents.budget import budgets
-from meanstream.streaming.store.audit import LedgerReport, NotedLedger, verify_ledger
+from meanstream.streaming.agents.budget import agents_budgets
+from meanstream.streaming.store.audit import LedgerReport, NotedLedger, audit_ledger
 from meanstream.streaming.store.chain import START
 from meanstream.streaming.store.ledger import CHUNK
 from meanstream.streaming.store.store import DamagedStoreError
@@ -56,11 +56,11 @@ def test_releases_are_charged_in_their_order(tmp_path: Path) -> None:
     assert store.ledger.charges() == [(0, 2), (1, 1)]
     assert charge(store, rows([0, 1], [3, 2])) == []
     store.close()
-    assert verify_ledger(tmp_path / "s.db").rows == 5
+    assert audit_ledger(tmp_path / "s.db").rows == 5
 
 
 def test_a_transaction_that_failed_charged_nothing(filled: Path) -> None:
-    before = verify_ledger(filled)
+    before = audit_ledger(filled)
     store = open_store(filled.parent)
     store.ledger.charges()
 
@@ -75,12 +75,12 @@ def test_a_transaction_that_failed_charged_nothing(filled: Path) -> None:
             fail()
     assert (store.ledger.rows(), store.ledger.after(9)) == (11, [(10, b"release 3 of 2"), (11, b"release 5 of 1")])
     assert store.ledger.charges() == [(0, 3), (1, 5), (2, 3)]
-    assert verify_ledger(filled) == before
+    assert audit_ledger(filled) == before
     with store.transaction():
         store.add_agents(3, ["eve"])
         assert store.ledger.charge(rows([3, 0], [1, 4])) == []
     store.close()
-    assert [row.agent for row in budgets(filled).agents] == [*NAMES, "eve"]
+    assert [row.agent for row in agents_budgets(filled).agents] == [*NAMES, "eve"]
 
 
 def test_what_was_just_charged_and_what_is_read_are_the_same(filled: Path) -> None:
@@ -116,7 +116,7 @@ def test_many_agents(tmp_path: Path) -> None:
     assert charge(store, rows(again, index)) == []
     assert store.ledger.rows() == charged.sum() + new
     store.close()
-    assert verify_ledger(tmp_path / "s.db").rows == charged.sum() + new
+    assert audit_ledger(tmp_path / "s.db").rows == charged.sum() + new
 
 
 @settings(max_examples=30, deadline=None)
@@ -144,7 +144,7 @@ def test_any_order_of_asking_charges_each_release_once(
         assert charge(store, rows(*columns)) == refused
     assert store.ledger.charges() == [(a, len(made[a])) for a in range(3) if made[a]]
     store.close()
-    assert verify_ledger(folder / "s.db").rows == sum(map(len, made))
+    assert audit_ledger(folder / "s.db").rows == sum(map(len, made))
 
 
 def test_the_chain_is_what_its_description_says(filled: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_chain_is_what_its_description_says(filled: Path) -> None:
         chain = hashlib.sha256(chain + struct.pack(">4qdq", *numbers, time, len(name)) + name + output).digest()
         assert stored == chain
     connection.close()
-    assert verify_ledger(filled) == LedgerReport(rows=11, agents=3, head=chain)
+    assert audit_ledger(filled) == LedgerReport(rows=11, agents=3, head=chain)
 
 
 def test_the_chain_does_not_tell_who_was_seen_first(tmp_path: Path) -> None:
@@ -173,15 +173,15 @@ def test_the_chain_does_not_tell_who_was_seen_first(tmp_path: Path) -> None:
             one = replace(rows([agent], [1]), agent=[order.index(agent)])
             assert charge(store, one) == []
         store.close()
-        heads.append(verify_ledger(tmp_path / str(order) / "s.db").head)
+        heads.append(audit_ledger(tmp_path / str(order) / "s.db").head)
     assert heads[0] == heads[1]
 
 
 def test_an_empty_ledger_is_sound(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    assert verify_ledger(tmp_path / "s.db") == LedgerReport(0, 0, START)
-    assert verify_ledger(tmp_path / "s.db", NotedLedger(rows=0, head=START)).rows == 0
-    assert budgets(tmp_path / "s.db").agents == []
+    assert audit_ledger(tmp_path / "s.db") == LedgerReport(0, 0, START)
+    assert audit_ledger(tmp_path / "s.db", NotedLedger(rows=0, head=START)).rows == 0
+    assert agents_budgets(tmp_path / "s.db").agents == []
 
 
 @pytest.mark.parametrize("change", ["UPDATE ledger SET charge = 0", "DELETE FROM ledger"])
@@ -202,7 +202,7 @@ def test_a_release_that_was_charged_but_is_not_there_is_no_new_one(filled: Path)
 
 
 def test_budgets_as_of_a_time_count_the_rows_up_to_it(filled: Path) -> None:
-    now = budgets(filled)
+    now = agents_budgets(filled)
     assert [(row.agent, row.spent, row.remaining) for row in now.agents] == [
         ("ann", 3, 6),
         ("bob b", 5, 4),
@@ -216,7 +216,7 @@ def test_budgets_as_of_a_time_count_the_rows_up_to_it(filled: Path) -> None:
         (30.9999996, [3, 3, 2]),
         (99.0, [3, 5, 3]),
     ):
-        then = budgets(filled, as_of=at)
+        then = agents_budgets(filled, as_of=at)
         assert [row.spent for row in then.agents] == spent
         assert then.summary.spent_max == max(spent)
         assert then.summary.refused is None
@@ -226,5 +226,5 @@ def test_budgets_count_refusals_and_horizons(filled: Path) -> None:
     store = open_store(filled.parent)
     assert charge(store, rows([1, 1, 1, 1, 0], [6, 7, 8, 9, 2], [1, 1, 1, 1, 1])) == [4]
     store.close()
-    summary = budgets(filled).summary
+    summary = agents_budgets(filled).summary
     assert (summary.spent_max, summary.horizon, summary.at_horizon, summary.refused) == (9, 9, 1, 1)

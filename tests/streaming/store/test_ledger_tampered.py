@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.agents.budget import budgets
-from meanstream.streaming.store.audit import NotedLedger, OtherLedgerError, verify_ledger
+from meanstream.streaming.agents.budget import agents_budgets
+from meanstream.streaming.store.audit import NotedLedger, OtherLedgerError, audit_ledger
 from meanstream.streaming.store.layout import NEW_IN_2
 from meanstream.streaming.store.ledger import CHUNK
 from meanstream.streaming.store.ledger_reader import LedgerFaultError
@@ -46,9 +46,9 @@ def fault_of(path: Path) -> int:
     with pytest.raises(
         LedgerFaultError, match=r"^store must be undamaged, got a fault in row \d+ .*of the ledger of '.*'$"
     ) as caught:
-        verify_ledger(path)
+        audit_ledger(path)
     with pytest.raises(DamagedStoreError):
-        budgets(path)
+        agents_budgets(path)
     looked = Store.read(path)
     with pytest.raises(DamagedStoreError):
         looked.ledger.after(0)
@@ -111,7 +111,7 @@ def test_rows_that_are_cut_off_or_added_are_found_and_named(filled: Path) -> Non
 
 def test_a_name_that_was_changed_is_found(filled: Path) -> None:
     spoil(filled, ("UPDATE agents SET name = 'bill' WHERE number = 1", ()))
-    for read in (verify_ledger, budgets):
+    for read in (audit_ledger, agents_budgets):
         with pytest.raises(DamagedStoreError, match="got a fault in agents"):
             read(filled)
 
@@ -119,7 +119,7 @@ def test_a_name_that_was_changed_is_found(filled: Path) -> None:
 def test_the_first_bad_row_is_named_as_its_release(filled: Path) -> None:
     spoil(filled, ("UPDATE ledger SET output = x'00' WHERE seq IN (2, 5)", ()))
     with pytest.raises(LedgerFaultError, match=r"got a fault in row 2 \(bob%20b:1\) of the ledger of"):
-        verify_ledger(filled)
+        audit_ledger(filled)
 
 
 def forge(path: Path, change: Callable[[Store], None]) -> None:
@@ -144,28 +144,28 @@ def cut_off(store: Store) -> None:
 
 
 def test_a_forged_ledger_is_found_by_what_was_noted(filled: Path) -> None:
-    before = verify_ledger(filled)
+    before = audit_ledger(filled)
     forge(filled, cut_off)
-    cut = verify_ledger(filled)
+    cut = audit_ledger(filled)
     assert cut.rows == 9
     for noted in (NotedLedger(rows=11), NotedLedger(head=before.head), NotedLedger(11, before.head)):
         with pytest.raises(OtherLedgerError, match=r"ledger must have .*got (9|none)$"):
-            verify_ledger(filled, noted)
+            audit_ledger(filled, noted)
     with pytest.raises(OtherLedgerError, match=r"must have the noted head at row 9, got [0-9a-f]{64}"):
-        verify_ledger(filled, NotedLedger(9, before.head))
-    assert verify_ledger(filled, NotedLedger(9, cut.head)) == cut
+        audit_ledger(filled, NotedLedger(9, before.head))
+    assert audit_ledger(filled, NotedLedger(9, cut.head)) == cut
 
 
 def test_a_noted_ledger_stays_a_prefix(filled: Path) -> None:
-    notes = [verify_ledger(filled)]
+    notes = [audit_ledger(filled)]
     store = open_store(filled.parent)
     charge(store, rows([0], [4]))
-    notes.append(verify_ledger(filled))
+    notes.append(audit_ledger(filled))
     charge(store, rows([0, 1], [5, 6]))
     store.close()
     for note in notes:
         for noted in (NotedLedger(note.rows, note.head), NotedLedger(rows=note.rows), NotedLedger(head=note.head)):
-            assert verify_ledger(filled, noted).rows == 14
+            assert audit_ledger(filled, noted).rows == 14
 
 
 def test_counts_that_were_sealed_wrongly_are_found(filled: Path) -> None:
@@ -174,4 +174,4 @@ def test_counts_that_were_sealed_wrongly_are_found(filled: Path) -> None:
 
     forge(filled, one_less)
     with pytest.raises(DamagedStoreError, match="got a fault in the numbers of charges"):
-        verify_ledger(filled)
+        audit_ledger(filled)

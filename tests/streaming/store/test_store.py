@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_identity
-from meanstream.streaming.store.audit import verify_ledger
-from meanstream.streaming.store.identity import fingerprint
+from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_deployment_identity
+from meanstream.streaming.store.audit import audit_ledger
+from meanstream.streaming.store.identity import identity_fingerprint
 from meanstream.streaming.store.secret import load_secret, secret_path
 from meanstream.streaming.store.snapshot import (
     CorruptedSnapshotError,
@@ -156,7 +156,7 @@ def test_a_store_without_a_name_goes_on_with_its_own_ids_and_noise(
     assert 0 < len(world.lines("releases")) < len(expected)
     assert world.lines("releases") == expected[-len(world.lines("releases")) :]
     assert {e["agent"]: e["n"] for e in world.events("estimates")} == {f"agent {i}": 40 for i in range(3)}
-    assert verify_ledger(world.folder / "s.db").rows == len(expected)
+    assert audit_ledger(world.folder / "s.db").rows == len(expected)
     with closing(sqlite3.connect(world.folder / "s.db")) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == ({1: 3, 2: 2}[version],)
     assert [r.getMessage() for r in caplog.records if "weak" in r.getMessage()] == [WEAK]
@@ -181,7 +181,7 @@ def test_a_store_of_rounds_without_a_name_of_its_own_goes_on(tmp_path: Path, mon
 def test_a_store_of_rounds_keeps_its_edition(tmp_path: Path) -> None:
     opened = {"environment": {"MEANSTREAM_SECRET": KEY}}
     first = tmp_path / "first.db"
-    saved = rounds_identity(replace(OLD_ROUNDS, edition=1))
+    saved = rounds_deployment_identity(replace(OLD_ROUNDS, edition=1))
     assert "edition" not in saved  # as before there were editions
     Store.open(first, settings=saved, secret=KEY.encode()).close()
     for edition in (None, 1):
@@ -414,4 +414,4 @@ def test_the_secret_may_come_from_elsewhere(tmp_path: Path) -> None:
         load_secret(store, environment={"MEANSTREAM_SECRET": "short"})
     with pytest.raises(ValueError, match="readable file"):
         load_secret(store, environment={"MEANSTREAM_SECRET_FILE": str(tmp_path / "none")})
-    assert fingerprint(b"a", b"salt") != fingerprint(b"b", b"salt")
+    assert identity_fingerprint(b"a", b"salt") != identity_fingerprint(b"b", b"salt")

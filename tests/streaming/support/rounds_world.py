@@ -15,7 +15,7 @@ from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.loop import never_stop_loop
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Rejects
-from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_identity
+from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_deployment_identity
 from meanstream.streaming.rounds.engine import RoundsEngine
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsFile
@@ -122,7 +122,9 @@ class RoundsWorld:
 
     def lose_state(self) -> None:
         """Forget where the source was and what was open, and keep the ledger."""
-        store = Store.open(self.folder / "s.db", settings=rounds_identity(self.settings), secret=SECRET.encode())
+        store = Store.open(
+            self.folder / "s.db", settings=rounds_deployment_identity(self.settings), secret=SECRET.encode()
+        )
         with store.transaction():
             store.put_state("rounds", None)
             for kind in ("rounds_open", "ids", "agent ids"):

@@ -11,10 +11,10 @@ from typing import Any
 from meanstream.operators.estimators.adaptive.design import NARROW_MOMENT, AdaptivePlan
 from meanstream.operators.estimators.adaptive.risk import (
     PlacedLaw,
+    adaptive_one_shot_risk,
     adaptive_risk,
     adaptive_risk_size_factor,
     adaptive_risk_vote_log_stderr,
-    one_shot_risk,
 )
 from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
 from meanstream.operators.estimators.one_shot import NOTHING_ASSUMED, OneShot
@@ -193,7 +193,7 @@ def _relative_risk(plan: AdaptivePlan, sizes: SizeDistribution) -> float:
     """Risk for users who are alike, relative to one report of each: geometric mean over where they may lie."""
     widest = PlacedLaw.alike(sizes)
     laws = [replace(widest, deviation=USUAL_SPREAD * widest.deviation, mean=mean) for mean in USUAL_MEANS]
-    ratios = [adaptive_risk(plan, law) / one_shot_risk(plan, law) for law in laws]
+    ratios = [adaptive_risk(plan, law) / adaptive_one_shot_risk(plan, law) for law in laws]
     return math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
 
 

@@ -106,11 +106,11 @@ def adaptive_risk(plan: AdaptivePlan, law: PlacedLaw) -> float:
     >>> settings = Settings(method="adaptive", epsilon=1.0, users=20_000, sizes=None, mode="tuned", level=0.95)
     >>> plan = AdaptivePlan(settings, (0.15, 0.05, 0.25, 0.05, 0.5))
     >>> risk = adaptive_risk(plan, PlacedLaw.normal(0.06))
-    >>> bool(risk < 0.25 * one_shot_risk(plan, PlacedLaw.normal(0.06)))
+    >>> bool(risk < 0.25 * adaptive_one_shot_risk(plan, PlacedLaw.normal(0.06)))
     True
     """
     if len(plan.shares) == 1:
-        return one_shot_risk(plan, law)
+        return adaptive_one_shot_risk(plan, law)
     count = plan.settings.users * np.asarray(plan.shares)
     start = _part(plan, law, EVERYTHING, plan.start_moment, count[0])
     stderr = math.sqrt(start.variance)
@@ -121,7 +121,7 @@ def adaptive_risk(plan: AdaptivePlan, law: PlacedLaw) -> float:
     return risk
 
 
-def one_shot_risk(plan: AdaptivePlan, law: PlacedLaw) -> float:
+def adaptive_one_shot_risk(plan: AdaptivePlan, law: PlacedLaw) -> float:
     """Mean squared error if every user sends one report on [-1, 1], through a channel that fits any values."""
     return _part(plan, law, EVERYTHING, plan.start_moment, plan.settings.users).variance
 

@@ -31,7 +31,7 @@ from meanstream.operators.estimators.adaptive.scale import (
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats
-from meanstream.operators.rounds.base import mean_and_stderr, round_tally_moments
+from meanstream.operators.rounds.base import round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import (
@@ -121,7 +121,7 @@ class ReportStage:
         position = step * tally.sums[0] / tally.n
         stderr = self._plan.noise(tally.n, self.moment(public))
         if tally.n >= LEAST_REPORTS:
-            stderr = max(step * mean_and_stderr(tally)[1], 0.1 * stderr)
+            stderr = max(step * round_mean_and_stderr(tally)[1], 0.1 * stderr)
         return {
             "stage": self.name,
             "n": tally.n,

@@ -85,7 +85,7 @@ def _half_width(stderr: float, laplace: float, level: float) -> float:
     return math.hypot(float(norm.isf(0.5 * (1.0 - level))) * stderr, math.log(1.0 - level) * laplace)
 
 
-def check_cummings(epsilon: float, users: int, mode: str, level: float) -> None:
+def check_cummings_answer(epsilon: float, users: int, mode: str, level: float) -> None:
     """Refuse parameters out of range."""
     require_positive(epsilon=epsilon)
     require(users >= 1, "users", "be at least 1", users)
@@ -93,7 +93,7 @@ def check_cummings(epsilon: float, users: int, mode: str, level: float) -> None:
     require_between(0.0, 1.0, level=level)
 
 
-def cummings_expected_sizes(sizes: SizeDistribution | None, users: float) -> list[float]:
+def cummings_answer_sizes(sizes: SizeDistribution | None, users: float) -> list[float]:
     """Predict how many users have each size; everybody has one sample if nothing is known of sizes."""
     bins = np.zeros(len(SIZES))
     if sizes is None:

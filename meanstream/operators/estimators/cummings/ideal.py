@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from meanstream.operators.estimators.cummings.answer import SignedAnswer, check_cummings
+from meanstream.operators.estimators.cummings.answer import SignedAnswer, check_cummings_answer
 from meanstream.operators.estimators.cummings.initial_mean import PublicSizes
 from meanstream.operators.estimators.cummings.known_sizes import NoisyWeightedMean, predict_known_sizes
 from meanstream.operators.estimators.cummings.ratio import describe_ratio, ratio_spread_part
@@ -67,7 +67,7 @@ class Ideal(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        check_cummings(epsilon, users, mode, level)
+        check_cummings_answer(epsilon, users, mode, level)
         require(-1.0 <= center <= 1.0, "center", "lie between -1 and 1", center)
         require(0.0 <= between_users <= 1.0, "between_users", "lie between 0 and 1", between_users)
         self.epsilon, self.users, self.mode = epsilon, users, mode

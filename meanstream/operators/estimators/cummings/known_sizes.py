@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from meanstream.operators.estimators.cummings.answer import (
     SignedAnswer,
     answer_where_alike,
-    check_cummings,
-    cummings_expected_sizes,
+    check_cummings_answer,
+    cummings_answer_sizes,
 )
 from meanstream.operators.estimators.cummings.deviation import MAX_GROUPS, GroupDeviation
 from meanstream.operators.estimators.cummings.grid import (
@@ -27,9 +27,9 @@ from meanstream.operators.estimators.cummings.initial_mean import InitialMean, P
 from meanstream.operators.estimators.cummings.ratio import describe_ratio, ratio_spread, ratio_spread_part
 from meanstream.operators.estimators.cummings.weights import (
     Weighting,
-    split_tally,
-    tally_weighted,
-    weighting_of_public_sizes,
+    cummings_weights_of_public_sizes,
+    cummings_weights_tally,
+    split_cummings_weights_tally,
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central import Rows, central_noised
@@ -74,12 +74,12 @@ class NoisyWeightedMean:
 
     def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
         """Add them up, and count users by size."""
-        return tally_weighted(rows)
+        return cummings_weights_tally(rows)
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
         """Answer with the noised weighted mean."""
         weighting = self._weighting(public)
-        steps, squares, counts = split_tally(tally)
+        steps, squares, counts = split_cummings_weights_tally(tally)
         weight = float(counts @ weighting.weight)
         found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
         if weight == 0.0:
@@ -96,7 +96,9 @@ class NoisyWeightedMean:
         return self.answer.estimate(weighting.center + shift, sampling, noise, public | self.known, found)
 
     def _weighting(self, public: Public) -> Weighting:
-        return weighting_of_public_sizes(public | self.known, self.users, self.parts[0], grid_bands("weighted", public))
+        return cummings_weights_of_public_sizes(
+            public | self.known, self.users, self.parts[0], grid_bands("weighted", public)
+        )
 
 
 class KnownSizes(EstimatorTraits):
@@ -149,7 +151,7 @@ class KnownSizes(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        check_cummings(epsilon, users, mode, level)
+        check_cummings_answer(epsilon, users, mode, level)
         self.epsilon, self.users, self.mode = epsilon, users, mode
         self._sizes = sizes
         literal = mode == "paper"
@@ -178,10 +180,10 @@ def predict_known_sizes(
     final: NoisyWeightedMean, initial: Public, users: int, sizes: SizeDistribution | None, *, literal: bool | None
 ) -> float:  # fmt: skip
     """Predict the standard error on [-1, 1] of the weighted mean of public sizes."""
-    present = cummings_expected_sizes(sizes, users)
+    present = cummings_answer_sizes(sizes, users)
     public = initial | {"sizes": present}
     bands = EVERYBODY if literal is None else cummings_grid_layout(present, literal=literal)["weighted"]
-    weighting = weighting_of_public_sizes(public, users, final.parts[0], bands)
+    weighting = cummings_weights_of_public_sizes(public, users, final.parts[0], bands)
     counts = grid_band_sizes(public, bands)
     weight = float(counts @ weighting.weight)
     if weight == 0.0:

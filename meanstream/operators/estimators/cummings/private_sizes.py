@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from meanstream.operators.estimators.cummings.answer import SHARES, SignedAnswer, check_cummings
+from meanstream.operators.estimators.cummings.answer import SHARES, SignedAnswer, check_cummings_answer
 from meanstream.operators.estimators.cummings.grid import GRID
 from meanstream.operators.estimators.cummings.propose_test_release import (
     SensitivityBound,
@@ -20,7 +20,11 @@ from meanstream.operators.estimators.cummings.ratio import (
     predict_ratio,
     ratio_initial_rounds,
 )
-from meanstream.operators.estimators.cummings.weights import split_tally, tally_weighted, weighting_of_private_sizes
+from meanstream.operators.estimators.cummings.weights import (
+    cummings_weights_of_private_sizes,
+    cummings_weights_tally,
+    split_cummings_weights_tally,
+)
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central import Rows, central_noised
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
@@ -62,16 +66,16 @@ class _CheckedMean:
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """Size and weighted offset of each user."""
-        return weighting_of_private_sizes(public, self.users).encode(summaries)
+        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
 
     def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
         """Add them up, and count users by size."""
-        return tally_weighted(rows)
+        return cummings_weights_tally(rows)
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
         """Answer with the weighted mean if the test passes, else with the initial mean."""
-        weighting = weighting_of_private_sizes(public, self.users)
-        steps, _, counts = split_tally(tally)
+        weighting = cummings_weights_of_private_sizes(public, self.users)
+        steps, _, counts = split_cummings_weights_tally(tally)
         of_weights, of_test, of_mean = self.parts
         weights = weighting.weight_steps()
         scale = max(int(weights.max() - weights.min()), 1)
@@ -152,7 +156,7 @@ class PrivateSizes(EstimatorTraits):
         level: float = 0.95,
         largest_size: int = 2**20,
     ) -> None:
-        check_cummings(epsilon, users, mode, level)
+        check_cummings_answer(epsilon, users, mode, level)
         require_between(0.0, 1.0, delta=delta)
         check_ratio_largest(largest_size)
         self.epsilon, self.delta, self.users, self.mode = epsilon, delta, users, mode

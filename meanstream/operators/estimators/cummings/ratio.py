@@ -12,17 +12,17 @@ from meanstream.operators.estimators.cummings.answer import (
     SHARES,
     SignedAnswer,
     answer_where_alike,
-    check_cummings,
-    cummings_expected_sizes,
+    check_cummings_answer,
+    cummings_answer_sizes,
 )
 from meanstream.operators.estimators.cummings.deviation import MAX_GROUPS, GroupDeviation
 from meanstream.operators.estimators.cummings.grid import GRID, SIZES
 from meanstream.operators.estimators.cummings.initial_mean import InitialMean, OrderStatistics
 from meanstream.operators.estimators.cummings.weights import (
     Weighting,
-    split_tally,
-    tally_weighted,
-    weighting_of_private_sizes,
+    cummings_weights_of_private_sizes,
+    cummings_weights_tally,
+    split_cummings_weights_tally,
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.rounds.central import Rows, central_noised, central_spend
@@ -72,16 +72,16 @@ class _NoisyRatio:
 
     def encode(self, summaries: Summaries, public: Public) -> Rows:
         """Size, weighted offset and its square, of each user."""
-        return weighting_of_private_sizes(public, self.users).encode(summaries)
+        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
 
     def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
         """Add them up, and count users by size."""
-        return tally_weighted(rows)
+        return cummings_weights_tally(rows)
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
         """Answer with the ratio, or with the initial mean where the noise drowns the weights."""
-        weighting = weighting_of_private_sizes(public, self.users)
-        steps, squares, counts = split_tally(tally)
+        weighting = cummings_weights_of_private_sizes(public, self.users)
+        steps, squares, counts = split_cummings_weights_tally(tally)
         numerator, denominator, spread = self.parts
         sensitivity = weighting.sensitivity_of_any_size
         weights = weighting.weight_steps()
@@ -171,7 +171,7 @@ class Ratio(EstimatorTraits):
         level: float = 0.95,
         largest_size: int = 2**20,
     ) -> None:
-        check_cummings(epsilon, users, mode, level)
+        check_cummings_answer(epsilon, users, mode, level)
         check_ratio_largest(largest_size)
         self.epsilon, self.users, self.mode = epsilon, users, mode
         self._sizes = sizes
@@ -266,10 +266,10 @@ def describe_ratio(rounds: tuple[Any, ...], protects_sizes: bool) -> dict[str, A
 
 def predict_ratio(numerator: float, epsilon: float, users: int, sizes: SizeDistribution | None) -> float:
     """Predict the standard error on [-1, 1] of the weighted mean of private sizes."""
-    present = np.array(cummings_expected_sizes(sizes, SHARES[2] * users))
+    present = np.array(cummings_answer_sizes(sizes, SHARES[2] * users))
     held = np.flatnonzero(present)
     public = answer_where_alike(SHARES[0] * users, epsilon) | {"cap": int(SIZES[held[-1]])}
-    weighting: Weighting = weighting_of_private_sizes(public, users)
+    weighting: Weighting = cummings_weights_of_private_sizes(public, users)
     weight = float(present @ weighting.weight)
     noise = weighting.sensitivity_of_any_size / GRID * weighting.unit / numerator
     return 2.0 * math.hypot(math.sqrt(weighting.variance.min() * weight), math.sqrt(2.0) * noise) / weight

@@ -89,19 +89,19 @@ class Weighting:
         return np.stack([bins, self.steps(bins, offset), np.rint(GRID * share**2).astype(np.int64)], axis=1)
 
 
-def tally_weighted(rows: Rows) -> Tally:
+def cummings_weights_tally(rows: Rows) -> Tally:
     """Add up the rows of a `Weighting`: sum of steps, sum of squares, and number of users of each size."""
     counts = np.bincount(rows[:, 0], minlength=len(SIZES)).tolist()
     return Tally(len(rows), (int(rows[:, 1].sum()), int(rows[:, 2].sum()), *counts))
 
 
-def split_tally(tally: Tally) -> tuple[int, int, Ints]:
-    """Take apart what `tally_weighted` added up."""
+def split_cummings_weights_tally(tally: Tally) -> tuple[int, int, Ints]:
+    """Take apart what `cummings_weights_tally` added up."""
     sums: Sequence[int] = tally.sums or [0] * (len(SIZES) + 2)
     return sums[0], sums[1], np.array(sums[2:], np.int64)
 
 
-def weighting_of_private_sizes(public: Public, users: int) -> Weighting:
+def cummings_weights_of_private_sizes(public: Public, users: int) -> Weighting:
     """Weigh by inverse variances of sizes up to the noisy cap, Algorithms 3 and 4.
 
     Parameters
@@ -120,7 +120,7 @@ def weighting_of_private_sizes(public: Public, users: int) -> Weighting:
     return Weighting(public["mean"]["value"], variance, variance.min() / variance, low, high)
 
 
-def weighting_of_public_sizes(public: Public, users: int, epsilon: float, bands: Bands) -> Weighting:
+def cummings_weights_of_public_sizes(public: Public, users: int, epsilon: float, bands: Bands) -> Weighting:
     """Truncate inverse variances in the best way for the users at hand, Algorithm 2.
 
     Parameters

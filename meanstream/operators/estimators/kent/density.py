@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanstream.operators.estimators.kent.density_function import SQRT_2, DensityFunction, trigonometric
-from meanstream.operators.estimators.kent.univariate import kent_threshold_size
+from meanstream.operators.estimators.kent.density_function import (
+    SQRT_2,
+    DensityFunction,
+    trigonometric_density_function,
+)
+from meanstream.operators.estimators.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.kent.vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_spread
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
@@ -121,7 +125,7 @@ class Density(CoordinateMeans):
         require(smoothness <= MAX_SMOOTHNESS, "smoothness", f"be at most {MAX_SMOOTHNESS}", smoothness)
         require_positive(radius=radius, constant_beta=constant_beta)
         self.smoothness, self.radius = smoothness, radius
-        size = kent_threshold_size(threshold, settings.known_sizes)
+        size = kent_univariate_threshold_size(threshold, settings.known_sizes)
         if terms is None:
             terms = density_terms(users * epsilon**2, size, smoothness, constant_beta)
             terms = min(terms, MAX_TERMS, max(users // 2, 2))
@@ -132,7 +136,7 @@ class Density(CoordinateMeans):
     def features(self, values: Floats) -> Floats:
         """Private: the functions of each sample, divided by sqrt(2): (m, 1) on [-1, 1] to (m, terms - 1)."""
         u = 0.5 * (np.clip(values[:, 0], -1.0, 1.0) + 1.0)
-        return np.asarray(np.clip(trigonometric(u, self.terms)[:, 1:] / SQRT_2, -1.0, 1.0))
+        return np.asarray(np.clip(trigonometric_density_function(u, self.terms)[:, 1:] / SQRT_2, -1.0, 1.0))
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
         plain = super()._finish(found, public, users)

@@ -17,7 +17,7 @@ from meanstream.operators.validation import require
 SQRT_2 = math.sqrt(2.0)
 
 
-def trigonometric(u: npt.ArrayLike, terms: int) -> Floats:
+def trigonometric_density_function(u: npt.ArrayLike, terms: int) -> Floats:
     """Evaluate the functions 1, sqrt(2) cos(2 pi u), sqrt(2) sin(2 pi u), sqrt(2) cos(4 pi u), ... (18).
 
     Parameters
@@ -33,7 +33,7 @@ def trigonometric(u: npt.ArrayLike, terms: int) -> Floats:
 
     Examples
     --------
-    >>> trigonometric([0.0, 0.25], 3).round(3) + 0.0
+    >>> trigonometric_density_function([0.0, 0.25], 3).round(3) + 0.0
     array([[1.   , 1.414, 0.   ],
            [1.   , 0.   , 1.414]])
     """
@@ -93,13 +93,13 @@ class DensityFunction:
     def evaluate(self, x: npt.ArrayLike) -> Floats:
         """Evaluate the density at points in the value's unit; 0 outside of the bounds."""
         u, inside = self._unit(x)
-        basis = trigonometric(u, len(self.coefficients) + 1)
+        basis = trigonometric_density_function(u, len(self.coefficients) + 1)
         return np.asarray(inside * (basis @ np.array([1.0, *self.coefficients])) / (self.upper - self.lower))
 
     def band(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Evaluate the ends of the interval at each point; a density is not negative, so neither are they."""
         u, inside = self._unit(x)
-        basis = trigonometric(u, len(self.coefficients) + 1)[..., 1:]
+        basis = trigonometric_density_function(u, len(self.coefficients) + 1)[..., 1:]
         stderr = np.sqrt((basis * np.array(self.stderr)) ** 2 @ np.ones(len(self.stderr)))
         margin = float(ndtri(0.5 * (1.0 + self.level))) * stderr / (self.upper - self.lower)
         middle = self.evaluate(x)

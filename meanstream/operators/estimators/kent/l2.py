@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.kent.folds import View
-from meanstream.operators.estimators.kent.univariate import CONSTANTS, kent_threshold_size
+from meanstream.operators.estimators.kent.univariate import CONSTANTS, kent_univariate_threshold_size
 from meanstream.operators.estimators.kent.vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_stages
 from meanstream.operators.estimators.kent.walsh_hadamard import RandomRotation
 from meanstream.operators.records import Floats
@@ -121,7 +121,7 @@ class L2(CoordinateMeans):
         require(radius <= math.sqrt(dimension), "radius", f"be at most sqrt(dimension) = {dimension**0.5:.4g}", radius)
         self.dimension, self.radius = dimension, radius
         self.rotation = RandomRotation(dimension, b"rotation " + seed.encode())
-        size = kent_threshold_size(threshold, settings.known_sizes)
+        size = kent_univariate_threshold_size(threshold, settings.known_sizes)
         if half_width is None and not settings.tuned:
             half_width = self._half_width(settings, size, constant)
         # Rotated samples have squares that add up to at most 1.

@@ -11,10 +11,15 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from meanstream.operators.estimators.kent.mixture_stages import ComponentMeanRound, ComponentVoteRound, ModeVoteRound
-from meanstream.operators.estimators.kent.univariate import CONSTANTS, FACTORS, kent_threshold_size, kent_tuned_constant
+from meanstream.operators.estimators.kent.univariate import (
+    CONSTANTS,
+    FACTORS,
+    kent_univariate_constant,
+    kent_univariate_threshold_size,
+)
 from meanstream.operators.estimators.kent.vectors import vector_estimate
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings, chance_of_a_wrong_bin
+from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings, round_wrong_bin_chance
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel, make_channel
 from meanstream.operators.rounds.localization import FINEST, Bins
@@ -45,8 +50,9 @@ class Mixture(EstimatorTraits):
         Declared least distance of two components' means: bins of mode "tuned" are at most a sixth of it wide. Default:
         an equal share of [-1, 1] for each component.
     constant : float, optional
-        C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)`: 2 in mode "paper", else `kent_tuned_constant`
-        or larger, where votes could not tell so many bins apart, with the least predicted error.
+        C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)`: 2 in mode "paper", else
+        `kent_univariate_constant` or larger, where votes could not tell so many bins apart, with the least predicted
+        error.
     half_width : float, optional
         Half the width of a bin, instead.
     least_weight : float, optional
@@ -140,7 +146,7 @@ class Mixture(EstimatorTraits):
             components >= 1 and components == int(components), "components", "be an integer, at least 1", components
         )
         self.components = components
-        self.threshold = kent_threshold_size(threshold, self._settings.known_sizes)
+        self.threshold = kent_univariate_threshold_size(threshold, self._settings.known_sizes)
         self.least_weight = 1.0 / (50.0 * components) if least_weight is None else least_weight
         require(0.0 < self.least_weight <= 1.0, "least_weight", "lie in (0, 1]", self.least_weight)
         self.gain = self._settings.known_sizes.tail(self.threshold)
@@ -163,7 +169,7 @@ class Mixture(EstimatorTraits):
         tuned = self._settings.tuned
         constants = [CONSTANTS["three_hot"]] if constant is None else [constant]
         if tuned and constant is None and half_width is None:
-            constants = [kent_tuned_constant(self.epsilon) * factor for factor in FACTORS]
+            constants = [kent_univariate_constant(self.epsilon) * factor for factor in FACTORS]
         best = math.inf
         for self.constant in constants:
             width = self._half_width(separation / 12.0 if tuned else 1.0) if half_width is None else half_width
@@ -265,5 +271,5 @@ class Mixture(EstimatorTraits):
         if self._settings.tuned:
             agree, alone = float(ndtr(reach) + ndtr(3.0 * reach)) - 1.0, 0.5
         lead = agree * self.gain / m / math.sqrt(float(votes.share_variance(0.0, third)) / alone)
-        fails = chance_of_a_wrong_bin(lead, right=1, wrong=self.bins.count - 3 * m)
+        fails = round_wrong_bin_chance(lead, right=1, wrong=self.bins.count - 3 * m)
         return math.sqrt(m * ((1.0 - fails) * risk + fails / 3.0))

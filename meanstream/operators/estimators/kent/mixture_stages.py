@@ -14,7 +14,7 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import exact_round_dot
 from meanstream.operators.rounds.channels.base import Mechanism
-from meanstream.operators.rounds.hash_vote_stage import signed_sums
+from meanstream.operators.rounds.hash_vote_stage import hash_vote_signed_sums
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import (
@@ -198,7 +198,7 @@ class ComponentMeanRound(LastRound):
         """Public: sum of squares of the numbers, then for each component their sum with its signs."""
         if not len(reports):
             return Tally()
-        sums = signed_sums(reports[:, 0], reports[:, 1], self._components)
+        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self._components)
         return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
 
     def decode(self, tally: Tally, public: Public) -> Estimate:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.rounds.base import chance_of_a_wrong_bin
+from meanstream.operators.rounds.base import round_wrong_bin_chance
 from meanstream.operators.rounds.localization import Bins, ClipWindow
 from meanstream.operators.rounds.records import Public, Tally
 from meanstream.operators.rounds.vote_stage import VoteRound
@@ -47,7 +47,7 @@ class PairVoteRound(VoteRound):
     def chance_of_failure(self, voters: float, share: float, *, right: int, spared: int) -> float:
         """Predict as `VoteRound` does; the counts of two bins carry the noise of two."""
         noise = float(np.sqrt(2.0 * self._votes.share_variance(0.0, max(voters, 1.0))))
-        return chance_of_a_wrong_bin(share / noise, right=right, wrong=self.bins.count - 1 - spared)
+        return round_wrong_bin_chance(share / noise, right=right, wrong=self.bins.count - 1 - spared)
 
 
 def pair_vote_counts(tally: Tally) -> tuple[int, ...]:

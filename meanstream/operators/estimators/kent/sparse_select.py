@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from meanstream.operators.estimators.kent.sparse import require_sparsity
 from meanstream.operators.estimators.kent.sparse_threshold import SparseThreshold
-from meanstream.operators.estimators.kent.univariate import kent_threshold_size
+from meanstream.operators.estimators.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.kent.vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_stages
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import Settings
@@ -159,7 +159,7 @@ class SparseSelect(CoordinateMeans):
         own = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         require_sparsity(sparsity, dimension)
         self.dimension, self.sparsity = dimension, sparsity
-        self.threshold = kent_threshold_size(threshold, own.known_sizes)
+        self.threshold = kent_univariate_threshold_size(threshold, own.known_sizes)
         self.cut = self._cut(own) if cut is None else cut
         if clip_constant is None:
             clip_constant = max(ETAS, key=lambda eta: self._clarity(own, eta)) if own.tuned else ETA

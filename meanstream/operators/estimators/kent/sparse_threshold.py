@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meanstream.operators.estimators.kent.sparse import require_sparsity
-from meanstream.operators.estimators.kent.univariate import kent_threshold_size
+from meanstream.operators.estimators.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.kent.vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_spread
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.records import Estimate, Public
@@ -104,7 +104,9 @@ class SparseThreshold(CoordinateMeans):
         super().__init__(settings, dimension, threshold=threshold, **options)
         self.keep = keep
         if keep is None and not settings.tuned:
-            log = max(math.log(users * kent_threshold_size(threshold, settings.known_sizes) * epsilon**2), 1.0)
+            log = max(
+                math.log(users * kent_univariate_threshold_size(threshold, settings.known_sizes) * epsilon**2), 1.0
+            )
             self.keep = 3.0 * self.inner.describe()["half_width"] * math.sqrt(dimension * log / users) / epsilon
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:

@@ -29,7 +29,7 @@ VOTES = ("one_hot", "three_hot")
 REACH = {"one_hot": 2.0, "three_hot": 5.0, "pair": 1.0}
 """The window exceeds the elected bin, or pair of bins, by so many half-widths on both sides."""
 CONSTANTS = {"one_hot": math.sqrt(2.0), "three_hot": 2.0}
-"""C of the paper's theory; `kent_tuned_constant` is what its experiments use."""
+"""C of the paper's theory; `kent_univariate_constant` is what its experiments use."""
 FACTORS = (1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0, 11.0)
 VOTERS = (0.2, 0.35, 0.5, 0.65)
 """What mode "tuned" chooses from: multiples of the constant, and shares of the users who vote."""
@@ -53,8 +53,8 @@ class Kent(EstimatorTraits):
         Law of a user's number of samples (public).
     mode : {"tuned", "paper"}
         "paper": Laplace noise, the bin with the most votes, and C as in the theory. "tuned": the best channel, the two
-        bins side by side with the most votes, and C as in the paper's experiments (`kent_tuned_constant`) or larger
-        where votes could not tell so many bins apart; C and the share of voters have the least predicted error.
+        bins side by side with the most votes, and C as in the paper's experiments (`kent_univariate_constant`) or
+        larger where votes could not tell so many bins apart; C and the share of voters have the least predicted error.
     level : float
         Nominal coverage of the interval.
     threshold : {"min", "median"} or int
@@ -132,13 +132,15 @@ class Kent(EstimatorTraits):
         self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         self.mode, self.epsilon = mode, epsilon
         self.sizes = self._settings.known_sizes
-        self.threshold = kent_threshold_size(threshold, self.sizes)
+        self.threshold = kent_univariate_threshold_size(threshold, self.sizes)
         self.votes = _default_votes(mode, epsilon) if votes is None else votes
         require(self.votes in VOTES, "votes", f"be one of {', '.join(VOTES)}", votes)
         require_positive(variance=variance)
         require(variance <= 1.0, "variance", "be at most 1, the largest on [-1, 1]", variance)
         self.variance = variance
-        self.capped = self.threshold if cap is None else kent_capped_size(self.threshold, users, epsilon, cap)
+        self.capped = (
+            self.threshold if cap is None else kent_univariate_capped_size(self.threshold, users, epsilon, cap)
+        )
         self.gain = self.sizes.tail(self.threshold)
         """Share of the users with enough samples."""
         self._choose(constant, half_width)
@@ -152,9 +154,9 @@ class Kent(EstimatorTraits):
         if constant is not None:
             constants = [constant]
         elif tuned and half_width is None:
-            constants = [kent_tuned_constant(self.epsilon) * factor for factor in FACTORS]
+            constants = [kent_univariate_constant(self.epsilon) * factor for factor in FACTORS]
         else:
-            constants = [kent_tuned_constant(self.epsilon) if tuned else CONSTANTS[self.votes]]
+            constants = [kent_univariate_constant(self.epsilon) if tuned else CONSTANTS[self.votes]]
         require_positive(constant=constants[0])
         best = math.inf
         for self.constant in constants:
@@ -203,7 +205,7 @@ class Kent(EstimatorTraits):
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        rule = kent_capped_size(self.threshold, self._settings.users, self.epsilon, K_OF_THE_PROOF)
+        rule = kent_univariate_capped_size(self.threshold, self._settings.users, self.epsilon, K_OF_THE_PROOF)
         warnings = []
         if self.capped == self.threshold > rule:
             warnings.append(f"bins are made for T = {self.threshold}; the proof caps it at {rule}, which is unusable")
@@ -239,23 +241,23 @@ def _default_votes(mode: str, epsilon: float) -> str:
     return "three_hot" if mode == "paper" and epsilon > 1.0 else "one_hot"
 
 
-def kent_tuned_constant(epsilon: float) -> float:
+def kent_univariate_constant(epsilon: float) -> float:
     """Constant C of the paper's experiments: 0.5 up to epsilon 1 and 0.25 from 2 on, their product between.
 
     Examples
     --------
-    >>> [kent_tuned_constant(epsilon) for epsilon in (0.5, 1.0, 1.6, 2.0, 4.0)]
+    >>> [kent_univariate_constant(epsilon) for epsilon in (0.5, 1.0, 1.6, 2.0, 4.0)]
     [0.5, 0.5, 0.3125, 0.25, 0.25]
     """
     return min(max(0.5 / epsilon, 0.25), 0.5)
 
 
-def kent_capped_size(size: int, users: int, epsilon: float, cap: float) -> int:
+def kent_univariate_capped_size(size: int, users: int, epsilon: float, cap: float) -> int:
     """Compute T* of Algorithms 3 and 11: an integer, at least 1.
 
     Examples
     --------
-    >>> kent_capped_size(1000, 500, 1.0, K_OF_THE_PROOF), kent_capped_size(1000, 500, 1.0, 100.0)
+    >>> kent_univariate_capped_size(1000, 500, 1.0, K_OF_THE_PROOF), kent_univariate_capped_size(1000, 500, 1.0, 100.0)
     (1, 148)
     """
     require_positive(cap=cap)
@@ -263,14 +265,14 @@ def kent_capped_size(size: int, users: int, epsilon: float, cap: float) -> int:
     return size if exponent >= math.log(size) else max(math.floor(math.exp(exponent)), 1)
 
 
-def kent_threshold_size(threshold: str | int, sizes: SizeDistribution) -> int:
+def kent_univariate_threshold_size(threshold: str | int, sizes: SizeDistribution) -> int:
     """Turn a threshold into a number of samples that some users have.
 
     Examples
     --------
     >>> from meanstream.operators.rounds.sizes import SizeDistribution
     >>> sizes = SizeDistribution.parse("two:10,100,0.6")
-    >>> [kent_threshold_size(threshold, sizes) for threshold in ("min", "median", 50)]
+    >>> [kent_univariate_threshold_size(threshold, sizes) for threshold in ("min", "median", 50)]
     [10, 100, 50]
     """
     if threshold == "min":

@@ -11,7 +11,7 @@ import numpy as np
 from meanstream.operators.estimators.plan.design import StageDesign
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.rounds.base import Settings, mean_and_stderr, round_tally_moments
+from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.localization import Bins
@@ -167,7 +167,7 @@ class WindowStage:
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
         if tally.n < 2:
             return _result(public, found, center, before)
-        mean, stderr = (self._channel.step * x for x in mean_and_stderr(tally))
+        mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
         design = self.design
         unit = design.window / (design.shrunk * design.gain)
         left = max((1.0 - design.gain) / design.gain * before, design.bias)
@@ -183,7 +183,7 @@ class WindowStage:
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n, "restart": True}
         groups = [list(group) for group in public["restart"]]
         if tally.n >= 2:
-            mean, stderr = (self._restart_channel.step * x for x in mean_and_stderr(tally))
+            mean, stderr = (self._restart_channel.step * x for x in round_mean_and_stderr(tally))
             groups.append([tally.n, mean, stderr])
         n = sum(group[0] for group in groups)
         if not n:

@@ -14,7 +14,7 @@ from meanstream.operators.estimators.plan.search import search_plan_with_shares
 from meanstream.operators.estimators.plan.stages import PairVoteStage, WindowStage
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
-from meanstream.operators.rounds.base import Settings, mean_and_stderr, round_tally_moments
+from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.protocol import Round
@@ -225,7 +225,7 @@ class GainRound:
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
         design = [StageDesign(**stage) for stage in public["design"]]
         if tally.n >= 2:
-            mean, stderr = (self._channel.step * x for x in mean_and_stderr(tally))
+            mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
             learned, measured, error = design[-1].shrunk, 0.5 * (1.0 + mean), 0.5 * stderr
             found |= {"shrunk": measured, "stderr": error}
             # Far off, the report is noise: the learned law is then the better guess.

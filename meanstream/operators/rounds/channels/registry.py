@@ -12,7 +12,7 @@ from meanstream.operators.rounds.channels.window import (
     DitheredChannel,
     OneBitChannel,
     PiecewiseChannel,
-    check_channel_moment,
+    check_window_channel_moment,
 )
 from meanstream.operators.validation import require
 
@@ -54,7 +54,7 @@ def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Me
     -1
     """
     require(name in CHANNELS, "channel", f"be one of {', '.join(CHANNELS)}", name)
-    check_channel_moment(second_moment)
+    check_window_channel_moment(second_moment)
     if name in _ADAPTIVE:
         return CHANNELS[name](epsilon, second_moment=second_moment)
     return CHANNELS[name](epsilon)

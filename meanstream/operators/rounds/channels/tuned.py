@@ -9,8 +9,8 @@ import numpy as np
 from meanstream.operators.rounds.channels.window import (
     PIECEWISE_POINTS,
     WindowChannel,
-    channel_second_moments,
-    check_channel_moment,
+    check_window_channel_moment,
+    window_channel_second_moments,
 )
 from meanstream.operators.validation import require_positive
 
@@ -45,7 +45,7 @@ class TunedWindowChannel(WindowChannel):
     name = "window"
 
     def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        check_channel_moment(second_moment)
+        check_window_channel_moment(second_moment)
         require_positive(epsilon=epsilon)
         super().__init__(epsilon, points=PIECEWISE_POINTS, window=_best_window(epsilon, second_moment))
 
@@ -55,5 +55,5 @@ def _best_window(epsilon: float, second_moment: float) -> int:
     """Find the width of the window with the least second moment of the reports."""
     # An odd window has no divisor in common with the number of points, see `PiecewiseChannel`.
     window = np.arange(1, PIECEWISE_POINTS, 2, dtype=np.float64)
-    c0, c1 = channel_second_moments(epsilon, np.full_like(window, PIECEWISE_POINTS), window)
+    c0, c1 = window_channel_second_moments(epsilon, np.full_like(window, PIECEWISE_POINTS), window)
     return int(window[np.argmin(c0 + c1 * second_moment)])

@@ -237,17 +237,17 @@ class DitheredChannel(WindowChannel):
     name = "dithered"
 
     def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
-        check_channel_moment(second_moment)
+        check_window_channel_moment(second_moment)
         require_positive(epsilon=epsilon)
         super().__init__(epsilon, points=_best_levels(epsilon, second_moment), window=1)
 
 
-def check_channel_moment(second_moment: float) -> None:
+def check_window_channel_moment(second_moment: float) -> None:
     """Refuse what cannot be the mean square of numbers on [-1, 1]."""
     require(0.0 <= second_moment <= 1.0, "second_moment", "lie between 0 and 1", second_moment)
 
 
-def channel_second_moments(epsilon: float, points: Floats, window: Floats) -> tuple[Floats, Floats]:
+def window_channel_second_moments(epsilon: float, points: Floats, window: Floats) -> tuple[Floats, Floats]:
     """Compute `WindowChannel.moments` for many channels at once, but for the rounding of their masses."""
     growth = math.expm1(min(epsilon, 60.0))
     unlikely = 1.0 / (points + window * growth)
@@ -261,7 +261,7 @@ def channel_second_moments(epsilon: float, points: Floats, window: Floats) -> tu
 def _best_levels(epsilon: float, second_moment: float) -> int:
     """Find the number of levels with the least second moment of the reports."""
     levels = np.arange(2, MAX_LEVELS + 1, dtype=np.float64)
-    c0, c1 = channel_second_moments(epsilon, levels, np.ones_like(levels))
+    c0, c1 = window_channel_second_moments(epsilon, levels, np.ones_like(levels))
     return int(levels[np.argmin(c0 + c1 * second_moment)])
 
 

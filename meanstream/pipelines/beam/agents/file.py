@@ -19,18 +19,18 @@ import meanstream.pipelines.beam.source_coder as _coder  # noqa: F401 - it regis
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
-from meanstream.pipelines.beam.agents.parts import agents_part_outputs, release_shards, split_samples
+from meanstream.pipelines.beam.agents.parts import agents_part_outputs, agents_part_release, agents_part_split
 from meanstream.pipelines.beam.agents.split import NOTES, AgentDirectory, split_columns, split_notes
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.intake import REJECTED
-from meanstream.pipelines.beam.metrics import count_intake
+from meanstream.pipelines.beam.metrics import count_intake_metrics
 from meanstream.pipelines.beam.parse import dead_letters_of_parse
-from meanstream.pipelines.beam.runners import run_on
+from meanstream.pipelines.beam.runners import run_on_runner
 from meanstream.pipelines.beam.samples import SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.sinks import WriteEvents
 from meanstream.pipelines.beam.source import SourcePlace
-from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.streaming.engine.buffer import Due
 from meanstream.streaming.engine.intake import Intake
 from meanstream.streaming.engine.options import EngineOptions
@@ -82,7 +82,7 @@ def run_agents_file(
         answers = pipeline | AnswerAgentsSource(settings, source, engine_options, secret, shards=shards)
         write_agents_file(answers, settings, sinks)
 
-    counters = run_on(runner, arguments, build)
+    counters = run_on_runner(runner, arguments, build)
     for place in sinks.values():
         if isinstance(place, Path):
             place.touch()
@@ -106,10 +106,10 @@ class AnswerAgentsSource(beam.PTransform):  # type: ignore[misc]
         """Read, release, answer."""
         settings, options, secret, shards = self._settings, self._options, self._secret, self._shards
         read = agents_part_outputs(ReadAgents(settings, options, secret, shards))
-        split = split_samples(pbegin | "Source" >> beam.Create([self._source], reshuffle=False) | "Read" >> read)
+        split = agents_part_split(pbegin | "Source" >> beam.Create([self._source], reshuffle=False) | "Read" >> read)
         final = options.final_release
         most = options.max_agents  # of all shards together: the intake has counted them already
-        made = release_shards(split, settings, WINDOWS, secret, final_release=final, shards=shards, most=most)
+        made = agents_part_release(split, settings, WINDOWS, secret, final_release=final, shards=shards, most=most)
         return collaborated(made, settings, options, WINDOWS, shards=shards)
 
 
@@ -169,7 +169,7 @@ class ReadAgents(Step):
                 if len(due.time):
                     yield from self._split(due, given, intake.names, directory)
                     given += len(due.time)
-        count_intake(_COUNTED, stats)
+        count_intake_metrics(_COUNTED, stats)
 
     def _split(self, due: Due, given: int, names: list[str], directory: AgentDirectory) -> Iterator[Any]:
         n = len(due.time)
@@ -198,7 +198,7 @@ def _as_they_are(lines: Any) -> EventLines:
     return lines  # type: ignore[no-any-return]
 
 
-@discreet
+@discreet_step
 def _notice(event: Any) -> EventLines:
     """Write numbers as the engine does."""
     plain = event.model_dump(mode="json")

@@ -25,12 +25,12 @@ from meanstream.pipelines.beam.agents.latest import LatestOfShard
 from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, Packed, PartialReleases, Tick
 from meanstream.pipelines.beam.agents.split import NOTES, split_notes
 from meanstream.pipelines.beam.agents.waiting import keep_waiting, take_waiting_due
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.intake import intake_in_global_window
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.samples import BATCH, RememberedWords, samples_by_shard
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Combine, Step, discreet
+from meanstream.pipelines.beam.steps import Combine, Step, discreet_step
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -110,10 +110,10 @@ class ReceiveReleases(Step):
         for window in np.unique(number).tolist():
             inside = _taken(batch, number == window, number=window)
             for part in _to_shards(inside, self._words, self._coder, self._shards):
-                yield at_window_time(first, part)
+                yield at_agents_window_time(first, part)
         for note in split_notes(batch.time, self._windows):
             yield TaggedOutput(
-                NOTES, at_window_time(self._windows.noted(note.number) or first, (note.number, note.newest))
+                NOTES, at_agents_window_time(self._windows.noted(note.number) or first, (note.number, note.newest))
             )
 
 
@@ -154,7 +154,7 @@ class GatherShard(Step):
         keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.gathered)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet
+    @discreet_step
     def due(  # noqa: PLR0917 - all of the state
         self,
         key: int = beam.DoFn.KeyParam,
@@ -179,7 +179,7 @@ class GatherShard(Step):
             batches = [batch for batch in batches if batch.number > tick.number]
             summary, pools = host.summarize(shard.combined()), {key: shard.pool}
             partial = PartialReleases(newest=newest[tick.number], summary=summary, pools=pools)
-            yield at_window_time(self._windows.gathered(tick.number), partial)
+            yield at_agents_window_time(self._windows.gathered(tick.number), partial)
         for batch in batches:
             waiting.add(self._releases.encode(batch))
         state.write(shard.to_bytes())

@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
-from meanstream.operators.collaboration.variance_pooled import PooledVariance, release_differences
+from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_release_differences
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words, records_without_votes
 from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent_hash
 from meanstream.pipelines.beam.packed import packed, packed_columns_of, unpacked
@@ -73,7 +73,7 @@ class LatestOfShard:
         alike = np.repeat([batch.alike for batch in batches], [len(batch) for batch in batches])
         told = np.concatenate([np.ones(len(old), np.bool_), alike[order]])
         releases = ReleaseColumns(agent=agent, **both)
-        self._pool.update(release_differences(releases.take(told), self._settings.mechanism))
+        self._pool.update(pooled_release_differences(releases.take(told), self._settings.mechanism))
         self._own = self._own.renumbered(len(known), old)
         self._own.observe(releases.take(told & (np.arange(len(told)) >= len(old))))
         newest = np.zeros(len(known), np.int64)

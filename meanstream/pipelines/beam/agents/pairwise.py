@@ -22,7 +22,7 @@ from meanstream.operators.validation import require, require_between
 from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
-from meanstream.pipelines.beam.agents.parts import agents_part_outputs, split_samples
+from meanstream.pipelines.beam.agents.parts import agents_part_outputs, agents_part_split
 from meanstream.pipelines.beam.agents.records import EstimateBatch, Packed, Tick
 from meanstream.pipelines.beam.agents.release import REFUSALS
 from meanstream.pipelines.beam.agents.shard import ReleaseLedger
@@ -35,14 +35,14 @@ from meanstream.pipelines.beam.agents.waiting import (
     take_waiting_samples,
     waiting_up_to,
 )
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import SampleIntake
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.outputs import typed_outputs
-from meanstream.pipelines.beam.secret import SecretPlace, require_named_secret
+from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.pipelines.beam.windows import ForGood
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
@@ -133,7 +133,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         max_future: float | None = None,
     ) -> None:
         super().__init__()
-        require_named_secret(settings)
+        require_beam_secret_named(settings)
         require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
         require_between(0, 1, level=level)
         self._settings = settings
@@ -149,7 +149,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
-        given = split_samples(pcoll | "Split" >> agents_part_outputs(split))
+        given = agents_part_split(pcoll | "Split" >> agents_part_outputs(split))
         step = StepFederation(self._settings, self._windows, self._secret, self._level)
         ticks = given.notes | "Tick" >> TickShards(self._windows, 1, step.owner)
         made = (
@@ -207,7 +207,7 @@ class StepFederation(Step):
         keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.released)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet
+    @discreet_step
     def due(  # noqa: PLR0917 - all of the state
         self,
         time: Any = beam.DoFn.TimestampParam,
@@ -249,7 +249,7 @@ class StepFederation(Step):
     ) -> Iterator[Any]:
         time, names = self._windows.released(tick.number), self._settings.agents
         for place in np.flatnonzero(refused).tolist():
-            yield TaggedOutput(REFUSALS, at_window_time(time, self._refusal(batch, turn, place)))
+            yield TaggedOutput(REFUSALS, at_agents_window_time(time, self._refusal(batch, turn, place)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))
         self._counters["releases"].inc(len(goes))
@@ -259,14 +259,14 @@ class StepFederation(Step):
                 for who in (batch.releases.agent, turn.reader)
             )
             columns = pairwise_told_columns(batch, goes)
-            yield at_window_time(
+            yield at_agents_window_time(
                 time,
                 PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
             )
         if shard.federation.time:
             lines = self._lines(shard, tick)
             self._counters["estimates"].inc(len(lines))
-            yield TaggedOutput(ESTIMATES, at_window_time(time, EstimateBatch(lines)))
+            yield TaggedOutput(ESTIMATES, at_agents_window_time(time, EstimateBatch(lines)))
 
     def _refusal(self, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
         names, index = self._settings.agents, int(batch.releases.index[place])

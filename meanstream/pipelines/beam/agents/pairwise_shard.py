@@ -15,7 +15,7 @@ from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns, Wo
 from meanstream.pipelines.beam.agents.records import AgentSamples
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.packed import packed, unpacked
-from meanstream.pipelines.beam.samples import repeats
+from meanstream.pipelines.beam.samples import repeated_samples
 
 NEVER = -(2**62)
 
@@ -115,7 +115,7 @@ class FederationShard:
         late, unknown = windows.number(time) <= self.reached, agent < 0
         order = np.lexsort((position, key, time))
         order = order[~(late | unknown)[order]]
-        again = repeats(agent[order], key[order])
+        again = repeated_samples(agent[order], key[order])
         order = order[~again]
         fresh = {"agent": agent[order], "point": point[order].astype(np.int64), "time": time[order]}
         self._queue = {name: np.concatenate([self._queue[name], column]) for name, column in fresh.items()}

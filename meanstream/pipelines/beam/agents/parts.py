@@ -21,7 +21,7 @@ from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.samples import SHARDS
-from meanstream.pipelines.beam.secret import SecretPlace, require_named_secret
+from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.pipelines.beam.state import StateOwner
 from meanstream.pipelines.beam.windows import ForGood
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, Refusal
@@ -109,7 +109,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         max_agents: int = MAX_AGENTS,
     ) -> None:
         super().__init__()
-        require_named_secret(settings)
+        require_beam_secret_named(settings)
         require(person is None or settings.per_person is not None, "per_person", "be given with person", None)
         require(1 <= shards <= 2**15, "shards", f"be in 1..{2**15}", shards)
         require(not final_release or refresh is None, "final_release", "be left out with refresh", final_release)
@@ -131,8 +131,8 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = SplitByShard(self._settings.grid, self._windows, self._shards, intake)
-        return release_shards(
-            split_samples(pcoll | "Split" >> agents_part_outputs(split)),
+        return agents_part_release(
+            agents_part_split(pcoll | "Split" >> agents_part_outputs(split)),
             self._settings,
             self._windows,
             self._secret,
@@ -161,21 +161,21 @@ class SplitSamples(NamedTuple):
 
 
 def agents_part_outputs(split: beam.DoFn) -> beam.PTransform:
-    """Private: apply what gives samples to shards; its outputs go to `split_samples`."""
+    """Private: apply what gives samples to shards; its outputs go to `agents_part_split`."""
     return beam.ParDo(split).with_outputs(NOTES, REJECTED, main="samples")
 
 
-def split_samples(parts: DoOutputsTuple) -> SplitSamples:
+def agents_part_split(parts: DoOutputsTuple) -> SplitSamples:
     """Say what the outputs hold."""
     return SplitSamples(*typed_outputs(parts, {"samples": KEYED, NOTES: NOTE, REJECTED: DeadLetter}))
 
 
-def agents_state(settings: AgentsSettings, windows: AgentWindows, shards: int) -> dict[str, Any]:
+def agents_part_state(settings: AgentsSettings, windows: AgentWindows, shards: int) -> dict[str, Any]:
     """Give what the state of shards cannot change, by the names of the options."""
     return {"state": "agents", **asdict(settings), "refresh": windows.refresh, "shards": shards}
 
 
-def release_shards(
+def agents_part_release(
     split: SplitSamples,
     settings: AgentsSettings,
     windows: AgentWindows,
@@ -186,7 +186,7 @@ def release_shards(
     most: int = MAX_AGENTS,
 ) -> Released:
     """Private to public: samples by shard, with notes of their windows, to what the shards release."""
-    owner = StateOwner(settings=agents_state(settings, windows, shards), secret=secret)
+    owner = StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
     ticks = split.notes | "Tick" >> TickShards(windows, shards, owner)
     release = ReleaseShard(settings, windows, secret, owner, final_release=final_release, most=most)
     made = (

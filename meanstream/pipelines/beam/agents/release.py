@@ -31,12 +31,12 @@ from meanstream.pipelines.beam.agents.waiting import (
     take_waiting_samples,
     waiting_up_to,
 )
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.streaming.agents.releases import release_budget_lines, release_refusal_lines, release_rows
 from meanstream.streaming.events.wire import BudgetEvent, Refusal
 from meanstream.streaming.store.secret import noise_from_secret
@@ -104,7 +104,7 @@ class ReleaseShard(Step):
         keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.released)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet
+    @discreet_step
     def due(  # noqa: PLR0917 - all of the state
         self,
         key: int = beam.DoFn.KeyParam,
@@ -167,7 +167,7 @@ class ReleaseShard(Step):
             rows = release_rows([batch], names, settings)
             lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.horizon).lines
             for line in lines:
-                yield TaggedOutput(REFUSALS, at_window_time(time, Refusal.model_validate_json(line)))
+                yield TaggedOutput(REFUSALS, at_agents_window_time(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
         self._counters["releases"].inc(len(goes))
@@ -181,10 +181,10 @@ class ReleaseShard(Step):
             releases=replace(releases, agent=place.astype(np.int64)),
             time=batch.time[goes],
         )
-        yield at_window_time(time, public)
+        yield at_agents_window_time(time, public)
         self._counters["exhausted"].inc(len(batch.exhausted))
         for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
-            yield TaggedOutput(NOTICES, at_window_time(time, BudgetEvent.model_validate_json(line)))
+            yield TaggedOutput(NOTICES, at_agents_window_time(time, BudgetEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, tick: Tick) -> Any:
         names = [shard.agents.names[a] for a in turn.own.agent.tolist()]
@@ -195,4 +195,4 @@ class ReleaseShard(Step):
             number=tick.number,
             own=records_of_agents(turn.own, everybody, everybody),
         )
-        return TaggedOutput(OWN, at_window_time(self._windows.released(tick.number), batch))
+        return TaggedOutput(OWN, at_agents_window_time(self._windows.released(tick.number), batch))

@@ -18,7 +18,7 @@ from meanstream.pipelines.beam.agents.records import AgentSamples, Tick, records
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.packed import names_of_packed, pack_narrow, packed, packed_columns_of, unpacked
-from meanstream.pipelines.beam.samples import repeats
+from meanstream.pipelines.beam.samples import repeated_samples
 
 NEVER = -(2**62)
 _PUBLIC = tuple(field.name for field in fields(ReleaseColumns))
@@ -293,5 +293,5 @@ def _order(samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: 
     key = np.concatenate([part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples])
     order = np.lexsort((position, key, time))
     order = order[~late[order]]
-    again = repeats(agent[order], key[order])
+    again = repeated_samples(agent[order], key[order])
     return order[~again], int(np.count_nonzero(again))

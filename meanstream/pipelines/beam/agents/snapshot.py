@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.agents.gather import (
     ReceiveReleases,
     ReleasesByShard,
 )
-from meanstream.pipelines.beam.agents.parts import Released, agents_state
+from meanstream.pipelines.beam.agents.parts import Released, agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.split import NOTES
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards
@@ -28,7 +28,7 @@ from meanstream.pipelines.beam.agents.windows import AgentWindows, CarryAnswers
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.samples import SHARDS
 from meanstream.pipelines.beam.state import StateOwner
-from meanstream.pipelines.beam.steps import discreet
+from meanstream.pipelines.beam.steps import discreet_step
 from meanstream.pipelines.beam.windows import ForGood
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -98,7 +98,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         self._windows = windows or AgentWindows(refresh=None)
         self._shards = shards
         self._ticks = ticks
-        state = agents_state(self._settings, self._windows, shards)
+        state = agents_part_state(self._settings, self._windows, shards)
         self._owner = StateOwner(settings={**state, "state": "releases", "name": None})  # they are of many deployments
         self._max_samples = max_samples
 
@@ -193,6 +193,6 @@ def _check(releases: beam.PCollection) -> None:
         raise TypeError(f"collaboration takes releases only, got {releases.element_type}")
 
 
-@discreet
+@discreet_step
 def _one_key(partial: PartialReleases) -> tuple[int, PartialReleases]:
     return 0, partial

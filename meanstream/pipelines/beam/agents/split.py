@@ -16,7 +16,7 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.coders import pack_for_coder
 from meanstream.pipelines.beam.agents.records import AgentSamples, Tick
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
 from meanstream.pipelines.beam.packed import pack_narrow
 from meanstream.pipelines.beam.samples import RememberedWords
@@ -76,7 +76,7 @@ class SplitByShard(Step):
         yield from split_columns(names, agent, columns, self._directory, first)
         for note in split_notes(columns["time"], self._windows):
             yield TaggedOutput(
-                NOTES, at_window_time(self._windows.noted(note.number) or first, (note.number, note.newest))
+                NOTES, at_agents_window_time(self._windows.noted(note.number) or first, (note.number, note.newest))
             )
 
 
@@ -145,7 +145,7 @@ def split_columns(
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
         samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
-        yield at_window_time(time, (number, pack_for_coder(samples)))
+        yield at_agents_window_time(time, (number, pack_for_coder(samples)))
 
 
 def split_notes(time: np.ndarray, windows: AgentWindows) -> Iterator[Tick]:

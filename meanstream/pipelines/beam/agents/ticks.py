@@ -11,7 +11,7 @@ from apache_beam import typehints
 from meanstream.pipelines.beam.agents.records import ForShard, Tick
 from meanstream.pipelines.beam.agents.windows import AgentWindows, CarryNotes
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.pipelines.beam.windows import ForGood
 
 KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, float]
@@ -67,6 +67,6 @@ class _ToAll(Step):
             yield shard, tick
 
 
-@discreet
+@discreet_step
 def _one_key(notes: tuple[int, Iterable[float]]) -> tuple[int, tuple[int, float]]:
     return 0, (notes[0], max(notes[1]))

@@ -118,7 +118,7 @@ class CarryAnswers(beam.PTransform):  # type: ignore[misc]
         return pcoll | "Window" >> _window_into(self._windows.carrier(STEPS), TimestampCombiner.OUTPUT_AT_EOW)
 
 
-def at_window_time(time: Timestamp, value: Any) -> TimestampedValue:
+def at_agents_window_time(time: Timestamp, value: Any) -> TimestampedValue:
     """Give an element its time."""
     return TimestampedValue(value, time)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import apache_beam as beam
 
-from meanstream.pipelines.beam.events import check_events, event_lines
-from meanstream.pipelines.beam.metrics import count_sent
+from meanstream.pipelines.beam.events import beam_events_as_lines, check_beam_events
+from meanstream.pipelines.beam.metrics import count_sent_metrics
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.kafka.idempotent import IdempotentWriter
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.outputs import open_topic
+from meanstream.streaming.kafka.outputs import open_output_topic
 from meanstream.streaming.kafka.sink import sink_records
 from meanstream.streaming.sinks.sink import Trust
 
@@ -57,7 +57,7 @@ class WriteKafka(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> None:
         """Send; `TypeError` where the PCollection is of private events, and the topic is not."""
-        check_events(pcoll.element_type, self._trust)
+        check_beam_events(pcoll.element_type, self._trust)
         _ = pcoll | "Send" >> beam.ParDo(self._send)
 
 
@@ -72,15 +72,15 @@ class SendEvents(Step):
     def setup(self) -> None:
         """Connect; make the topic where it is missing and shall be made."""
         location = KafkaLocation.parse(self._location, role=self._role)
-        open_topic(location)
+        open_output_topic(location)
         self._topic = location.topic
         self._writer = IdempotentWriter(location)
 
     def process(self, element: Any) -> None:
         """Queue an event, or many."""
-        lines = event_lines(element, self._trust)
+        lines = beam_events_as_lines(element, self._trust)
         self._writer.send(sink_records(self._topic, lines))
-        count_sent(lines)
+        count_sent_metrics(lines)
 
     def finish_bundle(self) -> None:
         """Wait until they are there."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from meanstream.pipelines.beam.events import check_events, event_lines
-from meanstream.pipelines.beam.metrics import count_sent
+from meanstream.pipelines.beam.events import beam_events_as_lines, check_beam_events
+from meanstream.pipelines.beam.metrics import count_sent_metrics
 from meanstream.pipelines.beam.pubsub.names import check_pubsub_name
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.kafka.sink import sink_records
@@ -56,7 +56,7 @@ class WritePubSub(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> None:
         """Send; `TypeError` where the PCollection is of private events, and the topic is not."""
-        check_events(pcoll.element_type, self._trust)
+        check_beam_events(pcoll.element_type, self._trust)
         _ = pcoll | "Send" >> beam.ParDo(self._send)
 
 
@@ -79,14 +79,14 @@ class SendMessages(Step):
 
     def process(self, element: Any) -> None:
         """Send an event, or many."""
-        lines = event_lines(element, self._trust)
+        lines = beam_events_as_lines(element, self._trust)
         records = sink_records(self._topic, lines)
         for value, key, headers in zip(records.values, records.keys, records.headers, strict=True):
             future = self._publisher.publish(self._topic, value, ordering_key=key or "", **dict(headers))
             self._waiting.append(future)
             if len(self._waiting) >= WAITING:
                 self._wait()
-        count_sent(lines)
+        count_sent_metrics(lines)
 
     def finish_bundle(self) -> None:
         """Wait until they are taken."""

@@ -19,7 +19,7 @@ from meanstream.pipelines.beam.rounds.records import UserBatch
 from meanstream.pipelines.beam.rounds.windows import MILLI, carried_in_window, window_release_time, window_timestamp
 from meanstream.pipelines.beam.samples import samples_by_shard
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Step, discreet
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.streaming.rounds.settings import RoundsSettings
 
 SLOTS = 64
@@ -80,7 +80,7 @@ class EnforceBudget(Step):
         timer.set(window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end))
 
     @on_timer(RELEASE)  # type: ignore[untyped-decorator]
-    @discreet
+    @discreet_step
     def release(
         self,
         key: int = beam.DoFn.KeyParam,

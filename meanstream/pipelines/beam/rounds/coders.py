@@ -13,7 +13,13 @@ from apache_beam import coders
 from apache_beam.coders import typecoders
 
 from meanstream.operators.rounds.records import Tally
-from meanstream.pipelines.beam.events import VERSION, DamagedBytesError, EventCoder, event_from_json, event_to_json
+from meanstream.pipelines.beam.events import (
+    VERSION,
+    DamagedBytesError,
+    EventCoder,
+    beam_event_from_json,
+    beam_event_to_json,
+)
 from meanstream.pipelines.beam.rounds.records import (
     ForRound,
     ReportBatch,
@@ -128,11 +134,11 @@ class TallyCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: Tally) -> bytes:
         """Whole numbers as text: they have no greatest one."""
-        return event_to_json([value.n, *value.sums])
+        return beam_event_to_json([value.n, *value.sums])
 
     def decode(self, encoded: bytes) -> Tally:
         """Read numbers."""
-        n, *sums = event_from_json(encoded)
+        n, *sums = beam_event_from_json(encoded)
         return Tally(n, tuple(sums))
 
     def is_deterministic(self) -> bool:
@@ -146,13 +152,13 @@ class StageTallyCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: StageTally | None) -> bytes:
         """Whole numbers as text."""
         if value is None:
-            return event_to_json([])
+            return beam_event_to_json([])
         head = [*value.window, value.stage, value.users, value.tally.n]
-        return event_to_json([*head, *value.tally.sums])
+        return beam_event_to_json([*head, *value.tally.sums])
 
     def decode(self, encoded: bytes) -> StageTally | None:
         """Read numbers."""
-        numbers = event_from_json(encoded)
+        numbers = beam_event_from_json(encoded)
         if not numbers:
             return None
         start, end, stage, users, n, *sums = numbers
@@ -168,11 +174,11 @@ class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: StageFindings) -> bytes:
         """JSON; a float keeps every bit."""
-        return event_to_json([*value.window, value.stage, value.users, value.counted, value.public])
+        return beam_event_to_json([*value.window, value.stage, value.users, value.counted, value.public])
 
     def decode(self, encoded: bytes) -> StageFindings:
         """Read JSON."""
-        start, end, stage, users, counted, public = event_from_json(encoded)
+        start, end, stage, users, counted, public = beam_event_from_json(encoded)
         window = Window(start, end)
         return StageFindings(window=window, stage=stage, users=users, counted=counted, public=public)
 

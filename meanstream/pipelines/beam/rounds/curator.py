@@ -18,7 +18,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from meanstream.operators.rounds.records import Estimate, Public, Tally
-from meanstream.pipelines.beam.events import event_from_json, event_to_json
+from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.rounds.known import (
     ESTIMATES,
@@ -31,10 +31,10 @@ from meanstream.pipelines.beam.rounds.records import StageFindings, UserBatch
 from meanstream.pipelines.beam.samples import SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Combine, Step, discreet
+from meanstream.pipelines.beam.steps import Combine, Step, discreet_step
 from meanstream.streaming.events.rounds import WindowEstimate
 from meanstream.streaming.rounds.curator import curator_noise_once, curator_sum
-from meanstream.streaming.rounds.deployment import rounds_identity
+from meanstream.streaming.rounds.deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.window_round import WindowRound
@@ -87,13 +87,13 @@ class CuratorSumsCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: CuratorSums | None) -> bytes:
         """Whole numbers as text: they have no greatest one."""
         if value is None:
-            return event_to_json([])
+            return beam_event_to_json([])
         head = [*value.window, value.release, value.users, value.taking, value.public, value.tally.n]
-        return event_to_json([*head, *value.tally.sums])
+        return beam_event_to_json([*head, *value.tally.sums])
 
     def decode(self, encoded: bytes) -> CuratorSums | None:
         """Read numbers."""
-        parts = event_from_json(encoded)
+        parts = beam_event_from_json(encoded)
         if not parts:
             return None
         start, end, release, users, taking, public, n, *sums = parts
@@ -178,7 +178,7 @@ class ReleaseOnce(Step):
     RELEASED = ReadModifyWriteStateSpec("released", BytesCoder())
 
     def __init__(self, settings: RoundsSettings, secret: SecretPlace, *, last: bool) -> None:
-        self._owner = StateOwner(settings=rounds_identity(settings), secret=secret)
+        self._owner = StateOwner(settings=rounds_deployment_identity(settings), secret=secret)
         self._settings = settings
         self._secret = secret
         self._last = last  # of the pipeline
@@ -274,7 +274,7 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
         return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
 
 
-@discreet
+@discreet_step
 def _keyed(sums: CuratorSums | None) -> Iterator[tuple[str, CuratorSums]]:
     if sums is not None:
         yield f"{sums.window.start}/{sums.window.end}/{sums.release}", sums

@@ -11,11 +11,11 @@ from apache_beam.transforms.window import TimestampedValue
 from meanstream.operators.records import Floats, Ints, Words
 from meanstream.pipelines.beam.rounds.records import UserBatch, UserSamples, record_user_words
 from meanstream.pipelines.beam.rounds.windows import carried_in_window
-from meanstream.pipelines.beam.samples import repeats, samples_by_shard
+from meanstream.pipelines.beam.samples import repeated_samples, samples_by_shard
 from meanstream.streaming.events.columns import SampleColumns
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import summarize, summarize_numbered_windows
-from meanstream.streaming.rounds.windows import Window, window_in_micros
+from meanstream.streaming.rounds.windows import Window, windows_in_micros
 
 
 def distinct_by_shard(
@@ -65,14 +65,14 @@ def sum_distinct(settings: RoundsSettings, window: Window, parts: Sequence[UserS
     key = np.concatenate([part.key for part in parts])
     order = np.lexsort((np.concatenate([part.position for part in parts]), key, time))
     again = np.zeros(len(key), np.bool_)
-    again[order] = repeats(user[order], key[order])
+    again[order] = repeated_samples(user[order], key[order])
     sums = summarize(user[~again], value[~again], time[~again], settings.grid)
     names = pa.concat_arrays([part.names for part in parts]).take(pa.array(known[sums.user]))
     words = np.concatenate([part.words for part in parts])[known[sums.user]]
     columns = {**sums.columns(), "user": np.arange(len(sums))}
     told = again
     if settings.windows.overlap > 1:
-        told = again & (window_in_micros(time) >= window.end - settings.windows.period)
+        told = again & (windows_in_micros(time) >= window.end - settings.windows.period)
     batch = UserBatch(window=window, names=names, words=words, sums=type(sums)(**columns))
     return batch, int(np.count_nonzero(told))
 

@@ -12,7 +12,7 @@ from meanstream.pipelines.beam.rounds.join import JoinUsers
 from meanstream.pipelines.beam.rounds.parts import RunStages
 from meanstream.pipelines.beam.rounds.read import ReadSums
 from meanstream.pipelines.beam.rounds.records import UserBatch
-from meanstream.pipelines.beam.runners import run_on
+from meanstream.pipelines.beam.runners import run_on_runner
 from meanstream.pipelines.beam.samples import SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.sinks import WriteEvents
@@ -59,7 +59,7 @@ def run_rounds_file(
     def build(pipeline: beam.Pipeline) -> None:
         write_rounds_file(pipeline | AnswerRoundsSource(settings, source, engine_options, secret, shards=shards), sink)
 
-    return run_on(runner, arguments, build)
+    return run_on_runner(runner, arguments, build)
 
 
 class AnswerRoundsSource(beam.PTransform):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from meanstream.pipelines.beam.samples import SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MarkKeys, StateOwner
 from meanstream.pipelines.beam.windows import ForGood
-from meanstream.streaming.rounds.deployment import rounds_identity
+from meanstream.streaming.rounds.deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.settings import RoundsSettings
 
 
@@ -30,7 +30,7 @@ class JoinUsers(beam.PTransform):  # type: ignore[misc]
         self._max_users = max_users
         self._settings = settings
         self._shards = shards
-        self._owner = StateOwner(settings={**rounds_identity(settings), "shards": shards}, secret=secret)
+        self._owner = StateOwner(settings={**rounds_deployment_identity(settings), "shards": shards}, secret=secret)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Shuffle by shard, join, enforce the budget."""

@@ -32,7 +32,7 @@ from meanstream.pipelines.beam.rounds.stages import (
 )
 from meanstream.pipelines.beam.rounds.summarize import SumBatches
 from meanstream.pipelines.beam.samples import SHARDS
-from meanstream.pipelines.beam.secret import SecretPlace, require_named_secret
+from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.curator import NO_SIDES
 from meanstream.streaming.rounds.settings import RoundsSettings
@@ -268,7 +268,7 @@ def _added_up() -> beam.PTransform:
 
 def rounds_part_stages(settings: RoundsSettings, max_stages: int | None) -> int:
     """Say how many stages a pipeline needs."""
-    require_named_secret(settings)
+    require_beam_secret_named(settings)
     settings.require_user_privacy()
     require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
     populations = POPULATIONS if settings.users is None else (settings.users,)
@@ -279,6 +279,6 @@ def rounds_part_stages(settings: RoundsSettings, max_stages: int | None) -> int:
 
 def require_rounds_parts(settings: RoundsSettings) -> None:
     """Refuse to split a round into two sides where a trusted curator sees the samples, or users are not protected."""
-    require_named_secret(settings)
+    require_beam_secret_named(settings)
     settings.require_user_privacy()
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import meanstream.pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
-from meanstream.pipelines.beam.metrics import count_intake
+from meanstream.pipelines.beam.metrics import count_intake_metrics
 from meanstream.pipelines.beam.rounds.summarize import summarize_by_shard
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
@@ -55,4 +55,4 @@ class ReadSums(Step):
                 if parts:
                     names = intake.names
                     yield from summarize_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
-        count_intake(_COUNTED, stats, private=True)
+        count_intake_metrics(_COUNTED, stats, private=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 
-def central_facts(settings: RoundsSettings, users: int) -> dict[str, Any]:
+def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any]:
     """Say what differs from rounds of local privacy, as plain data."""
     estimator: Any = settings.estimator_for(users)
     public_sizes = not estimator.protects_sizes
@@ -102,7 +102,7 @@ def _releases(estimator: Any) -> list[dict[str, Any]]:
     ]
 
 
-def central_release_lines(release: dict[str, Any]) -> list[str]:
+def explain_central_lines(release: dict[str, Any]) -> list[str]:
     """Write a release for reading."""
     delta = f", delta {release['delta']:g}" if release["delta"] else ""
     share = release["share_of_users"]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.pipelines.commands.explain.rounds import explain_rounds
-from meanstream.pipelines.commands.explain.together import together
-from meanstream.pipelines.commands.explain.unit import unit_facts, unit_lines, unit_name_line
+from meanstream.pipelines.commands.explain.together import explain_together
+from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines, explain_unit_name
 from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.base import print_options_json, takes_options
 from meanstream.pipelines.options.errors import refusing_options
@@ -28,7 +28,7 @@ def explain() -> None:
 
 @app.command("agents")
 @takes_options(AgentsOptions)
-def agents(options: AgentsOptions) -> None:
+def explain_agents_command(options: AgentsOptions) -> None:
     """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
 
     \b
@@ -37,20 +37,20 @@ def agents(options: AgentsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
-        collaboration = collaboration_facts(options, settings)
-    facts = {**privacy_facts(settings), "collaboration": collaboration}
+        collaboration = explain_command_collaboration(options, settings)
+    facts = {**explain_command_privacy(settings), "collaboration": collaboration}
     if options.json:
         print_options_json(facts)
     else:
-        sys.stdout.write(as_text(facts))
+        sys.stdout.write(explain_command_text(facts))
 
 
-app.command("together")(together)
+app.command("together")(explain_together)
 
 
 @app.command("rounds")
 @takes_options(RoundsOptions)
-def rounds(options: RoundsOptions) -> None:
+def explain_rounds_command(options: RoundsOptions) -> None:
     """Explain rounds: unit of privacy, mechanisms with epsilon and scale, who sees what, when the interval is honest.
 
     \b
@@ -61,7 +61,7 @@ def rounds(options: RoundsOptions) -> None:
     explain_rounds(options)
 
 
-def privacy_facts(settings: AgentsSettings) -> dict[str, Any]:
+def explain_command_privacy(settings: AgentsSettings) -> dict[str, Any]:
     """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
     return {
         "name": settings.name,
@@ -70,7 +70,7 @@ def privacy_facts(settings: AgentsSettings) -> dict[str, Any]:
         "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)"
         if settings.per_person is None
         else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
-        "unit": unit_facts(settings),
+        "unit": explain_unit_facts(settings),
         "public": "who produced samples, how many and when; whether a record was valid"
         + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
         "bounds": _bounds(settings),
@@ -155,7 +155,7 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     return result
 
 
-def collaboration_facts(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
+def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
     """Say how agents learn of one another, and what it costs."""
     from meanstream.operators.collaboration.registry import make_collaboration
 
@@ -178,11 +178,11 @@ def collaboration_facts(options: AgentsOptions, settings: AgentsSettings) -> dic
     }
 
 
-def as_text(facts: dict[str, Any]) -> str:
+def explain_command_text(facts: dict[str, Any]) -> str:
     """Write the same facts for reading."""
     bounds, mechanism, releases, total, unit = (facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit"))
     lines = [
-        unit_name_line(facts["name"]),
+        explain_unit_name(facts["name"]),
         f"mode            {facts['mode']}",
         f"protected       {'every sample' if unit['per_person'] is None else 'all samples of a person'}, by value."
         f" Neighboring: {facts['neighboring']}",
@@ -191,7 +191,7 @@ def as_text(facts: dict[str, Any]) -> str:
         f"                with what float64 adds to the noise, epsilon is at most {total['epsilon_with_numerics']:.9g};"
         " cut tails are inside delta",
         f"                after {total['after']}",
-        *unit_lines(unit, total["delta"]),
+        *explain_unit_lines(unit, total["delta"]),
         f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
         f" sensitivity of a sum {bounds['sensitivity']:g}"
         f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",

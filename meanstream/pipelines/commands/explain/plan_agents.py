@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.commands.explain.unit import unit_facts, unit_lines
+from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -118,12 +118,12 @@ def plan_agents(options: PlanAgentsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
-        found, unit = options.forecast(settings), unit_facts(settings)
+        found, unit = options.forecast(settings), explain_unit_facts(settings)
     if options.json:
         print_options_json(found.as_dict() | {"unit": unit})
     else:
         _print_tables(found)
-        typer.echo("\n".join(unit_lines(unit, settings.delta)))
+        typer.echo("\n".join(explain_unit_lines(unit, settings.delta)))
 
 
 def _print_tables(found: AgentsForecast) -> None:

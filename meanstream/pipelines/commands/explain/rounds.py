@@ -6,13 +6,13 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.explain.central import central_facts, central_release_lines
+from meanstream.pipelines.commands.explain.central import explain_central_facts, explain_central_lines
 from meanstream.pipelines.commands.explain.simulated import (
     simulated_channels,
     simulated_half_bounds,
     simulated_users_who_differ,
 )
-from meanstream.pipelines.commands.explain.unit import ADDS_UP, NO_AMPLIFICATION, unit_name_line
+from meanstream.pipelines.commands.explain.unit import ADDS_UP, NO_AMPLIFICATION, explain_unit_name
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.errors import refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
@@ -29,18 +29,18 @@ def explain_rounds(options: RoundsOptions) -> None:
     """Print the facts."""
     with refusing_options():
         settings = options.settings()
-        facts = rounds_facts(settings)
+        facts = explain_rounds_facts(settings)
     if options.json:
         print_options_json(facts)
     else:
-        sys.stdout.write(as_text(facts))
+        sys.stdout.write(explain_rounds_text(facts))
 
 
-def rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
+def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     """Say what is protected, by which mechanisms, at which total, who sees what; as plain data."""
     users = settings.users or USERS
     facts = _facts(settings, settings.estimator_for(users), users)
-    return facts | central_facts(settings, users) if settings.central else facts
+    return facts | explain_central_facts(settings, users) if settings.central else facts
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
@@ -163,12 +163,12 @@ def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> l
     return stages
 
 
-def as_text(facts: dict[str, Any]) -> str:
+def explain_rounds_text(facts: dict[str, Any]) -> str:
     """Write the same facts for reading."""
     bounds, total, estimator, differ = (facts[k] for k in ("bounds", "total", "estimator", "users_who_differ"))
     budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     lines = [
-        unit_name_line(facts["name"]),
+        explain_unit_name(facts["name"]),
         f"mode            {facts['mode']}",
         f"protected       {facts['protects']}. Neighboring: {facts['neighboring']}",
         f"public          {facts['public']}",
@@ -210,7 +210,7 @@ def _unit_lines(facts: dict[str, Any]) -> list[str]:
 
 def _stage_lines(stage: dict[str, Any]) -> list[str]:
     if "release" in stage:
-        return central_release_lines(stage)
+        return explain_central_lines(stage)
     lines = [
         f"stage {stage['stage']}         {stage['name']}: {stage['share_of_users']:.0%} of the users, one report each"
         f" at epsilon {stage['epsilon']:g}",

@@ -53,7 +53,7 @@ class Part:
     tails: float = 0.0
 
 
-def together(
+def explain_together(
     configs: Annotated[
         list[Path], typer.Argument(help="Configurations of `run agents` and `run rounds`, two or more.")
     ],

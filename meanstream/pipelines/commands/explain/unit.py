@@ -11,7 +11,7 @@ NO_AMPLIFICATION = "Nothing is claimed for sampling or shuffling: epsilon is the
 ADDS_UP = "What one person gives to several agents, stores or jobs adds up: see `meanstream explain together`."
 
 
-def unit_name_line(name: str | None) -> str:
+def explain_unit_name(name: str | None) -> str:
     """Say which deployment it is: its name is in the key of the noise."""
     return f"name            {name or 'the store makes one and keeps it (meanstream store show)'}"
 
@@ -28,7 +28,7 @@ def _many_samples(settings: AgentsSettings) -> list[str]:
     ]
 
 
-def unit_facts(settings: AgentsSettings) -> dict[str, Any]:
+def explain_unit_facts(settings: AgentsSettings) -> dict[str, Any]:
     """Say what epsilon becomes where one person has several samples, or is in several agents; as plain data."""
     from meanstream.operators.noise.group import GROUPS
 
@@ -52,7 +52,7 @@ def unit_facts(settings: AgentsSettings) -> dict[str, Any]:
     }
 
 
-def unit_lines(unit: dict[str, Any], delta: float) -> list[str]:
+def explain_unit_lines(unit: dict[str, Any], delta: float) -> list[str]:
     """Write the same facts for reading."""
     k, mu = unit["per_person"], unit["mu"]
     lines = [f"unit            {unit['protects']}", *(f"                {line}" for line in unit["many_samples"])]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.commands.outputs import require_new_or_ours, save_output
+from meanstream.pipelines.commands.outputs import require_new_output, save_output
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -39,12 +39,12 @@ def report(
     from meanstream.pipelines.commands.report.parts import ReportPart, report_as_html, report_command_line
     from meanstream.pipelines.commands.report.result import report_of_result
     from meanstream.pipelines.commands.report.store import report_of_store
-    from meanstream.pipelines.commands.reproduce.plots import require_matplotlib
+    from meanstream.pipelines.commands.reproduce.plots import require_matplotlib_for_plots
     from meanstream.streaming.store.store import StoreError
 
     if (store is None) == (result is None):
         raise BadOption("store must be given, or result: one of the two")
-    require_matplotlib()
+    require_matplotlib_for_plots()
     _check_place(out, store=store, read={"result": result, "config": config})
     try:
         found = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
@@ -67,8 +67,10 @@ def _check_place(out: Path, *, store: Path | None, read: dict[str, Path | None])
 
     with refusing_options():
         named = own_paths.own_files_named(read, os.environ)
-        own_paths.require_apart({"out": out}, named if store is None else named | own_paths.own_files_of_store(store))
-        own_paths.require_beside_no_store("out", out)
+        own_paths.require_own_paths_apart(
+            {"out": out}, named if store is None else named | own_paths.own_files_of_store(store)
+        )
+        own_paths.require_own_path_beside_no_store("out", out)
     if not out.parent.is_dir() or out.is_dir():
         raise BadOption(f"out must be a file in an existing folder, got {str(out)!r}")
-    require_new_or_ours("out", out, REPORT_MARK.encode(), "an earlier report")
+    require_new_output("out", out, REPORT_MARK.encode(), "an earlier report")

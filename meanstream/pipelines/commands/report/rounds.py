@@ -68,7 +68,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     if rows:
         table.append(("windows whose answer was computed again from the charged reports", report_number(len(rows))))
     parts.append(ReportPart(title="Reliability", table=table))
-    lines = explain_rounds.as_text(explain_rounds.rounds_facts(settings))
+    lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
     parts.append(ReportPart(title="What is protected, and how", lines=lines))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
     parts.append(report_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))

@@ -50,9 +50,9 @@ def report_of_store(path: Path) -> ReportPage:
         If there is no store, nothing has begun on it, or its ledger is not what was written.
     """
     from meanstream.streaming.rounds.budget import has_rounds_budget
-    from meanstream.streaming.store.audit import verify_ledger
+    from meanstream.streaming.store.audit import audit_ledger
 
-    ledger = verify_ledger(path)
+    ledger = audit_ledger(path)
     return report_of_rounds(path, ledger) if has_rounds_budget(path) else _of_agents(path, ledger)
 
 
@@ -60,12 +60,12 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     from meanstream.pipelines.commands.explain import command as explain
     from meanstream.pipelines.commands.report.charts import budget_chart
     from meanstream.pipelines.options.agents import AgentsOptions
-    from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.agents.budget import agents_budgets
     from meanstream.streaming.agents.own_state import own_settings
     from meanstream.streaming.metrics.records import budget_histogram_record
 
     settings = own_settings(path)
-    whole = budgets(path)
+    whole = agents_budgets(path)
     spent = [0] * (settings.horizon + 1)
     for row in whole.agents:
         spent[row.spent] += 1
@@ -84,8 +84,10 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
         )
     )
     options = AgentsOptions(lower=settings.lower, upper=settings.upper, mode=settings.mode)
-    facts = explain.privacy_facts(settings) | {"collaboration": explain.collaboration_facts(options, settings)}
-    parts.append(ReportPart(title="What is protected, and how", lines=explain.as_text(facts)))
+    facts = explain.explain_command_privacy(settings) | {
+        "collaboration": explain.explain_command_collaboration(options, settings)
+    }
+    parts.append(ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts)))
     person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
     parts.append(report_commands("agents", path, {name: getattr(settings, name) for name in FLAGS} | person))
     return ReportPage(

@@ -21,9 +21,9 @@ from meanstream.pipelines.commands.reproduce.colme_figures import (
     ColmeFigure,
     ColmePanel,
 )
-from meanstream.pipelines.commands.reproduce.cummings_figures import cummings
-from meanstream.pipelines.commands.reproduce.dame import dame
-from meanstream.pipelines.commands.reproduce.kent import kent
+from meanstream.pipelines.commands.reproduce.cummings_figures import reproduce_cummings_figures
+from meanstream.pipelines.commands.reproduce.dame import reproduce_dame
+from meanstream.pipelines.commands.reproduce.kent import reproduce_kent
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -39,7 +39,7 @@ def reproduce() -> None:
 
 
 @app.command("colme")
-def colme(  # noqa: PLR0917 - the options of a command
+def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     figure: Annotated[int, typer.Option(help="Which figure: 2, 3 or 4.")] = 2,
     runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: the paper's).")] = None,
@@ -61,22 +61,26 @@ def colme(  # noqa: PLR0917 - the options of a command
     runs = chosen.runs if runs is None else runs
     with refusing_options():
         _configuration(chosen.panels[0], chosen.panels[0].curves[0], runs, seed)
-    from meanstream.pipelines.commands.reproduce.plots import draw_plot, reproduced_picture_place, require_matplotlib
+    from meanstream.pipelines.commands.reproduce.plots import (
+        draw_plot,
+        plots_picture_place,
+        require_matplotlib_for_plots,
+    )
 
-    require_matplotlib()
-    picture = reproduced_picture_place(out, f"colme-figure-{figure}.png")
+    require_matplotlib_for_plots()
+    picture = plots_picture_place(out, f"colme-figure-{figure}.png")
     result = _measure(figure, chosen, runs, seed, progress=not json)
     draw_plot(result, picture)
     result["png"] = str(picture)
     if json:
         print_options_json(result)
     else:
-        sys.stdout.write(as_text(result))
+        sys.stdout.write(reproduce_command_text(result))
 
 
-app.command("cummings")(cummings)
-app.command("dame")(dame)
-app.command("kent")(kent)
+app.command("cummings")(reproduce_cummings_figures)
+app.command("dame")(reproduce_dame)
+app.command("kent")(reproduce_kent)
 
 
 def _measure(number: int, figure: ColmeFigure, runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
@@ -148,7 +152,7 @@ def _described(curve: ColmeCurve) -> dict[str, Any]:
     }
 
 
-def as_text(result: dict[str, Any]) -> str:
+def reproduce_command_text(result: dict[str, Any]) -> str:
     """Lay out our errors beside the reference."""
     lines = [f"figure {result['figure']}, {result['runs']} runs"]
     for panel in result["panels"]:

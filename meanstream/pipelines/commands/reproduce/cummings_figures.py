@@ -72,7 +72,7 @@ BASE = 1
 """Ratios are to this curve."""
 
 
-def cummings(
+def reproduce_cummings_figures(
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
     seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
@@ -88,12 +88,12 @@ def cummings(
       meanstream reproduce cummings --runs 100 --out figures
     """  # noqa: D301 - click reads the escape
     with refusing_options():
-        configuration(CURVES[0], next(iter(LAWS)), AT, runs, seed)
-    from meanstream.pipelines.commands.reproduce.plots import reproduced_picture_place, require_matplotlib
+        cummings_figures_configuration(CURVES[0], next(iter(LAWS)), AT, runs, seed)
+    from meanstream.pipelines.commands.reproduce.plots import plots_picture_place, require_matplotlib_for_plots
 
-    require_matplotlib()
-    picture = reproduced_picture_place(out, "cummings.png")
-    result = measure(runs, seed, progress=not json)
+    require_matplotlib_for_plots()
+    picture = plots_picture_place(out, "cummings.png")
+    result = measure_cummings_figures(runs, seed, progress=not json)
     from meanstream.pipelines.commands.reproduce.cummings_plots import draw_cummings
 
     draw_cummings(result, picture)
@@ -104,7 +104,7 @@ def cummings(
         sys.stdout.write(_as_text(result))
 
 
-def configuration(curve: Compared, law: str, epsilon: float, runs: int, seed: int) -> Any:
+def cummings_figures_configuration(curve: Compared, law: str, epsilon: float, runs: int, seed: int) -> Any:
     """Return the configuration of one point."""
     from meanstream.operators.simulation.rounds import RoundsConfig
 
@@ -121,7 +121,7 @@ def configuration(curve: Compared, law: str, epsilon: float, runs: int, seed: in
     )
 
 
-def measure(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
+def measure_cummings_figures(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
     """Simulate every point."""
     panels = []
     for law, title in LAWS.items():
@@ -140,7 +140,7 @@ def measure(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
 def _simulated(curve: Compared, law: str, runs: int, seed: int) -> dict[str, Any]:
     from meanstream.operators.simulation.rounds import simulate_rounds
 
-    found = [simulate_rounds(configuration(curve, law, epsilon, runs, seed)) for epsilon in EPSILONS]
+    found = [simulate_rounds(cummings_figures_configuration(curve, law, epsilon, runs, seed)) for epsilon in EPSILONS]
     return {
         "label": curve.label,
         "color": curve.color,

@@ -14,7 +14,7 @@ def draw_cummings(result: dict[str, Any], path: Path) -> None:
     Parameters
     ----------
     result : dict
-        From `meanstream.pipelines.commands.reproduce.cummings_figures.measure`.
+        From `meanstream.pipelines.commands.reproduce.cummings_figures.measure_cummings_figures`.
     path : Path
         File to write.
     """

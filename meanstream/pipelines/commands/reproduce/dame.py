@@ -26,7 +26,7 @@ GRID = 25
 """Points of a curve of Fig. 1a."""
 
 
-def dame(  # noqa: PLR0917 - the options of a command
+def reproduce_dame(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     figure: Annotated[str, typer.Option(help="Which figure: 1a or 1b.")] = "1b",
     runs: Annotated[int, typer.Option(help="Fig. 1b: independent repetitions of each point.")] = RUNS,
@@ -48,10 +48,10 @@ def dame(  # noqa: PLR0917 - the options of a command
     with refusing_options():
         _configuration(ESTIMATED[0], SHARES[0], runs, seed)
     from meanstream.pipelines.commands.reproduce.dame_plots import draw_dame
-    from meanstream.pipelines.commands.reproduce.plots import reproduced_picture_place, require_matplotlib
+    from meanstream.pipelines.commands.reproduce.plots import plots_picture_place, require_matplotlib_for_plots
 
-    require_matplotlib()
-    picture = reproduced_picture_place(out, f"dame-figure-{figure}.png")
+    require_matplotlib_for_plots()
+    picture = plots_picture_place(out, f"dame-figure-{figure}.png")
     panels = _bounds() if figure == "1a" else _errors(runs, seed, progress=not json)
     result = {"figure": figure, "runs": runs if figure == "1b" else None, "seed": seed, "panels": panels}
     draw_dame(result, picture)
@@ -59,7 +59,7 @@ def dame(  # noqa: PLR0917 - the options of a command
     if json:
         print_options_json(result)
     else:
-        sys.stdout.write(as_text(result))
+        sys.stdout.write(reproduce_dame_text(result))
 
 
 def _errors(runs: int, seed: int, *, progress: bool) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def _bounds() -> list[dict[str, Any]]:
 def _bound_curves(panel: Bounds) -> list[dict[str, Any]]:
     import numpy as np
 
-    from meanstream.operators.estimators.dame_bounds import C3, C3_PRINTED, C5, dame_lower_bound, dame_upper_bound
+    from meanstream.operators.estimators.dame_bounds import C3, C3_PRINTED, C5, dame_bounds_lower, dame_bounds_upper
     from meanstream.operators.rounds.sizes import SizeDistribution
 
     start, end = (INFORMATION, 1e6) if panel.along_information else (2, 900)
@@ -117,10 +117,10 @@ def _bound_curves(panel: Bounds) -> list[dict[str, Any]]:
     )
     curves = []
     for label, line, c3, c5 in uppers:
-        y = [dame_upper_bound(m, users=1, epsilon=root, c3=c3, c5=c5) for m, root in zip(sizes, roots, strict=True)]
+        y = [dame_bounds_upper(m, users=1, epsilon=root, c3=c3, c5=c5) for m, root in zip(sizes, roots, strict=True)]
         reference = panel.upper if line == "--" else {}
         curves.append(_curve(label, "tab:orange", line, x, y, reference))
-    y = [dame_lower_bound(m, users=1, epsilon=root) for m, root in zip(sizes, roots, strict=True)]
+    y = [dame_bounds_lower(m, users=1, epsilon=root) for m, root in zip(sizes, roots, strict=True)]
     return [*curves, _curve("lower bound", "tab:blue", "-", x, y, panel.lower)]
 
 
@@ -137,7 +137,7 @@ def _curve(  # noqa: PLR0917 - private
     return {"label": label, "color": color, "line": line, "x": x, "y": y, "reference": known}
 
 
-def as_text(result: dict[str, Any]) -> str:
+def reproduce_dame_text(result: dict[str, Any]) -> str:
     """Lay out our numbers beside the reference."""
     runs = "" if result["runs"] is None else f", {result['runs']} runs"
     lines = [f"figure {result['figure']}{runs}"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RUNS = 100
 
 
-def kent(  # noqa: PLR0917 - the options of a command
+def reproduce_kent(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     figure: Annotated[str, typer.Option(help="Which figure: 2, 3, 5, 7, 8, 9, 10, 11 or 12.")] = "2",
     runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
@@ -43,12 +43,12 @@ def kent(  # noqa: PLR0917 - the options of a command
     with refusing_options():
         for curve in panels[0].curves:
             if curve.points:
-                configuration(_some(curve.points[0])[0], runs, seed)
+                reproduce_kent_configuration(_some(curve.points[0])[0], runs, seed)
     from meanstream.pipelines.commands.reproduce.kent_plots import draw_kent
-    from meanstream.pipelines.commands.reproduce.plots import reproduced_picture_place, require_matplotlib
+    from meanstream.pipelines.commands.reproduce.plots import plots_picture_place, require_matplotlib_for_plots
 
-    require_matplotlib()
-    picture = reproduced_picture_place(out, f"kent-figure-{figure}.png")
+    require_matplotlib_for_plots()
+    picture = plots_picture_place(out, f"kent-figure-{figure}.png")
     measured = Measured(runs, seed)
     shown = []
     for panel in panels:
@@ -78,11 +78,11 @@ class Measured:
 
         name = json_text.dumps(point, sort_keys=True)
         if name not in self._known:
-            self._known[name] = simulate_vectors(configuration(point, self._runs, self._seed))
+            self._known[name] = simulate_vectors(reproduce_kent_configuration(point, self._runs, self._seed))
         return self._known[name]
 
 
-def configuration(point: Point, runs: int, seed: int) -> VectorConfig:
+def reproduce_kent_configuration(point: Point, runs: int, seed: int) -> VectorConfig:
     """Return the configuration of one point."""
     from meanstream.operators.simulation.vector_rounds import VectorConfig
 
@@ -107,7 +107,7 @@ def _panel(panel: Panel, measured: Measured) -> dict[str, Any]:
 def _curve(curve: Curve, measured: Measured) -> dict[str, Any]:
     found: list[tuple[float, float | None]] = [(y, None) for y in curve.y]
     if curve.points:
-        found = [measure(curve, [measured(one) for one in _some(point)]) for point in curve.points]
+        found = [measure_reproduced_kent(curve, [measured(one) for one in _some(point)]) for point in curve.points]
     scale = curve.divide or (1.0,) * len(curve.x)
     return {
         "label": curve.label,
@@ -120,7 +120,7 @@ def _curve(curve: Curve, measured: Measured) -> dict[str, Any]:
     }
 
 
-def measure(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, float | None]:
+def measure_reproduced_kent(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, float | None]:
     """Give what a curve shows of its simulations, and its bar: two standard errors; one deviation, for a component."""
     import numpy as np
 

@@ -63,7 +63,7 @@ class Panel:
     names: tuple[str, ...] = ()
 
 
-def univariate(epsilon: float, users: int, samples: float, data: str, **options: Any) -> Point:
+def kent_curves_univariate(epsilon: float, users: int, samples: float, data: str, **options: Any) -> Point:
     """Options of a simulation of the univariate mean with one-hot votes, as in the paper's experiments."""
     return {
         "estimator": "kent.univariate",
@@ -75,19 +75,21 @@ def univariate(epsilon: float, users: int, samples: float, data: str, **options:
     }
 
 
-def item_error(epsilon: float, users: int, samples: float) -> float:
+def kent_curves_item_error(epsilon: float, users: int, samples: float) -> float:
     """Mean squared error of the full item level for uniform samples: exact."""
     return (1 / 12 + 8 / epsilon**2) / users / samples
 
 
-def ball_error(dimension: int, epsilon: float, reports: float, norm2: float) -> float:
+def kent_curves_ball_error(dimension: int, epsilon: float, reports: float, norm2: float) -> float:
     """Mean squared error of the mean of Duchi's reports from the unit ball (their equation 25): exact."""
     half = math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2 + 1)
     reach = 0.5 * math.sqrt(math.pi) * dimension * math.exp(half) / math.tanh(epsilon / 2)
     return (reach**2 - norm2) / reports
 
 
-def sparse(epsilon: float, users: int, samples: int, dimension: int, *, sparsity: int, **more: Any) -> Point:
+def kent_curves_sparse(
+    epsilon: float, users: int, samples: int, dimension: int, *, sparsity: int, **more: Any
+) -> Point:
     """Options of a simulation of the selection: 4 coordinates 1 with probability `chance` (0.75)."""
     chance = more.pop("chance", 0.75)
     options = {"votes": "one_hot", "constant": TUNED[epsilon], "clip_constant": 1.0, "cut": CUT} | more
@@ -102,7 +104,7 @@ def sparse(epsilon: float, users: int, samples: int, dimension: int, *, sparsity
     }
 
 
-def mixture(epsilon: float, users: float, samples: float, data: str, components: int) -> Point:
+def kent_curves_mixture(epsilon: float, users: float, samples: float, data: str, components: int) -> Point:
     """Options of a simulation of a mixture."""
     return {
         "estimator": "kent.mixture",

@@ -16,11 +16,11 @@ from meanstream.pipelines.commands.reproduce.kent_curves import (
     Curve,
     Panel,
     Point,
-    ball_error,
-    item_error,
-    mixture,
-    sparse,
-    univariate,
+    kent_curves_ball_error,
+    kent_curves_item_error,
+    kent_curves_mixture,
+    kent_curves_sparse,
+    kent_curves_univariate,
 )
 
 
@@ -38,13 +38,13 @@ def _figure_2() -> list[Panel]:
             label=f"user level, epsilon {epsilon:g}",
             color=COLORS[epsilon],
             x=sizes,
-            points=tuple(univariate(epsilon, users, size, "shifted_uniform") for size in sizes),
-            divide=tuple(item_error(epsilon, users, size) for size in sizes),
+            points=tuple(kent_curves_univariate(epsilon, users, size, "shifted_uniform") for size in sizes),
+            divide=tuple(kent_curves_item_error(epsilon, users, size) for size in sizes),
             reference=references[epsilon],
         )
         for epsilon in EPSILONS
     ]
-    item = [item_error(1.0, users, size) for size in sizes]
+    item = [kent_curves_item_error(1.0, users, size) for size in sizes]
     semi = tuple((1 / 12 / t + 8.0) / users / one for t, one in zip(sizes, item, strict=True))
     split = tuple((1 / 12 + 8.0 * t**2) / users / t / one for t, one in zip(sizes, item, strict=True))
     near = {100.0: 99.0, 1000.0: 990.0, 10000.0: 9900.0}
@@ -91,7 +91,10 @@ def _vectors(dimension: int) -> Panel:
         )
 
     norms = [0.64 if data == "corner:0.9" else 0.0 for data, _ in cells]
-    exact = [ball_error(dimension, epsilon, 4000, norm2) for (_, epsilon), norm2 in zip(cells, norms, strict=True)]
+    exact = [
+        kent_curves_ball_error(dimension, epsilon, 4000, norm2)
+        for (_, epsilon), norm2 in zip(cells, norms, strict=True)
+    ]
     full = tuple(y / 400 for y in exact)
     shown = (
         ("user level, l_inf", "tab:blue", points("kent.linf"), (), "kent.linf"),
@@ -114,7 +117,9 @@ def _figure_3() -> list[Panel]:
     curves = []
     for epsilon in EPSILONS[1:]:
         counts = [int((10 * d * math.log(d)) ** 0.5) for d in dimensions]
-        points = tuple(sparse(epsilon, n, n, int(d), sparsity=4) for d, n in zip(dimensions, counts, strict=True))
+        points = tuple(
+            kent_curves_sparse(epsilon, n, n, int(d), sparsity=4) for d, n in zip(dimensions, counts, strict=True)
+        )
         rate = tuple(d * math.log(2 * d) / n**2 / epsilon**2 for d, n in zip(dimensions, counts, strict=True))
         label = f"epsilon {epsilon:g}"
         curves.append(Curve(label=f"user level, {label}", color=COLORS[epsilon], x=dimensions, points=points))
@@ -136,7 +141,8 @@ def _figure_5() -> list[Panel]:
     def points(epsilon: float, users: int) -> tuple[tuple[Point, ...], ...]:
         law = "shifted_rademacher"
         return tuple(
-            tuple(univariate(epsilon, users, size, law, half_width=width) for width in widths) for size in sizes
+            tuple(kent_curves_univariate(epsilon, users, size, law, half_width=width) for width in widths)
+            for size in sizes
         )
 
     return [
@@ -183,7 +189,9 @@ def _constants(
         curves = []
         for count, color in zip(counts, SPREAD, strict=False):
             users, samples, reference = cell(epsilon, count)
-            points = tuple(univariate(epsilon, users, samples, "shifted_rademacher", constant=c) for c in grid)
+            points = tuple(
+                kent_curves_univariate(epsilon, users, samples, "shifted_rademacher", constant=c) for c in grid
+            )
             curves.append(Curve(label=f"{count} {unit}", color=color, x=grid, points=points, reference=reference))
         name = f"{title}, epsilon {epsilon:g}"
         panels.append(Panel(title=name, axis="C of the half-width", log_x=False, curves=tuple(curves)))
@@ -196,7 +204,7 @@ def _figure_9() -> list[Panel]:
     references = {(100, 4.0): {0.25: 0.02, 1.0: 0.95, 4.0: 0.99, 30.0: 0.83}}
 
     def curve(dimension: int, epsilon: float) -> Curve:
-        points = tuple(sparse(epsilon, 1000, 100, dimension, sparsity=4, clip_constant=c) for c in grid)
+        points = tuple(kent_curves_sparse(epsilon, 1000, 100, dimension, sparsity=4, clip_constant=c) for c in grid)
         reference = references.get((dimension, epsilon), {})
         label, color = f"epsilon {epsilon:g}", COLORS[epsilon]
         return Curve(label=label, color=color, x=grid, points=points, measure="found", reference=reference)
@@ -226,7 +234,9 @@ def _figure_10() -> list[Panel]:
                     label=f"epsilon {epsilon:g}",
                     color=COLORS[epsilon],
                     x=grid,
-                    points=tuple(sparse(epsilon, 1000, 200, 100, sparsity=int(s), chance=chance) for s in grid),
+                    points=tuple(
+                        kent_curves_sparse(epsilon, 1000, 200, 100, sparsity=int(s), chance=chance) for s in grid
+                    ),
                 )
                 for epsilon in EPSILONS
             ),
@@ -241,8 +251,8 @@ def _figure_11() -> list[Panel]:
     found: dict[float, tuple[float, ...]] = {2000.0: (-0.749, -0.250, 0.251, 0.750)}
     panels = []
     for epsilon in (2.0, 4.0):
-        by_users = [mixture(epsilon, n, 1000, FOUR, 4) for n in grid]
-        by_samples = [mixture(epsilon, 1000, t, FOUR, 4) for t in grid]
+        by_users = [kent_curves_mixture(epsilon, n, 1000, FOUR, 4) for n in grid]
+        by_samples = [kent_curves_mixture(epsilon, 1000, t, FOUR, 4) for t in grid]
         panels.append(_components(f"1000 samples, epsilon {epsilon:g}", "users", grid, by_users, 4, {}))
         known = found if epsilon == 4.0 else dict[float, tuple[float, ...]]()
         panels.append(_components(f"1000 users, epsilon {epsilon:g}", "samples per user", grid, by_samples, 4, known))
@@ -253,7 +263,14 @@ def _figure_12() -> list[Panel]:
     """Means of three components, two of them rare."""
     grid = (150.0, 300.0, 600.0, 1000.0, 1500.0, 2000.0)
     return [
-        _components(f"500 samples, epsilon {e:g}", "users", grid, [mixture(e, n, 500, THREE, 3) for n in grid], 3, {})
+        _components(
+            f"500 samples, epsilon {e:g}",
+            "users",
+            grid,
+            [kent_curves_mixture(e, n, 500, THREE, 3) for n in grid],
+            3,
+            {},
+        )
         for e in (2.0, 4.0)
     ]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meanstream.pipelines.commands.outputs import PICTURE_MARK, require_new_or_ours, save_output_figure
+from meanstream.pipelines.commands.outputs import PICTURE_MARK, require_new_output, save_output_figure
 from meanstream.pipelines.options.errors import BadOption
 
 
-def require_matplotlib() -> None:
+def require_matplotlib_for_plots() -> None:
     """Refuse in one line if the optional dependency is missing, before anything is computed."""
     from importlib.util import find_spec
 
@@ -17,7 +17,7 @@ def require_matplotlib() -> None:
         raise BadOption("pictures need matplotlib: pip install 'meanstream[plot]'")
 
 
-def reproduced_picture_place(out: Path, name: str) -> Path:
+def plots_picture_place(out: Path, name: str) -> Path:
     """Say where a picture goes, before anything is computed.
 
     Raises
@@ -27,7 +27,7 @@ def reproduced_picture_place(out: Path, name: str) -> Path:
     """
     if not out.is_dir():
         raise BadOption(f"out must be an existing directory, got {str(out)!r}")
-    require_new_or_ours("out", out / name, PICTURE_MARK, "a picture of this command")
+    require_new_output("out", out / name, PICTURE_MARK, "a picture of this command")
     return out / name
 
 

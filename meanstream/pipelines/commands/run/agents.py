@@ -37,7 +37,7 @@ def host_agents(options: AgentSideOptions) -> None:
     if options.json:
         print_options_json(agents_summary(stats))
     elif options.log_format == "text" and not options.quiet:
-        sys.stderr.write(summary_line(stats) + "\n")
+        sys.stderr.write(agents_summary_line(stats) + "\n")
 
 
 def _rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
@@ -93,7 +93,7 @@ def agents_summary(stats: EngineStats) -> dict[str, Any]:
     }
 
 
-def summary_line(stats: EngineStats) -> str:
+def agents_summary_line(stats: EngineStats) -> str:
     """Say the same in one line."""
     rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
     if stats.letters_unwritten:

@@ -48,7 +48,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
     """Tell what a store would go on with."""
     from dataclasses import asdict
 
-    from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.agents.budget import agents_budgets
     from meanstream.streaming.store.deployment import check_deployment
 
     place = {"place": str(options.store), "name": settings.name}
@@ -56,7 +56,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
         if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "agents": 0}
         place["name"] = check_source(options)
-        return {**place, **asdict(budgets(options.store).summary)}
+        return {**place, **asdict(agents_budgets(options.store).summary)}
 
 
 def _told(fact: Any) -> str:

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.runners import (
-    offsets_held_now,
     quiet_runner,
-    read_offset_ranges,
-    require_beam,
+    require_beam_of_runners,
     runner_arguments,
-    secret_place,
+    runner_offset_ranges,
+    runner_offsets_held_now,
+    runner_secret_place,
 )
-from meanstream.pipelines.beam.secret import require_named_secret
+from meanstream.pipelines.beam.secret import require_beam_secret_named
 from meanstream.pipelines.beam.source import SourcePlace
 from meanstream.pipelines.commands.run.checks import check_apart
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.pipelines.options.errors import refusing_options
-from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agents import AgentsOptions
@@ -59,7 +59,7 @@ class Command:
     run: Callable[..., dict[str, int]]
 
 
-def run_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
+def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
     """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done.
 
     Raises
@@ -78,9 +78,9 @@ def run_command(command: Command, options: AgentsOptions | RoundsOptions, runner
         _check_source_ends(options)
         check_apart(options, options.store)
         sinks, settings = _sink_places(options.sinks), command.settings(options)
-        require_beam()
-        require_named_secret(settings)
-        secret = secret_place(options.store, option_environment(options.secret_file))
+        require_beam_of_runners()
+        require_beam_secret_named(settings)
+        secret = runner_secret_place(options.store, option_environment(options.secret_file))
         source, more = _source_place(options, options.column_mapping()), options.engine_options()
 
     def run(places: Places) -> dict[str, int]:
@@ -101,7 +101,7 @@ def _refuse_elsewhere(options: Any, left_out: Mapping[str, object]) -> None:
 def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:
     """Refuse a topic whose end is not said: a pipeline of the command line ends."""
     source, offsets = str(options.source), options.offsets
-    if not is_kafka(source):
+    if not is_kafka_location(source):
         require(offsets is None, "offsets", "be left out where the source is no topic", offsets)
         return
     place = KafkaLocation.parse(source)
@@ -112,7 +112,7 @@ def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:
         return
     require(not options.until_end, "until_end", "be left out with offsets", options.until_end)
     require(place.partitions is None, "partitions", "be left out with offsets", place.partitions)
-    read_offset_ranges(offsets)
+    runner_offset_ranges(offsets)
 
 
 def _source_place(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping) -> SourcePlace:
@@ -124,9 +124,9 @@ def _source_place(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping
         If the topic cannot be read, or does not hold every offset that is asked for.
     """
     source = str(options.source)
-    if is_kafka(source):
-        ranges = None if options.offsets is None else read_offset_ranges(options.offsets)
-        return SourcePlace(location=source, mapping=mapping, ranges=offsets_held_now(source, ranges))
+    if is_kafka_location(source):
+        ranges = None if options.offsets is None else runner_offset_ranges(options.offsets)
+        return SourcePlace(location=source, mapping=mapping, ranges=runner_offsets_held_now(source, ranges))
     location = str(Path(source).resolve()) if Path(source).is_file() else source
     return SourcePlace(location=location, mapping=mapping, sort=options.sort)
 
@@ -135,7 +135,7 @@ def _sink_places(sinks: Mapping[str, str]) -> dict[str, Path | str | None]:
     """Give the file or the topic of each role, None for the terminal; files that hold something are refused."""
     places: dict[str, Path | str | None] = {}
     for role, place in sinks.items():
-        if is_kafka(place) or place == "-":
+        if is_kafka_location(place) or place == "-":
             places[role] = None if place == "-" else place
             continue
         name, path = OPTION_OF.get(role, role), Path(place)

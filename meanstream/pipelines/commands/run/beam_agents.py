@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
-from meanstream.pipelines.commands.run.beam import Command, Places, run_command
+from meanstream.pipelines.commands.run.beam import Command, Places, run_beam_command
 from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ ELSEWHERE = {
 
 
 def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
-    """Run agents as a pipeline: see `run_command`.
+    """Run agents as a pipeline: see `run_beam_command`.
 
     The same source, settings and secret give the same releases as the engine, and the same estimates up to rounding.
     The store's file is not made: the ledger is the state of the pipeline. What goes to a topic is there at least once,
@@ -40,7 +40,7 @@ def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
     from meanstream.pipelines.commands.run.checks import check_agents
 
     agents = Command(name="agents", elsewhere=ELSEWHERE, settings=check_agents, run=_run)
-    run_command(agents, options, runner)
+    run_beam_command(agents, options, runner)
 
 
 def _run(settings: AgentsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:

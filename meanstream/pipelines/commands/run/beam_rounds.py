@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
-from meanstream.pipelines.commands.run.beam import Command, Places, run_command
+from meanstream.pipelines.commands.run.beam import Command, Places, run_beam_command
 from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ ELSEWHERE: dict[str, object] = {
 
 
 def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
-    """Run rounds as a pipeline: see `run_command`.
+    """Run rounds as a pipeline: see `run_beam_command`.
 
     The same source, settings and secret give the same bytes as the engine. Nothing is kept in the store: the budget
     of a user is enforced over the windows of this source. What goes to a topic is there at least once, the same each
@@ -37,7 +37,7 @@ def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
         settings=lambda options: options.settings(),
         run=_run,
     )
-    run_command(rounds, options, runner)
+    run_beam_command(rounds, options, runner)
 
 
 def _run(settings: RoundsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:

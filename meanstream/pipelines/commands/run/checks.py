@@ -95,10 +95,10 @@ def _check_metrics(options: AgentSideOptions | RoundsOptions) -> None:
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
     from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.location import is_kafka
+    from meanstream.streaming.kafka.location import is_kafka_location
 
     ends = options.until_end or getattr(options, "offsets", None) is not None
-    endless = is_kafka(option_location(options.source)) and not ends
+    endless = is_kafka_location(option_location(options.source)) and not ends
     if hasattr(options, "refresh"):
         rule = "be given with a topic that has no end, or releases: else nothing ever comes out"
         require(not endless or (options.refresh or options.releases) is not None, "refresh", rule, None)
@@ -178,16 +178,16 @@ def check_apart(options: Any, store: Path | None) -> None:
     ValueError
         Naming both options, and the path.
     """
-    from meanstream.streaming.kafka.location import is_kafka
+    from meanstream.streaming.kafka.location import is_kafka_location
     from meanstream.streaming.open_sink import STDOUT
     from meanstream.streaming.own_paths import (
         own_files_named,
         own_files_of_store,
-        require_apart,
-        require_beside_no_store,
+        require_own_path_beside_no_store,
+        require_own_paths_apart,
     )
 
-    places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka(place)}
+    places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka_location(place)}
     written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
     if (figures := getattr(options, "private_figures", None)) is not None:
         written["private_figures"] = figures
@@ -196,12 +196,12 @@ def check_apart(options: Any, store: Path | None) -> None:
     read = own_files_named(inputs, os.environ)
     own = {} if store is None else own_files_of_store(store)
     secret = own.pop("the secret of the store", None)
-    require_apart(own, read)
+    require_own_paths_apart(own, read)
     beside = {} if secret is None else {"the secret of the store": secret}
-    require_apart(written, own | beside | read)
+    require_own_paths_apart(written, own | beside | read)
     for option, path in {**written, "store": store}.items():
         if path is not None:
-            require_beside_no_store(option, path)
+            require_own_path_beside_no_store(option, path)
 
 
 @contextmanager

@@ -88,10 +88,10 @@ def _open_releases(location: str, possible: PossibleReleases) -> ReleasesTopic |
     ValueError
         If it does not exist, or the brokers cannot be reached.
     """
-    from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+    from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
     from meanstream.streaming.sources.releases_file import ReleasesFile
 
-    if not is_kafka(location):
+    if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
     from meanstream.streaming.kafka.latest import ReleasesTopic
 

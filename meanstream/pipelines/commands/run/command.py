@@ -23,7 +23,7 @@ def run() -> None:
 
 @app.command("agents")
 @takes_options(AgentsOptions)
-def agents(options: AgentsOptions) -> None:
+def run_agents_command(options: AgentsOptions) -> None:
     """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
 
     \b
@@ -46,7 +46,7 @@ def agents(options: AgentsOptions) -> None:
 
 @app.command("agent-side")
 @takes_options(AgentSideOptions)
-def agent_side(options: AgentSideOptions) -> None:
+def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
     Its agents' estimates are made by `run collaborate`, from everybody's releases and this store.
@@ -64,7 +64,7 @@ def agent_side(options: AgentSideOptions) -> None:
 
 @app.command("collaborate")
 @takes_options(CollaborateOptions)
-def collaborate(options: CollaborateOptions) -> None:
+def run_collaborate_command(options: CollaborateOptions) -> None:
     """Answer the agents of a store from everybody's releases and their own samples (federated deployment).
 
     Nothing is spent, and nothing leaves: the estimates stay here. The store belongs to a `run agent-side`, which may be
@@ -79,7 +79,7 @@ def collaborate(options: CollaborateOptions) -> None:
 
 @app.command("rounds")
 @takes_options(RoundsOptions)
-def rounds(options: RoundsOptions) -> None:
+def run_rounds_command(options: RoundsOptions) -> None:
     """Give the population's private mean per time window, with an interval; killed and started again, it goes on.
 
     \b

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from meanstream.pipelines.options.errors import BadOption, RunFailed
-from meanstream.pipelines.own_errors import describe_error, is_ours
+from meanstream.pipelines.own_errors import describe_own_error, is_own_error
 
 LOGGER = "meanstream"
 """Parent of all our loggers: `logging.getLogger("meanstream.engine").info("started", extra={"agents": 3})`."""
@@ -137,7 +137,7 @@ def _fields_of_record(record: logging.LogRecord) -> dict[str, Any]:
     """Give the record's fields (its `extra`) as plain values, and what it says of an exception."""
     fields = {name: _plain_or_type(value) for name, value in vars(record).items() if name not in _STANDARD}
     if record.exc_info and record.exc_info[1] is not None:
-        fields.update(describe_error(record.exc_info[1]))
+        fields.update(describe_own_error(record.exc_info[1]))
     return fields
 
 
@@ -171,7 +171,7 @@ def log_lines_of_defect(error: BaseException) -> str:
     frames = traceback.format_list(traceback.extract_tb(error.__traceback__))
     if frames:
         lines += ["Traceback (most recent call last):\n", *frames]
-    text = " ".join(str(error).split()) if is_ours(error) else ""
+    text = " ".join(str(error).split()) if is_own_error(error) else ""
     shown = f": {text}" if text else " (its text is not shown: it may hold a value)"
     return "".join([*lines, type(error).__name__, shown, "\n"])
 

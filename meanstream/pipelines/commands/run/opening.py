@@ -123,9 +123,9 @@ def kafka_sinks(
     private_apart: bool = False,
 ) -> KafkaSinks | None:
     """Make what opens topics, if there are any."""
-    from meanstream.streaming.kafka.location import is_kafka
+    from meanstream.streaming.kafka.location import is_kafka_location
 
-    if not any(map(is_kafka, places.values())):
+    if not any(map(is_kafka_location, places.values())):
         return None
     from meanstream.streaming.crash import no_crash
     from meanstream.streaming.kafka.sink import KafkaSinks

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from meanstream.streaming.metrics.telemetry import Telemetry
 
 
-def telemetry_of_agents(**options: Any) -> Telemetry:
+def page_telemetry_of_agents(**options: Any) -> Telemetry:
     """Make the telemetry of an engine of agents."""
     from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 
     return AgentsTelemetry(**options)
 
 
-def telemetry_of_rounds(**options: Any) -> Telemetry:
+def page_telemetry_of_rounds(**options: Any) -> Telemetry:
     """Make the telemetry of an engine of rounds."""
     from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 

@@ -143,9 +143,9 @@ def _first_release(stats: EngineStats) -> str:
     """Before the first release: when it is due, and why."""
     if stats.first_release is None:
         return ""
-    from meanstream.streaming.metrics.records import first_release_text
+    from meanstream.streaming.metrics.records import first_release_record
 
-    return f" | {first_release_text(stats)}"
+    return f" | {first_release_record(stats)}"
 
 
 def _lag(stats: EngineStats) -> str:

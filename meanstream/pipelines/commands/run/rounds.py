@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run
 from meanstream.pipelines.commands.run.engine import EngineKind, Input, rest_of_source, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.page import telemetry_of_rounds
+from meanstream.pipelines.commands.run.page import page_telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import Progress
 from meanstream.pipelines.commands.run.statistician import run_statistician
-from meanstream.pipelines.commands.run.watching import Watch, metrics_of_rounds, private_metrics_of_rounds, watching
+from meanstream.pipelines.commands.run.watching import (
+    Watch,
+    watching,
+    watching_metrics_of_rounds,
+    watching_private_metrics_of_rounds,
+)
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
@@ -96,9 +101,9 @@ def _watching_rounds(
     return watching(
         options,
         settings,
-        make_metrics=metrics_of_rounds,
-        make_private_metrics=private_metrics_of_rounds,
-        make_telemetry=telemetry_of_rounds,
+        make_metrics=watching_metrics_of_rounds,
+        make_private_metrics=watching_private_metrics_of_rounds,
+        make_telemetry=page_telemetry_of_rounds,
         also=also,
         progress=RoundsProgress(quiet=options.quiet or options.log_format == "json"),
     )
@@ -128,10 +133,10 @@ def _run_here(options: RoundsOptions) -> dict[str, Any]:
     stats = run_rounds_engine(options)
     with ending_run():
         write_private_figures(options.private_figures, private_rounds_figures(stats))
-    return engine_summary(stats, central=options.settings().central)
+    return rounds_summary(stats, central=options.settings().central)
 
 
-def engine_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, Any]:
+def rounds_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, Any]:
     """Public: say what a run did; `private_rounds_figures` has the rest."""
     from meanstream.streaming.rounds.stats import public_stats
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_apart, check_sinks, check_store_place, refusing_to_open
 from meanstream.pipelines.commands.run.opening import closing_store, kafka_sinks, open_sinks, opening_stack
-from meanstream.pipelines.commands.run.waiting import named_places, wait_for_addresses
+from meanstream.pipelines.commands.run.waiting import wait_for_addresses, waiting_places
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
     """Run the statistician's side alone."""
     from meanstream.streaming.open_sink import sink_place_of
-    from meanstream.streaming.rounds.deployment import continued_rounds, named_rounds, respelled_rounds
+    from meanstream.streaming.rounds.deployment import (
+        continued_rounds,
+        named_rounds_deployment,
+        respelled_rounds_deployment,
+    )
     from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
     from meanstream.streaming.store.store import Store
 
@@ -36,12 +40,14 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
         others = {sink_place_of(str(reports)): "from_reports"}
         check_apart(options, options.store)
     with opening_stack() as (opened, stop):
-        wait_for_addresses(named_places(options.sinks), options.wait_for, stop=stop)
+        wait_for_addresses(waiting_places(options.sinks), options.wait_for, stop=stop)
         with refusing_options():
             check_sinks(options.sinks, others=others, json=options.json)
         with refusing_to_open():
-            store = Store.open(options.store, settings=identity, secret=PUBLIC_SECRET, respelled=respelled_rounds)
-            settings = named_rounds(store, settings)
+            store = Store.open(
+                options.store, settings=identity, secret=PUBLIC_SECRET, respelled=respelled_rounds_deployment
+            )
+            settings = named_rounds_deployment(store, settings)
             opened.enter_context(closing_store(store))
             sinks = open_sinks(options.sinks, kafka_sinks(options.sinks, store, stop))
             opened.callback(sinks.close)

@@ -32,11 +32,11 @@ def wait_for_places(options: StreamOptions, *, stop: Callable[[], bool], health:
     RunFailed
         If the run shall stop.
     """
-    places = [("source", option_location(options.source)), *named_places(options.sinks)]
+    places = [("source", option_location(options.source)), *waiting_places(options.sinks)]
     wait_for_addresses(places, options.wait_for, stop=stop, health=health)
 
 
-def named_places(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
+def waiting_places(sinks: Mapping[str, str]) -> list[tuple[str, str]]:
     """Give the places of sinks with the option that names each."""
     return [(OPTION_OF.get(role, role), place) for role, place in sinks.items()]
 
@@ -50,7 +50,7 @@ def wait_for_addresses(
 ) -> None:
     """Wait for the topics among some places, each the value of an option; see `wait_for_places`."""
     from meanstream.operators.agents.release_times import parse_duration
-    from meanstream.streaming.kafka.location import KafkaLocation, is_kafka
+    from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
     def noted(what: str) -> None:
         if health is not None:
@@ -60,7 +60,7 @@ def wait_for_addresses(
 
     with refusing_options():
         seconds = parse_duration("wait_for", wait_for)
-        topics = [KafkaLocation.parse(place, role=option) for option, place in places if is_kafka(place)]
+        topics = [KafkaLocation.parse(place, role=option) for option, place in places if is_kafka_location(place)]
         if not topics:
             return
         from meanstream.streaming.kafka.first_answer import wait_for_topics

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.page import showing_page, telemetry_of_agents
+from meanstream.pipelines.commands.run.page import page_telemetry_of_agents, showing_page
 from meanstream.pipelines.commands.run.progress import make_progress
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _metrics_of_agents(**options: Any) -> Metrics:
     return Metrics(**options)
 
 
-def metrics_of_rounds(**options: Any) -> Metrics:
+def watching_metrics_of_rounds(**options: Any) -> Metrics:
     """Make the public metrics of an engine of rounds."""
     from meanstream.streaming.metrics.rounds import RoundsMetrics
 
@@ -53,7 +53,7 @@ def _private_metrics_of_agents(**options: Any) -> Metrics:
     return PrivateMetrics(**options)
 
 
-def private_metrics_of_rounds(**options: Any) -> Metrics:
+def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
     """Make the metrics for who runs an engine of rounds."""
     from meanstream.streaming.metrics.private import PrivateRoundsMetrics
 
@@ -67,7 +67,7 @@ def watching(
     *,
     make_metrics: Callable[..., Metrics] = _metrics_of_agents,
     make_private_metrics: Callable[..., Metrics] = _private_metrics_of_agents,
-    make_telemetry: Callable[..., Telemetry] = telemetry_of_agents,
+    make_telemetry: Callable[..., Telemetry] = page_telemetry_of_agents,
     also: Callable[[EngineStats], None] | None = None,
     progress: Progress | LoggedProgress | None = None,
 ) -> Iterator[Watch]:

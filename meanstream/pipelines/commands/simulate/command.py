@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.pipelines.commands.simulate.options import SimulationOptions
-from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, rounds
+from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, simulate_rounds_command
 from meanstream.pipelines.options.base import print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -26,13 +26,13 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 
 @app.callback()
-def simulate() -> None:
+def simulate_command() -> None:
     """Estimate by simulation what a configuration achieves."""
 
 
 @app.command("agents")
 @takes_options(SimulationOptions)
-def agents(options: SimulationOptions) -> None:
+def simulate_agents_command(options: SimulationOptions) -> None:
     """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
 
     `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
@@ -64,7 +64,7 @@ def agents(options: SimulationOptions) -> None:
         sys.stdout.write(_as_table(result) + f"{rate:.3g} agent-steps per second\n")
 
 
-app.command("rounds")(takes_options(SimulatedRoundsOptions)(rounds))
+app.command("rounds")(takes_options(SimulatedRoundsOptions)(simulate_rounds_command))
 
 
 def _as_table(result: SimulationResult) -> str:

@@ -149,7 +149,7 @@ def _named_value(text: str) -> tuple[str, Any]:
         raise BadOption(f"option must be written NAME=VALUE, got {text!r}") from None
 
 
-def rounds(options: SimulatedRoundsOptions) -> None:
+def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     """Simulate windows of a population whose mean is estimated; print error, bias and coverage over the runs.
 
     Answers are on [-1, 1]. `mse` and `bias` are those of the estimate before it is cut to [-1, 1]. Seeded noise: for
@@ -168,8 +168,8 @@ def rounds(options: SimulatedRoundsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.simulate import vectors as simulate_vectors
 
-    if simulate_vectors.is_of_vectors(options):
-        simulate_vectors.simulate_family(options, options.given())
+    if simulate_vectors.simulates_vectors(options):
+        simulate_vectors.simulate_vectors_of_family(options, options.given())
         return
     with refusing_options():
         config = options.configuration()

@@ -70,7 +70,7 @@ class TheoryOptions:
 
 @app.command("agents")
 @takes_options(TheoryOptions)
-def agents(options: TheoryOptions) -> None:
+def theory_of_agents(options: TheoryOptions) -> None:
     """Print Propositions 1 to 3 (learning alone, all data public, known classes) and the variance of T, as JSON.
 
     The classes are equally likely for every agent and the variance of a sample is known. `statistic_variance` is that

@@ -23,7 +23,7 @@ ONE_MEAN = ("between_users_law", "reading", "summary", "second_moment", "literal
 """Options of simulations of one mean, by their default values refused here."""
 
 
-def is_of_vectors(options: SimulatedRoundsOptions) -> bool:
+def simulates_vectors(options: SimulatedRoundsOptions) -> bool:
     """Tell whether a simulation is one of vectors, by its estimator or its data."""
     from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
     from meanstream.operators.simulation.rounds import SEVERAL
@@ -89,7 +89,7 @@ def _typed_numbers(name: str, text: str | None) -> tuple[float, ...]:
         raise BadOption(f"{name} must be numbers separated by commas, got {text!r}") from None
 
 
-def simulate_family(options: SimulatedRoundsOptions, given: dict[str, Any]) -> None:
+def simulate_vectors_of_family(options: SimulatedRoundsOptions, given: dict[str, Any]) -> None:
     """Simulate, and print what was found."""
     with refusing_options():
         config = _configuration(options, given)

@@ -40,7 +40,7 @@ def budget(
       meanstream budget --store state.db
       meanstream budget --store state.db --agent N14228 --as-of 2013-06-30T12:00:00Z
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.agents.budget import budgets
+    from meanstream.streaming.agents.budget import agents_budgets
     from meanstream.streaming.events.times import iso_time
     from meanstream.streaming.rounds.budget import has_rounds_budget, rounds_budgets
     from meanstream.streaming.store.store import StoreError
@@ -50,7 +50,7 @@ def budget(
         if has_rounds_budget(store):
             _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
             return
-        found = budgets(store, as_of=until, foretell=True)
+        found = agents_budgets(store, as_of=until, foretell=True)
     except StoreError as error:
         raise BadOption(str(error)) from None
     ends = dict(zip((row.agent for row in found.agents), found.ends or [None] * len(found.agents), strict=True))

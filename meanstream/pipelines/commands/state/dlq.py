@@ -33,7 +33,7 @@ def dlq() -> None:
 
 
 @app.command("list")
-def list_(
+def dlq_list(
     *,
     dead_letters: PlaceOption,
     store: StoreOption = None,
@@ -57,7 +57,7 @@ def list_(
 
 
 @app.command("show")
-def show(
+def dlq_show(
     *,
     dead_letters: PlaceOption,
     reason: ReasonOption = None,
@@ -102,7 +102,7 @@ def show(
 
 @app.command("replay")
 @takes_options(ReplayOptions)
-def replay(options: ReplayOptions) -> None:
+def dlq_replay_again(options: ReplayOptions) -> None:
     """Count records after all that were not used: with the options of the run, on its store, each once.
 
     Records that are good now count: columns were named wrongly, a schema version is known since, bounds clip, a time

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.commands.run.agents import agents_summary, run_agents_engine, summary_line
+from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.engine import Input
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
@@ -69,7 +69,7 @@ def replay_dead_letters(options: ReplayOptions) -> None:
         print_options_json({**facts, **agents_summary(stats)})
     elif options.log_format == "text" and not options.quiet:
         told = ", ".join(f"{facts[name]:,} {what}" for name, what in _TOLD.items() if facts[name] or name == "replayed")
-        sys.stderr.write(f"{told}; {summary_line(stats)}\n")
+        sys.stderr.write(f"{told}; {agents_summary_line(stats)}\n")
 
 
 def _letters(options: ReplayOptions) -> DeadLetters:

@@ -23,7 +23,7 @@ def ledger() -> None:
 
 
 @app.command("verify")
-def verify(
+def ledger_verify(
     *,
     store: Annotated[Path, typer.Option(help="Store of `run agents`; an engine may be running on it.")],
     head: Annotated[
@@ -45,12 +45,12 @@ def verify(
       meanstream ledger verify --store state.db
       meanstream ledger verify --store state.db --rows 18234 --head 0f3a...9c
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.store.audit import OtherLedgerError, verify_ledger
+    from meanstream.streaming.store.audit import OtherLedgerError, audit_ledger
     from meanstream.streaming.store.store import DamagedStoreError, StoreError
 
     noted = _noted(rows, head)
     try:
-        report = verify_ledger(store, noted)
+        report = audit_ledger(store, noted)
     except (DamagedStoreError, OtherLedgerError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
@@ -59,7 +59,7 @@ def verify(
 
 
 @app.command("backup")
-def backup(
+def ledger_backup(
     *,
     store: Annotated[Path, typer.Option(help="Store of an engine, which may be running on it.")],
     to: Annotated[Path, typer.Option(help="The copy, a new file; private, as the store is.")],
@@ -74,16 +74,20 @@ def backup(
     Example:
       meanstream ledger backup --store state.db --to backups/2026-01-31.db
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.own_paths import own_files_of_store, require_apart, require_beside_no_store
-    from meanstream.streaming.store.backup import back_up
+    from meanstream.streaming.own_paths import (
+        own_files_of_store,
+        require_own_path_beside_no_store,
+        require_own_paths_apart,
+    )
+    from meanstream.streaming.store.backup import back_up_store
     from meanstream.streaming.store.database import CopyFailedError
     from meanstream.streaming.store.store import DamagedStoreError, StoreError
 
     with refusing_options():
-        require_apart({"to": to}, own_files_of_store(store))
-        require_beside_no_store("to", to)
+        require_own_paths_apart({"to": to}, own_files_of_store(store))
+        require_own_path_beside_no_store("to", to)
     try:
-        report = back_up(store, to)
+        report = back_up_store(store, to)
     except (DamagedStoreError, CopyFailedError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:

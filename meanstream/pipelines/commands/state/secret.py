@@ -20,7 +20,7 @@ def secret() -> None:
 
 
 @app.command("new")
-def new(
+def secret_new(
     file: Annotated[Path, typer.Argument(help="A file that does not exist yet.")],
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
@@ -35,11 +35,11 @@ def new(
       meanstream secret new noise.key
       meanstream run agents --secret-file noise.key ...
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.own_paths import require_beside_no_store
+    from meanstream.streaming.own_paths import require_own_path_beside_no_store
     from meanstream.streaming.store.secret import make_secret
 
     with refusing_options():
-        require_beside_no_store("file", file)
+        require_own_path_beside_no_store("file", file)
         make_secret(file)
     if as_json:
         print_options_json({"secret_file": str(file)})

@@ -27,7 +27,7 @@ def store() -> None:
 
 
 @app.command("show")
-def show(
+def store_show(
     *,
     store: StoreOption,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
@@ -39,14 +39,18 @@ def show(
     Example:
       meanstream store show --store state.db
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.store.source_identity import adoptions, source_identity_of
+    from meanstream.streaming.store.source_identity import source_identity_adoptions, source_identity_of
     from meanstream.streaming.store.store import Store, StoreError
 
     try:
         opened = Store.read(store)
         try:
             settings = opened.settings() or {}
-            facts = {"name": settings.get("name"), "source": source_identity_of(opened), "adopted": adoptions(opened)}
+            facts = {
+                "name": settings.get("name"),
+                "source": source_identity_of(opened),
+                "adopted": source_identity_adoptions(opened),
+            }
         finally:
             opened.close()
     except StoreError as error:
@@ -55,7 +59,7 @@ def show(
 
 
 @app.command("adopt")
-def adopt(
+def store_adopt(
     *,
     store: StoreOption,
     source: Annotated[str | None, typer.Option(help="One more file or topic of the same data.")] = None,
@@ -86,7 +90,7 @@ def adopt(
     """  # noqa: D301 - click reads the escape
     from meanstream.operators.agents.release_times import parse_duration
     from meanstream.streaming.replay.reopen import reopened_source_name
-    from meanstream.streaming.store.source_identity import adopt_older_copy, adopt_source_identity
+    from meanstream.streaming.store.source_identity import adopt_source_identity, adopt_source_identity_of_copy
     from meanstream.streaming.store.store import StoreError
 
     with refusing_options():
@@ -101,7 +105,9 @@ def adopt(
             "store adopt must be given what changes, or --older-copy, got " + ("both" if changes else "none")
         )
     try:
-        record = _adopting(store, adopt_older_copy if older_copy else partial(adopt_source_identity, changes=changes))
+        record = _adopting(
+            store, adopt_source_identity_of_copy if older_copy else partial(adopt_source_identity, changes=changes)
+        )
     except StoreError as error:
         raise BadOption(str(error)) from None
     _tell(record, as_json=as_json)

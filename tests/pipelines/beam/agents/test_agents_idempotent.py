@@ -27,7 +27,7 @@ from meanstream.pipelines.beam.agent_batch import AgentBatchCoder
 from meanstream.pipelines.beam.agents import release
 from meanstream.pipelines.beam.agents.coders import CODERS, EstimateBatchCoder, pack_for_coder
 from meanstream.pipelines.beam.agents.gather import GatherShard
-from meanstream.pipelines.beam.agents.parts import agents_state
+from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
 from meanstream.pipelines.beam.agents.release import ReleaseShard
 from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger
@@ -220,7 +220,7 @@ class Bag:
 def life(state: dict[str, Any], part: AgentSamples, number: int, *, secret: str | None = None) -> list[Any]:
     """One window of a shard in a worker that was just started, on given state."""
     place = SecretPlace(variable=secret)
-    owner = StateOwner(settings=agents_state(SETTINGS, WINDOWS, 1), secret=place)
+    owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=place)
     shard = ReleaseShard(SETTINGS, WINDOWS, place, owner, final_release=False)
     shard.setup()
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):

@@ -12,7 +12,7 @@ from meanstream.operators.collaboration.registry import COLLABORATIONS, make_col
 from meanstream.operators.collaboration.variance_pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.beam.agents.coders import _plain, _population
-from meanstream.pipelines.beam.events import event_from_json, event_to_json
+from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
 
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=8, delta=1e-6, name="bytes")
 
@@ -33,7 +33,7 @@ def fitted_and_own(name: str) -> tuple[Any, Any]:
 def test_a_population_that_was_read_answers_as_before(name: str) -> None:
     fitted, own = fitted_and_own(name)
     head, columns = _plain(fitted)
-    read = _population(event_from_json(event_to_json([head]))[0], columns)
+    read = _population(beam_event_from_json(beam_event_to_json([head]))[0], columns)
     before, after = fitted.estimate(own), read.estimate(own)
     for field in ("value", "lower", "upper", "noise_half_width", "class_size"):
         np.testing.assert_array_equal(getattr(after, field), getattr(before, field))

@@ -119,7 +119,7 @@ def test_were_they_not_told_apart_the_answers_would_differ(
     if fault == "without ids":
         monkeypatch.setattr(pubsub_source, "pubsub_source_keys", no_ids)
     else:
-        monkeypatch.setattr(distinct, "repeats", none_repeats)
+        monkeypatch.setattr(distinct, "repeated_samples", none_repeats)
     settings = rounds_settings(**CASES[case])
     answers, counters, _ = from_messages(settings, by_field=False)
     assert counters.get("rejected_duplicate", 0) == 0

@@ -48,7 +48,7 @@ def test_text_shows_both_numbers(command, tmp_path: Path) -> None:
     assert code == 0
     assert "PM-II, Laplace" in out
     assert "figure 4: Algorithm 1, M = 15: PM-I, Gaussian" in err
-    assert "(reference 7.3e-06)" in reproduce.as_text(
+    assert "(reference 7.3e-06)" in reproduce.reproduce_command_text(
         {
             "figure": 4,
             "runs": 1,

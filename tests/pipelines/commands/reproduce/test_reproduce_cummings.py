@@ -39,7 +39,7 @@ def test_every_curve_is_measured_and_drawn(command, tmp_path: Path) -> None:
             assert len(curve["mse"]) == 2
             assert curve["ratio"] == [ours / one for ours, one in zip(curve["mse"], base["mse"], strict=True)]
     # The same configuration as `simulate rounds`: the number is measured, not written down.
-    first = cummings_figures.configuration(cummings_figures.CURVES[0], "zipf:1,100", 1.0, 3, 1)
+    first = cummings_figures.cummings_figures_configuration(cummings_figures.CURVES[0], "zipf:1,100", 1.0, 3, 1)
     from meanstream.operators.simulation.rounds import simulate_rounds
 
     assert result["panels"][0]["curves"][0]["mse"][0] == simulate_rounds(first).mse / 4.0

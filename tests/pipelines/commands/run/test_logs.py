@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from meanstream.pipelines.commands.run import progress
-from meanstream.pipelines.commands.run.logs import describe_error, log_lines_of_defect, logging_to_stderr
+from meanstream.pipelines.commands.run.logs import describe_own_error, log_lines_of_defect, logging_to_stderr
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.store.store import StoreError
@@ -175,7 +175,7 @@ def test_no_foreign_error_says_more_than_its_type(tmp_path: Path) -> None:
     for error in foreign_errors(tmp_path):
         assert "271828.5" not in log_lines_of_defect(error)
     for ours in (StoreError("271828.5"), BadOption("271828.5"), RunFailed("271828.5")):
-        assert "271828.5" in describe_error(ours)["reason"]
+        assert "271828.5" in describe_own_error(ours)["reason"]
 
 
 def test_of_a_chain_of_errors_none_that_is_foreign_says_its_text() -> None:

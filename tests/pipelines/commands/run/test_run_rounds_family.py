@@ -14,7 +14,7 @@ import pytest
 from pyarrow import compute as pc
 from pyarrow import csv
 
-from meanstream.operators.estimators.kent.density_function import DensityFunction, trigonometric
+from meanstream.operators.estimators.kent.density_function import DensityFunction, trigonometric_density_function
 from meanstream.pipelines.commands.demo.flights import flights_file
 from tests.pipelines.command_line import SECRET, files, meanstream
 from tests.pipelines.commands.explain.test_explain_rounds import explain
@@ -226,7 +226,9 @@ def test_hour_of_departure(flights: pa.Table, answers: dict[str, list[Any]]) -> 
     """Each coefficient within 4 of its standard errors, and the band is of a density: few leave at 3 in the night."""
     for answer in answers["kent.density"]:
         density = DensityFunction.of(answer["function"])
-        basis = trigonometric(column(flights, "hour", 0, 24) / 24, len(density.coefficients) + 1)[:, 1:]
+        basis = trigonometric_density_function(column(flights, "hour", 0, 24) / 24, len(density.coefficients) + 1)[
+            :, 1:
+        ]
         truth = means_over_aircraft(flights, basis, answer["start"], WIDTH)
         assert np.all(np.abs(np.array(density.coefficients) - truth) < 4 * np.array(density.stderr))
         night, morning = density.evaluate([3.0, 9.0])

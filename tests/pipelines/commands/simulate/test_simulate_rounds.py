@@ -144,7 +144,7 @@ def test_figure_1b_simulates_every_curve(tmp_path):
         assert curve["x"] == list(SHARES[1:] if forced else SHARES)
         assert min(curve["y"]) > 0
         assert [entry["y"] for entry in curve["reference"]] == list(estimated.reference.values())
-    text = reproduce_dame.as_text(result)
+    text = reproduce_dame.reproduce_dame_text(result)
     assert "Kent et al., T = median, C = 0.5" in text
     assert "(reference 4.5e-05)" in text
 

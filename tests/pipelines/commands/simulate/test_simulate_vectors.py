@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from meanstream.pipelines.commands.reproduce import kent as reproduce_kent
-from meanstream.pipelines.commands.reproduce.kent_curves import ball_error, item_error
+from meanstream.pipelines.commands.reproduce.kent_curves import kent_curves_ball_error, kent_curves_item_error
 from meanstream.pipelines.commands.reproduce.kent_figures import FIGURES
 from tests.pipelines.command_line import changed, meanstream
 
@@ -152,19 +152,19 @@ def test_text_shows_the_reference_beside_ours(tmp_path: Path):
 
 def test_a_figure_s_point_is_a_simulation_of_its_own():
     curve = FIGURES["7"]()[1].curves[1]
-    config = reproduce_kent.configuration(curve.points[0], 3, 1)
+    config = reproduce_kent.reproduce_kent_configuration(curve.points[0], 3, 1)
     from meanstream.operators.simulation.vector_rounds import simulate_vectors
 
     result = simulate_vectors(config)
-    assert reproduce_kent.measure(curve, [result]) == (result.mse, 2 * result.stderr)
+    assert reproduce_kent.measure_reproduced_kent(curve, [result]) == (result.mse, 2 * result.stderr)
     assert reproduce_kent.Measured(3, 1)(curve.points[0]).mse == result.mse
 
 
 def test_exact_errors_of_the_item_level():
     # The reference values .0133 and 3.3e-5 of d = 32 at epsilon 4; a bit on one coordinate, coth(epsilon / 2).
-    assert ball_error(32, 4.0, 4000, 0.0) == pytest.approx(0.0133, rel=0.01)
-    assert ball_error(1, 1.0, 1, 0.0) == pytest.approx(2.1640**2, rel=1e-3)
-    assert item_error(1.0, 500, 100) == pytest.approx((1 / 12 + 8) / 50_000)
+    assert kent_curves_ball_error(32, 4.0, 4000, 0.0) == pytest.approx(0.0133, rel=0.01)
+    assert kent_curves_ball_error(1, 1.0, 1, 0.0) == pytest.approx(2.1640**2, rel=1e-3)
+    assert kent_curves_item_error(1.0, 500, 100) == pytest.approx((1 / 12 + 8) / 50_000)
 
 
 @pytest.mark.parametrize(
