@@ -211,6 +211,7 @@ def read_all(watched: Watched) -> None:
     for store in ("state.db", "copy.db"):
         watched.run(f"budget of {store}", "budget", "--store", store, "--json")
         watched.run(f"ledger verify of {store}", "ledger", "verify", "--store", store)
+    watched.run("get", "get", "a0", "--store", "state.db", "--json")
     watched.run("dlq list", "dlq", "list", "--dead-letters", "dead_letters.jsonl", "--store", "state.db")
     watched.run("dlq show", "dlq", "show", "--dead-letters", "dead_letters.jsonl", "--json")
 

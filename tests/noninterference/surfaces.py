@@ -56,6 +56,8 @@ OUTPUT_OPTIONS = {
     **dict.fromkeys(("json", "as_json", "metrics", "page", "log_format", "quiet", "dry_run", "store", "to"), "worlds"),
     **dict.fromkeys(("reports_only", "private_metrics", "private_figures"), "worlds"),
     "raw_to": "a file of the operator's",
+    "answers": "an agent's own, by its token: tests/pipelines/commands/run/test_answers.py",
+    "answers_remote": "says who may connect to the answers",
     "page_remote": "says who may connect to the page",
     "page_address": "of a demo, whose data are public",
     "out": "of reproductions and demos; `report`, whose file is an argument, is in the worlds",
@@ -65,7 +67,7 @@ OUTPUT_OPTIONS = {
 """Options, by the name of their parameter, that say where something is written or what is shown; `worlds` use them."""
 
 SETTINGS = {
-    "layout", "numbers_in_text",
+    "layout", "numbers_in_text", "answer_tokens",
     "max_agents", "max_dead_letters", "max_future", "spread_share", "max_users", "older_copy", "quorum", "wait_for",
     "agent", "agents", "allowed_lateness", "as_of", "batch_size", "between_users", "between_users_law", "calibration",
     "checkpoints", "class_sizes", "collaboration", "components", "config", "configs", "constant", "counter", "data",
@@ -87,6 +89,7 @@ COMMANDS = {
     "run rounds": "rounds, sides, curator",
     "report": "readers",
     "budget": "readers",
+    "get": "readers",
     "ledger verify": "readers",
     "ledger backup": "readers",
     "store show": "settings only",

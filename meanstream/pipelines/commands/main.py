@@ -23,6 +23,7 @@ from meanstream.pipelines.commands.simulate import command as simulate
 from meanstream.pipelines.commands.simulate import theory
 from meanstream.pipelines.commands.state import dlq, ledger, secret, store
 from meanstream.pipelines.commands.state.budget import budget
+from meanstream.pipelines.commands.state.get import get
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.pipelines.options.typed import TypedValues, refusing_in_one_line
 
@@ -65,6 +66,7 @@ app.add_typer(secret.app, name="secret")
 app.add_typer(store.app, name="store")
 app.add_typer(demo.app, name="demo")
 app.command("budget")(budget)
+app.command("get")(get)
 app.command("report")(report)
 app.command("schema")(schema)
 

@@ -208,6 +208,20 @@ class AgentsOptions(AgentSideOptions):
         ),
     ] = None
 
+    answers: Annotated[
+        str | None,
+        cli_option(
+            "Address where an agent gets its newest estimate (private) by its token: GET /v1/agents/AGENT.",
+            OPERATION,
+        ),
+    ] = None
+    answer_tokens: Annotated[
+        Path | None,
+        cli_option("YAML file of AGENT: TOKEN for --answers ('*': of all agents); else one is made.", OPERATION),
+    ] = None
+    answers_remote: Annotated[
+        bool, cli_option("Let other machines connect to --answers, unencrypted.", OPERATION, "--answers-remote")
+    ] = False
     sink: SinkOption = "-"
     population: PopulationOption = None
 

@@ -69,8 +69,7 @@ def check_page(address: str, *, remote: bool = False) -> None:
     ValueError: page must be an address of this machine only, unless --page-remote is given, got '0.0.0.0:8080'
     """
     host, _ = parse_server_address(address, "page")
-    rule = "be an address of this machine only, unless --page-remote is given"
-    require(remote or _is_loopback(host), "page", rule, address)
+    require_loopback("page", host, address, remote=remote)
     require(_plotly_file() is not None, "page", "come with its package: pip install 'meanstream[page]'", address)
 
 
@@ -252,6 +251,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+
+def require_loopback(option: str, host: str, address: str, *, remote: bool) -> None:
+    """Refuse an address that others can reach, unless that was asked for."""
+    rule = f"be an address of this machine only, unless --{option}-remote is given"
+    require(remote or _is_loopback(host), option, rule, address)
 
 
 def _is_loopback(host: str) -> bool:

@@ -49,6 +49,7 @@ class DueEstimates:
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
         self._refresh = options.refresh
+        self._answers = {"collaboration": options.collaboration, "level": options.level, "stddev": options.stddev}
         self._estimates = PersonalEstimates(settings, options)
         self._refresh_time: float | None = None
         self.final = False
@@ -85,7 +86,7 @@ class DueEstimates:
 
     def note(self) -> dict[str, Any]:
         """Give what the next commit notes."""
-        return {"refresh_time": self._refresh_time, "final": self.final}
+        return {"refresh_time": self._refresh_time, "final": self.final, "answers": self._answers}
 
     def take(self, note: dict[str, Any]) -> None:
         """Go back to what a commit has noted."""

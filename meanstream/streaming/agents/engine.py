@@ -19,11 +19,12 @@ from meanstream.operators.records import Ints
 from meanstream.streaming.agents.delivery import Delivery
 from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
 from meanstream.streaming.agents.releases import (
+    OWN_RELEASES,
     release_budget_lines,
     release_dead_letter_lines,
     release_refusal_lines,
     release_rows,
-    releases_of_ledger,
+    restore_own_releases,
 )
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
@@ -42,9 +43,6 @@ from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.store import Store
 
 _log = logging.getLogger("meanstream.engine")
-
-OWN_RELEASES = "own releases"
-"""Kind of the chunks of what each agent has released."""
 
 
 class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
@@ -149,18 +147,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
                 self.agents.persons.restore(number, columns)
         self.agents.mark_clean()
         self._followed.restore(state["variance"], self.agents.latest())
-        self._restore_own_releases()
+        restore_own_releases(self._store, self._followed)
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
-
-    def _restore_own_releases(self) -> None:
-        """Go on with what each agent has released; stores of older versions have it in the ledger only."""
-        own, saved = self._followed.own, False
-        for chunk, columns in self._store.chunks(OWN_RELEASES):
-            own.restore(chunk, columns)
-            saved = True
-        if own.combines and not saved:
-            for releases in releases_of_ledger(self._store.ledger):
-                own.observe(releases)
 
     def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_agents = self.agents.n_agents

@@ -10,6 +10,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.spread_vote import SpreadVote
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
 from meanstream.streaming.events.columns import Rejects, column_partitions, column_places
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
@@ -18,6 +19,7 @@ from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
 from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.ledger_reader import LedgerReader
+from meanstream.streaming.store.store import Store
 
 
 class _Votes(msgspec.Struct):
@@ -101,6 +103,21 @@ def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
             noise_variance=np.array([one.noise_variance for one in said], np.float64),
             votes=np.array(votes, np.int64).reshape(-1, 2 + VOTE_BINS),
         )
+
+
+OWN_RELEASES = "own releases"
+"""Kind of the chunks of what each agent has released."""
+
+
+def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
+    """Go on with what each agent has released; stores of older versions have it in the ledger only."""
+    own, saved = followed.own, False
+    for chunk, columns in store.chunks(OWN_RELEASES):
+        own.restore(chunk, columns)
+        saved = True
+    if own.combines and not saved:
+        for releases in releases_of_ledger(store.ledger):
+            own.observe(releases)
 
 
 def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:

@@ -25,6 +25,9 @@ ELSEWHERE = {
     "private_figures": None,
     "page": None,
     "page_remote": False,
+    "answers": None,
+    "answer_tokens": None,
+    "answers_remote": False,
     "dry_run": False,
 }
 """Options of the engine alone, and what they are when they are left out; a pipeline of one's own has `refresh`."""

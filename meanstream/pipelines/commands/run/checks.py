@@ -45,6 +45,7 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
         parse_duration("wait_for", options.wait_for)
         check_page_options(options.page, remote=options.page_remote)
         check_private_figures(getattr(options, "private_figures", None))
+        _check_answers(options)
     return settings
 
 
@@ -81,6 +82,20 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         check_private_figures(options.private_figures)
         check_page_options(options.page, remote=options.page_remote)
     return settings
+
+
+def _check_answers(options: AgentSideOptions) -> None:
+    """Refuse an address of answers that is none, and tokens that are none or for nothing."""
+    from meanstream.operators.validation import require
+
+    address, tokens = getattr(options, "answers", None), getattr(options, "answer_tokens", None)
+    remote = getattr(options, "answers_remote", False)
+    require(address is not None or not remote, "answers_remote", "come with --answers", remote)
+    require(address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens))
+    if address is not None:
+        from meanstream.pipelines.page.answers import check_answers
+
+        check_answers(address, tokens, remote=remote)
 
 
 def _check_metrics(options: AgentSideOptions | RoundsOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -60,6 +61,19 @@ def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
     return PrivateRoundsMetrics(**options)
 
 
+def _serve_answers(opened: ExitStack, options: StreamOptions) -> None:
+    """Let agents ask for their answers, where that is asked for; where to is printed once, with a token made for it."""
+    address = getattr(options, "answers", None)
+    if address is None:
+        return
+    from meanstream.pipelines.page.answers import AnswersServer
+
+    tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
+    server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
+    token = "" if server.token is None else f", Authorization: Bearer {server.token}"
+    sys.stderr.write(f"answers: {server.url}AGENT{token}\n")
+
+
 @contextmanager
 def watching(
     options: StreamOptions,
@@ -114,6 +128,7 @@ def watching(
             telemetry.not_ready = health.not_ready
             opened.enter_context(showing_page(options.page, telemetry, settings, remote=options.page_remote))
             watchers.append(telemetry.observe)
+        _serve_answers(opened, options)
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
         watchers.append(progress)
 

@@ -1,0 +1,75 @@
+"""`meanstream get`: one agent's newest answer, from a store."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.errors import BadOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def get(
+    agent: Annotated[str, typer.Argument(help="The agent whose estimate is wanted.")],
+    *,
+    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run agent-side`; an engine may run on it.")],
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Show an agent's newest estimate with its interval, its age and its budget, as the last commit of a store has it.
+
+    It is computed from the agent's own samples and everybody's releases, as the last run answered; nothing is spent.
+    Private: it is for this agent, and for who runs the store.
+
+    \b
+    Examples:
+      meanstream get N14228 --store state.db
+      meanstream get N14228 --store state.db --json
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.agents.store_answers import StoreAnswers
+    from meanstream.streaming.store.store import StoreError
+
+    try:
+        found = StoreAnswers(store).answer(agent)
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    if found is None:
+        raise BadOption(f"agent must have a sample that counts in {str(store)!r}, got {agent!r}")
+    if as_json:
+        print_options_json(found)
+        return
+    sys.stdout.write(_shown(found))
+
+
+def _shown(found: Mapping[str, Any]) -> str:
+    low, high = found["interval"]
+    own_low, own_high = found["local_interval"]
+    budget = found["budget"]
+    return (
+        f"{found['agent']}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
+        f"of {found['n']:,} samples\n"
+        f"alone: {found['local']:g} [{own_low:g}, {own_high:g}]\n"
+        f"as of {found['time']}, {_duration(found['age_seconds'])} ago\n"
+        f"budget: {budget['spent']} of {budget['horizon']} releases spent, protected at "
+        f"({found['epsilon']:g}, {found['delta']:g})\n"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Say how long something is ago.
+
+    Examples
+    --------
+    >>> _duration(12.3), _duration(7300), _duration(3e5)
+    ('12 s', '2.0 h', '3.5 d')
+    """
+    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,206 @@
+"""Agents ask for their own newest answer: `GET /v1/agents/AGENT`, each with its own token."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+from meanstream.operators.validation import require
+from meanstream.pipelines.page.server import LOCAL, require_loopback
+from meanstream.streaming.agents.store_answers import StoreAnswers
+from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.server import parse_server_address
+from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.strict_yaml import read_strict_yaml_file
+
+AGENTS = "/v1/agents/"
+EVERYBODY = "*"
+"""Whose token is good for every agent: of who runs the store."""
+LEAST_TOKEN, MOST_TOKEN = 16, 512
+
+
+def _read_answer_tokens(path: Path) -> dict[str, str]:
+    """Read the token of each agent from a YAML file that its owner alone can read: `AGENT: TOKEN`.
+
+    Raises
+    ------
+    ValueError
+        Naming the rule; never a token.
+    """
+    what = f"answer_tokens must be a YAML file of AGENT: TOKEN, got {str(path)!r}"
+    try:
+        shared = path.stat().st_mode & 0o077
+        found = read_strict_yaml_file(path)
+    except OSError as error:
+        raise ValueError(f"{what} ({error.strerror})") from None
+    except Exception:  # its text may quote a token
+        raise ValueError(what) from None
+    require(not shared, "answer_tokens", "be readable by its owner alone (chmod 600)", str(path))
+    if not isinstance(found, dict) or not found:
+        raise ValueError(what)
+    tokens = {str(name): token for name, token in found.items()}
+    for name, token in tokens.items():
+        good = isinstance(token, str) and LEAST_TOKEN <= len(token) <= MOST_TOKEN and token.isascii()
+        if not good or not token.isprintable() or " " in token:
+            rule = f"have texts of {LEAST_TOKEN} to {MOST_TOKEN} visible characters"
+            raise ValueError(f"answer_tokens must {rule}, got another of {name!r}")
+    require(len(set(tokens.values())) == len(tokens), "answer_tokens", "have another token for each agent", str(path))
+    return tokens
+
+
+def check_answers(address: str, tokens: Path | None, *, remote: bool = False) -> None:
+    """Refuse an address that answers would not be served at, or tokens that are none.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
+    host, _ = parse_server_address(address, "answers")
+    require_loopback("answers", host, address, remote=remote)
+    require(not remote or tokens is not None, "answer_tokens", "be given with --answers-remote", None)
+    if tokens is not None:
+        _read_answer_tokens(tokens)
+
+
+class AnswersServer:
+    """Serves `GET /v1/agents/AGENT` while it is open; use as a context manager.
+
+    Parameters
+    ----------
+    address : str
+        `HOST:PORT`; port 0 takes a free one (see `url`).
+    store : Path
+        The store that the engine fills.
+    tokens : Path, optional
+        Whose token is which. Without it there is one for every agent, made at random (see `token`).
+    remote : bool
+        Listen where other machines can connect. There is no encryption: put a proxy in front of it.
+
+    Raises
+    ------
+    ValueError
+        As `check_answers`, or if the address cannot be listened on.
+
+    Notes
+    -----
+    **Privacy.** An answer mixes in its agent's raw mean: a token opens one agent's answer, or, of who runs the store,
+    all. It comes in the header `Authorization: Bearer TOKEN`, never in an address, and is compared in constant time;
+    without the right one an agent that exists and one that does not are answered alike.
+    """
+
+    def __init__(self, address: str, store: Path, tokens: Path | None = None, *, remote: bool = False) -> None:
+        check_answers(address, tokens, remote=remote)
+        host, port = parse_server_address(address, "answers")
+        self.token = None if tokens is not None else secrets.token_urlsafe(24)
+        known = {EVERYBODY: str(self.token)} if tokens is None else _read_answer_tokens(tokens)
+        try:
+            family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            server_type = type("Server", (_AnswersServer,), {"address_family": family})
+            self._server: _AnswersServer = server_type(place[:2], _AnswersHandler)
+        except OSError as error:
+            raise ValueError(f"answers must be an address that is free, got {address!r} ({error.strerror})") from None
+        self._server.answers, self._server.tokens = StoreAnswers(store), known
+        self._server.hosts = None if remote else {host, *LOCAL}
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{self._server.server_port}{AGENTS}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="answers", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop listening; answers on their way are finished or dropped."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _AnswersServer(BoundedThreads, HTTPServer):
+    request_queue_size = 128
+    answers: StoreAnswers
+    tokens: Mapping[str, str]
+    hosts: set[str] | None
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server for our own name."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that has gone."""
+
+    def may_read(self, agent: str, header: str | None) -> bool:
+        """Say whether a token opens an agent's answer; each is compared whatever the others were."""
+        kind, _, given = (header or "").partition(" ")
+        typed = given.strip().encode("utf-8", "replace") if kind.lower() == "bearer" else b""
+        known = [self.tokens.get(one, "") for one in (agent, EVERYBODY)]
+        return bool(sum(hmac.compare_digest(typed, one.encode()) and bool(one) for one in known))
+
+
+class _AnswersHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 30.0
+    server: _AnswersServer
+
+    def do_GET(self) -> None:
+        """Answer if the token is right."""
+        path, server = urlsplit(self.path).path, self.server
+        if not self._knows_host():
+            self._say(HTTPStatus.FORBIDDEN, {"error": "answers are for this machine only"})
+            return
+        name = unquote(path.removeprefix(AGENTS), errors="replace")
+        if not path.startswith(AGENTS) or not name or "/" in path.removeprefix(AGENTS):
+            self._say(HTTPStatus.NOT_FOUND, {"error": f"there is nothing here but {AGENTS}AGENT"})
+        elif not server.may_read(name, self.headers.get("Authorization")):
+            self._say(HTTPStatus.UNAUTHORIZED, {"error": "a token of this agent must come as Authorization: Bearer"})
+        else:
+            self._answer(name)
+
+    def _answer(self, name: str) -> None:
+        try:
+            found = self.server.answers.answer(name)
+        except StoreError:
+            self._say(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the store cannot be read"})
+            return
+        if found is None:
+            self._say(HTTPStatus.NOT_FOUND, {"error": "no sample of this agent counts yet"})
+        else:
+            self._say(HTTPStatus.OK, found)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Keep requests out of the log: names of agents are in them."""
+
+    def version_string(self) -> str:
+        """Tell nobody what runs here."""
+        return "meanstream"
+
+    def _knows_host(self) -> bool:
+        if self.server.hosts is None:
+            return True
+        try:
+            return urlsplit(f"//{self.headers.get('Host') or ''}").hostname in self.server.hosts
+        except ValueError:
+            return False
+
+    def _say(self, status: HTTPStatus, found: Mapping[str, Any]) -> None:
+        body = json.dumps(found, allow_nan=False).encode() + b"\n"
+        self.send_response(status)
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+        headers |= {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
+        for name, value in {**headers, "X-Content-Type-Options": "nosniff"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)

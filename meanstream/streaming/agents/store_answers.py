@@ -1,0 +1,127 @@
+"""The newest answer of any agent of a store, as its last commit has it; an engine may be running on the store."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from meanstream.operators.agents.agents import Agents
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.agents.estimates import PersonalEstimates, PublicPopulation
+from meanstream.streaming.agents.releases import restore_own_releases
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.deployment import saved_deployment_settings
+from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.store import Store
+
+AGAIN = 10.0
+"""A store is read again after so many times the seconds that it took, at the earliest: the engine has its own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """Private: what a commit says of all agents."""
+
+    number: int
+    agents: Agents
+    places: dict[str, int]
+    followed: FollowedReleases
+    estimates: PersonalEstimates
+    population: PublicPopulation
+    time: float
+    event_time: float
+
+
+class StoreAnswers:
+    """Private: answers agents from a store that an engine fills, each from its own samples and everybody's releases.
+
+    **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the store. It spends
+    nothing.
+
+    Parameters
+    ----------
+    path : Path
+        The store; it is only read.
+    options : EngineOptions, optional
+        How agents are answered; by default as in the last run that answered some.
+    """
+
+    def __init__(self, path: Path, options: EngineOptions | None = None) -> None:
+        self._path = path
+        self._options = options
+        self._known: _Commit | None = None
+        self._read_again = 0.0
+        self._lock = threading.Lock()  # one reads, the others wait and take what it has read
+
+    def answer(self, name: str) -> dict[str, Any] | None:
+        """Give an agent's estimate, its age and its budget; None if the store has no sample of it that counts.
+
+        Raises
+        ------
+        StoreError
+            If there is no store, it is damaged, or none of agents.
+        """
+        with self._lock:
+            if time.monotonic() >= self._read_again:
+                began = time.monotonic()
+                self._known = self._read(self._known)
+                self._read_again = time.monotonic() + AGAIN * (time.monotonic() - began)
+            known = self._known
+            number = None if known is None else known.places.get(name)
+            if known is None or number is None:
+                return None
+            own = known.agents.own(np.array([number]))
+            if not len(own.agent):
+                return None
+            pool, fitted = known.followed.posterior, known.population.fitted
+            lines = known.estimates.answer(known.agents.names, own, pool, fitted, known.event_time)
+        settings, spent = known.agents.settings, int(known.agents.spent()[number])
+        budget = {"spent": spent, "remaining": settings.horizon - spent, "horizon": settings.horizon}
+        age = {"age_seconds": round(time.time() - known.event_time, 3)}
+        return {**msgspec.json.decode(lines.lines[0]), **age, "budget": budget}
+
+    def _read(self, known: _Commit | None) -> _Commit | None:
+        store = Store.read(self._path)
+        try:
+            identity, state = store.state("identity"), store.state("engine")
+            if identity is None:
+                raise StoreError(f"store must have been begun by an engine, got {str(self._path)!r}")
+            require_store_kind(self._path, identity["settings"], OF_AGENTS)
+            if state is None or state["event_time"] is None:
+                return None
+            number = store.commits()
+            if known is not None and known.number == number:
+                return known
+            settings = saved_deployment_settings(identity["settings"])
+            # A copy to read: it releases nothing, so its noise is never asked for.
+            agents = Agents(settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none"))
+            agents.add_agents(store.agents())
+            for chunk, columns in store.chunks("agents"):
+                agents.restore_chunk(chunk, columns)
+            followed = FollowedReleases(settings)
+            followed.restore(state["variance"], agents.latest())
+            restore_own_releases(store, followed)
+            options = self._options or _answer_options(store)
+        finally:
+            store.close()
+        estimates = PersonalEstimates(settings, options)
+        population = estimates.public_population(followed.combined(agents.latest()), followed.posterior)
+        places = {name: place for place, name in enumerate(agents.names)}
+        return _Commit(
+            number, agents, places, followed, estimates, population, time.monotonic(), float(state["event_time"])
+        )
+
+
+def _answer_options(store: Store) -> EngineOptions:
+    """Read how the last run answered agents; a store of before says nothing of it, and is answered as by default."""
+    said = (store.state("delivered") or {}).get("answers", {})
+    return EngineOptions(**{name: said[name] for name in ("collaboration", "level", "stddev") if name in said})

@@ -1,0 +1,172 @@
+"""An agent's newest answer, from the store and over HTTP: its own, by its token, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from meanstream.pipelines.commands.run.agents import run_agents_engine
+from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.page.answers import AnswersServer
+from meanstream.streaming.engine.stats import EngineStats
+from tests.pipelines.command_line import SECRET, meanstream
+
+Capture = pytest.CaptureFixture[str]
+SOME = ("--source", "synthetic:3,60")
+RUN = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6", "--level", "0.9", "--quiet")
+TOKENS = {"ann": "token-of-ann-000001", "b/ö": "token-of-bob-000002", "*": "token-of-all-000003"}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of three agents, their last estimates, and tokens."""
+    folder = tmp_path_factory.mktemp("answers")
+    rows = [(name, (i * 7) % 10, 1_700_000_000 + i) for i in range(60) for name in ("ann", "b/ö", "cy")]
+    lines = [json.dumps({"agent": a, "value": v, "time": t}) for a, v, t in rows]
+    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "tokens.yaml").write_text(json.dumps(TOKENS))
+    (folder / "tokens.yaml").chmod(0o600)
+    files = ("--source", str(folder / "samples.jsonl"), "--store", str(folder / "state.db"))
+    ran = meanstream(
+        *("run", "agents", *files, "--sink", str(folder / "estimates.jsonl"), *RUN),
+        environment={"MEANSTREAM_SECRET": SECRET},
+    )
+    assert ran.code == 0, ran.err
+    return folder
+
+
+def test_the_store_answers_as_the_run_did_with_age_and_budget(filled: Path) -> None:
+    last = {row["agent"]: row for row in map(json.loads, (filled / "estimates.jsonl").read_text().splitlines())}
+    for name, told in last.items():
+        found = meanstream("get", name, "--store", str(filled / "state.db"), "--json").json
+        age, budget = found.pop("age_seconds"), found.pop("budget")
+        assert found == told
+        assert age > 0
+        assert budget["spent"] + budget["remaining"] == budget["horizon"] == 40
+        assert budget["spent"] > 0
+    shown = meanstream("get", "ann", "--store", str(filled / "state.db"))
+    assert (shown.code, len(shown.out.splitlines())) == (0, 4)
+    assert b"(90 %), of 60 samples" in shown.out
+
+
+def test_an_agent_or_a_store_that_is_none_is_one_line(filled: Path, tmp_path: Path) -> None:
+    message = meanstream("get", "dan", "--store", str(filled / "state.db")).message
+    assert message.startswith("agent must have a sample that counts in ")
+    assert meanstream("get", "ann", "--store", str(tmp_path / "no.db")).message.startswith("store must be")
+
+
+@contextmanager
+def served(filled: Path, tokens: Path | None) -> Iterator[AnswersServer]:
+    with AnswersServer("127.0.0.1:0", filled / "state.db", tokens) as server:
+        yield server
+
+
+def ask(
+    server: AnswersServer, path: str, token: str | None = None, host: str | None = None
+) -> tuple[int, dict[str, object]]:
+    connection = HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    connection.request("GET", path, headers=headers | ({} if host is None else {"Host": host}))
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, json.loads(body)
+
+
+def test_a_token_opens_its_own_agent_and_no_other(filled: Path) -> None:
+    with served(filled, filled / "tokens.yaml") as server:
+        status, found = ask(server, "/v1/agents/ann", TOKENS["ann"])
+        assert (status, found["agent"], found["n"]) == (200, "ann", 60)
+        assert {"interval", "age_seconds", "budget"} <= found.keys()
+        assert ask(server, f"/v1/agents/{quote('b/ö', safe='')}", TOKENS["b/ö"])[1]["agent"] == "b/ö"
+        assert ask(server, "/v1/agents/cy", TOKENS["*"])[1]["agent"] == "cy"
+        assert ask(server, "/v1/agents/dan", TOKENS["*"])[0] == 404
+        refused = [
+            ask(server, "/v1/agents/cy", TOKENS["ann"]),  # another's
+            ask(server, "/v1/agents/dan", TOKENS["ann"]),  # nobody's: told apart by nothing
+            ask(server, "/v1/agents/ann", TOKENS["ann"] + "x"),
+            ask(server, "/v1/agents/*", ""),
+            ask(server, "/v1/agents/ann"),
+            ask(server, f"/v1/agents/ann?token={TOKENS['ann']}"),
+        ]
+        assert {status for status, _ in refused} == {401}
+        assert len({json.dumps(body) for _, body in refused}) == 1
+        assert ask(server, "/v1/agents/ann", TOKENS["ann"], host="evil.example")[0] == 403
+        assert ask(server, "/v1/agents/", TOKENS["*"])[0] == 404
+        assert ask(server, "/data", TOKENS["*"])[0] == 404
+
+
+def test_without_tokens_one_is_made(filled: Path) -> None:
+    with served(filled, None) as server:
+        assert ask(server, "/v1/agents/ann", server.token)[0] == 200
+        assert ask(server, "/v1/agents/ann", "")[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        ("ann: short", 0o600, "answer_tokens must have texts of 16 to 512 visible characters, got another of 'ann'"),
+        ("ann: 12345678901234567", 0o600, "answer_tokens must have texts of 16"),
+        (
+            "a: token-of-ann-000001\nb: token-of-ann-000001",
+            0o600,
+            "answer_tokens must have another token for each agent",
+        ),
+        ("a: token-of-ann-000001", 0o644, "answer_tokens must be readable by its owner alone"),
+        ("- a", 0o600, "answer_tokens must be a YAML file of AGENT: TOKEN"),
+        ("a: {", 0o600, "answer_tokens must be a YAML file of AGENT: TOKEN"),
+    ],
+)
+def test_tokens_that_are_none_are_refused_without_being_shown(
+    text: str, mode: int, message: str, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text(text)
+    os.chmod(tokens, mode)
+    ran = meanstream("run", "agents", *SOME, "--answers", "127.0.0.1:0", "--answer-tokens", str(tokens), *RUN)
+    assert ran.message.startswith(message)
+    assert "token-of" not in ran.message
+
+
+def test_other_machines_are_let_in_only_where_that_is_said_and_by_tokens() -> None:
+    message = meanstream("run", "agents", *SOME, "--answers", "0.0.0.0:9", *RUN).message
+    assert message.startswith("answers must be an address of this machine only, unless --answers-remote")
+    message = meanstream("run", "agents", *SOME, "--answers", "0.0.0.0:9", "--answers-remote", *RUN).message
+    assert message.startswith("answer_tokens must be given with --answers-remote")
+    assert meanstream("run", "agents", *SOME, "--answers-remote", *RUN).message.startswith(
+        "answers_remote must come with"
+    )
+
+
+def test_a_running_engine_answers_from_what_it_has_committed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers: list[tuple[int, dict[str, object]]] = []
+    said = ""
+
+    def look(stats: EngineStats) -> None:
+        nonlocal said
+        said += capsys.readouterr().err
+        found = re.search(r"answers: (http://.*/v1/agents/)AGENT, Authorization: Bearer (\S+)", said)
+        assert found is not None
+        server = SimpleNamespace(url=found[1])
+        answers.append(ask(server, "/v1/agents/agent-000000", found[2]))  # type: ignore[arg-type]
+
+    options = AgentsOptions(
+        source="synthetic:3,600", store=tmp_path / "state.db", sink=str(tmp_path / "estimates.jsonl"), batch_size=100,
+        lower=0, upper=1, epsilon=1, delta=1e-6, quiet=True, sort=False, answers="127.0.0.1:0",
+    )  # fmt: skip
+    run_agents_engine(options, also=look)
+    counts = [found["n"] for status, found in answers if status == 200]
+    assert answers[0][0] == 404
+    assert len(counts) >= 1
+    assert counts == sorted(counts)
