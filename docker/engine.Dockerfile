@@ -6,15 +6,18 @@ ARG PYTHON=python:3.11.14-slim-bookworm
 FROM ${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-RUN python -m venv /opt/build && python -m venv /opt/meanstream
-COPY requirements/build.lock requirements/engine.lock requirements/
+RUN python -m venv /opt/build && python -m venv /opt/sbom && python -m venv /opt/meanstream
+COPY requirements/build.lock requirements/engine.lock requirements/sbom.lock requirements/
 RUN /opt/build/bin/pip install --require-hashes -r requirements/build.lock \
+    && /opt/sbom/bin/pip install --require-hashes --only-binary :all: -r requirements/sbom.lock \
     && /opt/meanstream/bin/pip install --require-hashes --only-binary :all: -r requirements/engine.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY meanstream meanstream
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /src/dist \
     && /opt/meanstream/bin/pip install --no-index --no-deps dist/meanstream-*.whl \
     && /opt/meanstream/bin/pip uninstall -y pip setuptools \
+    && /opt/sbom/bin/cyclonedx-py environment --of JSON --pyproject pyproject.toml -o /opt/meanstream/sbom.json \
+        /opt/meanstream/bin/python \
     && /opt/meanstream/bin/python -m compileall -q /opt/meanstream/lib
 
 FROM ${PYTHON}

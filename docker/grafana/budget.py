@@ -118,6 +118,33 @@ BOARD = Board(
                     width=12,
                 ),
                 Panel(
+                    title="Agents by time to their last release",
+                    description=(
+                        "How many agents make the last release of their horizon within so many days of the newest one, "
+                        "if each goes on as between its first and its newest; `meanstream budget` names them."
+                    ),
+                    queries=[Query(f"sum by (le) (meanstream_budget_left_days_bucket{HERE})", "within {{le}} days")],
+                    unit="short",
+                    empty="no agent has released twice yet",
+                    kind="bargauge",
+                    decimals=0,
+                    width=12,
+                ),
+                Panel(
+                    title="Half of the agents end within",
+                    description="The same as days over time: a tenth, half and nine tenths of the agents.",
+                    queries=[
+                        Query(
+                            f"histogram_quantile({share}, meanstream_budget_left_days_bucket{HERE})",
+                            f"{text} of agents, {{{{instance}}}}",
+                        )
+                        for share, text in ((0.1, "10 %"), (0.5, "half"), (0.9, "90 %"))
+                    ],
+                    unit="d",
+                    empty="no agent has released twice yet",
+                    width=12,
+                ),
+                Panel(
                     title="Agents with more than 90 % spent",
                     description="Share of the agents. The alert MeanstreamBudgetNearlySpent fires from 10 % on.",
                     queries=[

@@ -14,7 +14,13 @@ from meanstream.operators.validation import require
 from meanstream.streaming.store.secret import SECRET_FILE_VARIABLE, SECRET_SUFFIX, secret_path
 from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
-STORE_FILES = {"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"}
+PAGE_SUFFIX = ".page"
+"""Of the file that tells the address of a running engine's page, with its token."""
+
+STORE_FILES = {
+    **{"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"},
+    PAGE_SUFFIX: "page's address",
+}
 """What lies beside a store, by what follows its name."""
 
 

@@ -18,9 +18,11 @@ from pyarrow import parquet
 from meanstream.pipelines.commands.explain import rounds as explain_rounds
 from meanstream.pipelines.commands.run import progress
 from meanstream.streaming import crash
+from meanstream.streaming.agents.ledger_forecast import LedgerForecast
 from meanstream.streaming.crash import CrashHook
 from meanstream.streaming.engine.health import EngineHealth
-from meanstream.streaming.metrics.telemetry import AgentsTelemetry, RoundsTelemetry, Telemetry
+from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
 from tests.noninterference.comparison import Seen
 from tests.noninterference.surfaces import METRICS_PATHS, PAGE_ROUTES
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
@@ -64,6 +66,9 @@ def same_clock_and_coins() -> Iterator[Clock]:
         patch.setattr("time.time_ns", lambda: int(clock() * 1e9))
         for kind in (Telemetry, AgentsTelemetry, RoundsTelemetry):
             patch.setitem(kind.__init__.__kwdefaults__, "clock", clock)
+        for kind in (Telemetry, AgentsTelemetry):
+            patch.setitem(kind.__init__.__kwdefaults__, "time_of_day", clock)
+        patch.setitem(LedgerForecast.__init__.__kwdefaults__, "now", clock)
         patch.setitem(EngineHealth.__init__.__kwdefaults__, "now", clock)
         patch.setattr("secrets.token_bytes", coins)
         patch.setattr("secrets.token_hex", lambda n=32: coins(n).hex())

@@ -26,6 +26,7 @@ from meanstream.streaming.events import wire
 from meanstream.streaming.events.base import PrivateEvent
 from meanstream.streaming.events.wire import EVENTS, Release
 from meanstream.streaming.metrics import server as metrics_server
+from meanstream.streaming.metrics.families import FORECASTS
 from meanstream.streaming.metrics.metrics import Metrics
 from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds import RoundsMetrics
@@ -67,6 +68,7 @@ def events_with_readers() -> set[tuple[str, bool]]:
 
 def metrics_of(kind: type[Metrics]) -> set[str]:
     states = {"kafka_connected"} if kind.shows_connections else set()
+    states |= FORECASTS.keys() if kind.foretells else set()
     states |= {"partition_lag_events"} if kind.shows_partitions else set()
     return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live, *kind.process, *states}
 

@@ -11,17 +11,22 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.commands.run.page import page_run_facts
+from meanstream.pipelines.page.figures import page_figures
 from meanstream.pipelines.page.server import PageServer
 from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.agents.ledger_forecast import budget_outlook
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch
-from meanstream.streaming.metrics.telemetry import AgentsTelemetry, RoundsTelemetry
+from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.rounds.deployment import open_rounds_store
 from meanstream.streaming.rounds.engine import RoundsEngine
 from meanstream.streaming.rounds.settings import RoundsSettings
@@ -59,7 +64,11 @@ def samples(n: int) -> list[tuple[str, float, float]]:
 
 
 def run_agents(
-    folder: Path, telemetry: AgentsTelemetry, stop: threading.Event, source: ScriptedSource | None = None
+    folder: Path,
+    telemetry: AgentsTelemetry,
+    stop: threading.Event,
+    source: ScriptedSource | None = None,
+    batch_size: int = 100,
 ) -> None:
     deployment = open_deployment(folder / "agents.db", AGENTS, environment=SECRET)
     engine = Engine(
@@ -68,9 +77,11 @@ def run_agents(
         noise=deployment.noise,
         store=deployment.store,
         sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE)),
-        options=EngineOptions(batch_size=100, refresh=0.0),
+        options=EngineOptions(batch_size=batch_size, refresh=0.0),
         on_turn=telemetry.observe,
     )
+    engine.history = telemetry
+    telemetry.about = page_run_facts(AGENTS, source="delays.csv") | {"lateness": "0s", "why": "of a test"}
     engine.run(stop.is_set)
     deployment.store.close()
 
@@ -91,13 +102,13 @@ def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) 
 
 
 @contextmanager
-def page(telemetry: Any, work: Callable[[threading.Event], None]) -> Iterator[str]:
+def page(telemetry: Any, work: Callable[[threading.Event], None], outlook: Any = None) -> Iterator[str]:
     """Serve the page of an engine that works in a thread of its own, as SQLite wants it; give its address."""
     stop = threading.Event()
     thread = threading.Thread(target=work, args=(stop,))
     thread.start()
     try:
-        with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+        with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0), outlook=outlook) as server:
             yield server.url
     finally:
         stop.set()
@@ -107,7 +118,8 @@ def page(telemetry: Any, work: Callable[[threading.Event], None]) -> Iterator[st
 @pytest.fixture(scope="module")
 def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder, telemetry = tmp_path_factory.mktemp("agents"), AgentsTelemetry(settings=AGENTS)
-    with page(telemetry, lambda stop: run_agents(folder, telemetry, stop)) as url:
+    outlook = budget_outlook(AGENTS, folder / "agents.db")
+    with page(telemetry, lambda stop: run_agents(folder, telemetry, stop), outlook) as url:
         yield url
 
 
@@ -137,6 +149,20 @@ def drawn(driver: Any, chart: str) -> int:
     """Count the marks of a chart."""
     script = "return document.querySelectorAll(`#${arguments[0]} .trace, #${arguments[0]} .point`).length"
     return int(driver.execute_script(script, chart))
+
+
+def without_numbers(driver: Any, before: str = "") -> list[str]:
+    """Tell which charts that are drawn have a y axis with fewer than two numbers or names."""
+    found: list[str] = driver.execute_script(
+        before
+        + """
+        return [...document.querySelectorAll(".chart:not(.empty)")]
+          .filter((e) => e.offsetParent && e.querySelector(".main-svg"))
+          .filter((e) => e.querySelectorAll(".ytick text").length < (["rejects", "stages"].includes(e.id) ? 1 : 2))
+          .map((e) => e.id);
+        """
+    )
+    return found
 
 
 def overlaps(driver: Any) -> list[list[str]]:
@@ -171,6 +197,23 @@ def test_the_page_of_agents_lives(agents_url: str) -> None:
         until(lambda: drawn(driver, "agent"))
         assert driver.find_element("id", "agent-text").text.startswith("agent 7: ")
         assert not driver.find_element("id", "windows-card").is_displayed()
+        assert driver.find_element("id", "run").text == "test"
+        line = driver.find_element("id", "about").text
+        assert line.startswith(
+            "from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness"
+        )
+        assert float(tile(driver, "narrower than alone").removesuffix(" times")) > 0.9
+        assert re.match(r"\d+ years", tile(driver, "answers behind the clock"))
+        assert until(lambda: tile(driver, "next release (event time, UTC)") not in ("", "-"))
+        until(lambda: driver.find_element("id", "forecast").text.startswith("At this rate agent "))
+        assert tile(driver, "first budget ends in") not in ("", "-")
+        title = "return document.querySelector('#convergence .xtitle').textContent"
+        assert driver.execute_script(title) == "event time (UTC)"
+        driver.find_element("css selector", "#axis input[value=clock]").click()
+        until(lambda: driver.execute_script(title) == "clock (UTC)")
+        assert without_numbers(driver) == []
+        spoil = "document.querySelectorAll('#budget .ytick').forEach((e) => e.remove());"
+        assert without_numbers(driver, spoil) == ["budget"]  # it would be seen
         assert "token" not in driver.current_url
         assert driver.find_element("id", "state").text == "running"
         assert complaints(driver) == []
@@ -187,6 +230,8 @@ def test_the_page_of_rounds_shows_what_is_public(rounds_url: str) -> None:
         until(lambda: drawn(driver, "windows") > before)
         assert not driver.find_element("id", "agent-card").is_displayed()
         assert not driver.find_element("id", "convergence-card").is_displayed()
+        assert re.fullmatch(r"[\d.]+ ± [\d.]+", tile(driver, "newest mean"))
+        assert without_numbers(driver) == []
         assert complaints(driver) == []
         assert hosts_asked(driver) == {"127.0.0.1"}
         cookie = "; ".join(f"{c['name']}={c['value']}" for c in driver.get_cookies())
@@ -201,7 +246,7 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
     rows = [(name, float(value)) for name, (n, mean) in means.items() for value in rng.normal(mean, 1.0, n)]
     source = ScriptedSource([(*row, begin + i) for i, row in enumerate(rows)])
     telemetry = AgentsTelemetry(settings=AGENTS)
-    run_agents(tmp_path, telemetry, threading.Event(), source)
+    run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=len(rows) // 4)
     with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
         driver.get(server.url)
         until(lambda: drawn(driver, "counts"))
@@ -210,7 +255,31 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
             text
         )
         assert overlaps(driver) == []
+        assert without_numbers(driver) == []
         assert complaints(driver) == []
+
+
+def test_what_a_page_has_shown_outlives_a_restart(tmp_path: Path) -> None:
+    first, second, third = (AgentsTelemetry(settings=AGENTS) for _ in range(3))
+    halves = samples(2000)
+    run_agents(tmp_path, first, stopping_after(3), ScriptedSource(halves))
+    shown = page_figures(first.view(), kind="agents", horizon=12, bounds=(0.0, 10.0))["convergence"]
+    run_agents(tmp_path, second, stopping_after(0), ScriptedSource(halves))
+    again = page_figures(second.view(), kind="agents", horizon=12, bounds=(0.0, 10.0))
+    assert len(shown["event_time"]) == 3
+    assert again["convergence"]["event_time"][:3] == shown["event_time"]
+    assert again["convergence"]["together"]["median"][:3] == shown["together"]["median"]
+    assert again["convergence"]["gain"] == pytest.approx(shown["gain"], rel=1e-6)  # over all agents, not those of now
+    assert again["convergence"]["answered"] == shown["answered"] > 30
+    assert again["answered_until"] is not None
+    run_agents(tmp_path, third, stopping_after(2), ScriptedSource(halves))
+    assert third.view().precision[-1].event_time > first.view().precision[-1].event_time
+
+
+def stopping_after(turns: int) -> Any:
+    """Let an engine end after so many turns."""
+    left = iter([False] * turns)
+    return SimpleNamespace(is_set=lambda: next(left, True))
 
 
 def window_line(day: int, value: Any, interval: Any) -> bytes:
@@ -326,12 +395,29 @@ def test_addresses_that_are_refused(tmp_path: Path, given: list[str], message: s
     assert not (tmp_path / "state.db").exists()
 
 
-def test_the_command_prints_the_address_once(tmp_path: Path) -> None:
+def test_the_command_writes_the_token_beside_the_store_and_never_into_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_samples(tmp_path / "flights.csv")
-    typed = ["run", "agents", *arguments(options(tmp_path)), "--page", "127.0.0.1:0", "--quiet"]
-    ran = meanstream(*typed, environment=SECRET)
+    place, told = tmp_path / "state.db.page", []
+    observe = AgentsTelemetry.observe
+
+    def look(self: AgentsTelemetry, stats: Any) -> None:
+        observe(self, stats)
+        told.append((place.read_text(), place.stat().st_mode & 0o777))
+
+    monkeypatch.setattr(AgentsTelemetry, "observe", look)
+    place.write_text("left by a run that was killed")
+    typed = ["run", "agents", *arguments(options(tmp_path)), "--page", "127.0.0.1:0"]
+    ran = meanstream(*typed, "--log-format", "json", environment=SECRET)
     assert ran.code == 0
-    assert ran.err.count(b"token=") == 1
+    [(address, mode)] = set(told)
+    found = urllib.parse.urlsplit(address.strip())
+    assert (found.hostname, mode) == ("127.0.0.1", 0o600)
+    token = urllib.parse.parse_qs(found.query)["token"][0].encode()
+    assert token not in ran.err + ran.out
+    assert b"page is served" in ran.err
+    assert not place.exists()
     estimates = (tmp_path / "estimates.jsonl").read_bytes()
     (tmp_path / "other").mkdir()
     write_samples(tmp_path / "other" / "flights.csv")

@@ -251,6 +251,12 @@ class AgentsSettings:
         return "sample" if self.per_person is None else "person"
 
     @property
+    def unit(self) -> str:
+        """Say in few words what (epsilon, delta) is of."""
+        what = "one sample" if self.per_person is None else "one person's samples within an agent"
+        return f"{what}, over at most {self.horizon} releases"
+
+    @property
     def protected(self) -> str:
         """Say in one sentence what (epsilon, delta) covers and what it does not, for whoever sees epsilon.
 

@@ -13,6 +13,7 @@ from meanstream.pipelines.options.shared import (
     COLLABORATION,
     COLUMN_HELP,
     INPUT,
+    LATENESS_HELP,
     OPERATION,
     OUTPUT,
     PLACES,
@@ -57,7 +58,9 @@ class AgentSideOptions(StreamOptions):
     person: Annotated[
         str | None, cli_option("Column that says whose sample it is within its agent; with --per-person.", INPUT)
     ] = None
-    lateness: Annotated[str, cli_option("How far behind the newest event a sample may arrive.", INPUT)] = "1h"
+    lateness: Annotated[
+        str | None, cli_option(f"How far behind the newest event a sample may arrive; {LATENESS_HELP}", INPUT)
+    ] = None
     max_agents: MaxAgentsOption = MAX_AGENTS
     out_of_bounds: Annotated[str, cli_option("clip: a value outside counts as the nearest bound.", INPUT)] = "clip"
 

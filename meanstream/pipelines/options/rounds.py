@@ -12,6 +12,7 @@ from meanstream.pipelines.options.base import given_option
 from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
     INPUT,
+    LATENESS_HELP,
     OPERATION,
     OUTPUT,
     PLACES,
@@ -57,7 +58,9 @@ class RoundsOptions(StreamOptions):
     window: Annotated[
         str | None, cli_option("SIZE (7d), SIZE,PERIOD (7d,1d: sliding) or session:GAP (session:30m).", INPUT)
     ] = None
-    allowed_lateness: Annotated[str, cli_option("How long a window waits behind the newest event.", INPUT)] = "1h"
+    allowed_lateness: Annotated[
+        str | None, cli_option(f"How long a window waits behind the newest event; {LATENESS_HELP}", INPUT)
+    ] = None
     max_users: MaxUsersOption = MAX_AGENTS
 
     lower: Annotated[
@@ -134,7 +137,6 @@ class RoundsOptions(StreamOptions):
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.agents.release_times import parse_duration
         from meanstream.operators.validation import require
         from meanstream.streaming.rounds.curator import NO_SIDES
         from meanstream.streaming.rounds.settings import RoundsSettings
@@ -152,7 +154,7 @@ class RoundsOptions(StreamOptions):
             users=self.users,
             between_users=self.between_users,
             user_budget=self.user_budget,
-            allowed_lateness=parse_duration("allowed_lateness", self.allowed_lateness),
+            allowed_lateness=self.lateness_in_force().seconds,
             name=self.name,
             level=self.level,
             mode=self.mode,

@@ -36,6 +36,7 @@ PageRemoteOption = Annotated[
     bool,
     cli_option("Let other machines connect to --page, unencrypted; with its token only.", OPERATION, "--page-remote"),
 ]
+LATENESS_HELP = "default: the store's, else 10s of a topic, 0s of a sorted file, 1h with --no-sort."
 MaxAgentsOption = Annotated[int, cli_option("Agents that may ever be entered; samples of others are rejected.", INPUT)]
 MaxUsersOption = Annotated[int, cli_option("Users that may ever be entered; samples of others are rejected.", INPUT)]
 RunnerOption = Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.lateness import Lateness, lateness_in_force
 from meanstream.pipelines.options.shared import (
     INPUT,
     OPERATION,
@@ -130,6 +131,12 @@ class StreamOptions(ABC):
     def column_mapping(self) -> ColumnMapping:
         """Say which column means what."""
 
+    def lateness_in_force(self) -> Lateness:
+        """Say how late samples may be, and why: as given, else the store's, else what suits the source."""
+        given: str | None = getattr(self, self.LATENESS)
+        store = None if getattr(self, "runner", None) else self.store
+        return lateness_in_force(self.LATENESS, given, source=self.source, sort=self.sort, store=store)
+
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy.
 
@@ -143,7 +150,7 @@ class StreamOptions(ABC):
 
         return EngineOptions(
             batch_size=self.batch_size,
-            allowed_lateness=parse_duration(self.LATENESS, getattr(self, self.LATENESS)),
+            allowed_lateness=self.lateness_in_force().seconds,
             max_future=parse_duration("max_future", self.max_future),
             quorum=quorum_for(self.quorum, self.source, sort=self.sort),
             max_agents=getattr(self, f"max_{self.WHO}s"),

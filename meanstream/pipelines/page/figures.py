@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
+from meanstream.streaming.agents.budget_forecast import ForecastSummary, budget_forecast_text, days_text
 from meanstream.streaming.agents.estimates import estimates_count_probability
-from meanstream.streaming.metrics.records import FittedPicture, PageView, Precision, TurnRecord, budget_histogram_record
+from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.metrics.history import flow_points
+from meanstream.streaming.metrics.records import FittedPicture, FlowPoint, PageView, Precision, budget_histogram_record
 
 COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "pending", "event_time")
 ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
@@ -40,6 +42,7 @@ def page_figures(
     names = ROUNDS_COUNTS if kind == "rounds" else COUNTS
     common = {
         "version": view.version,
+        "about": dict(view.about),
         "kind": kind,
         "running": view.running,
         "problem": view.problem,
@@ -47,20 +50,28 @@ def page_figures(
         "budget": None if last is None else budget_histogram_record(last.agents, last.spent, horizon),
     }
     if kind == "rounds":
-        return common | {"bounds": bounds, "windows": [window_row(event, bounds) for event in view.windows]}
+        rows = sorted((window_row(event, bounds) for event in view.windows), key=lambda row: str(row["start"]))
+        return common | {"bounds": bounds, "windows": rows}
     population = None if view.population is None else population_figure(view.population)
     records = {
-        "flow": _flow(view.turns),
+        "flow": _flow(view),
         "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
     }
-    due = {"first_release": None if last is None else last.first_release}
+    due = {
+        "first_release": None if last is None else last.first_release,
+        "next_release": _due(view.next_release),
+        "answered_until": view.answered_until,
+    }
     return common | records | due | {"convergence": _convergence(view.precision), "population": population}
 
 
 def _convergence(points: Sequence[Precision]) -> dict[str, Any]:
-    """Half-widths of the intervals against events, together and alone; the errors where the truth is known."""
+    """Half-widths of the intervals in the course of time, together and alone; the errors where the truth is known."""
+    last = points[-1] if points else None
     return {
-        "events": [p.events for p in points],
+        "event_time": [p.event_time for p in points],
+        "clock": [p.clock for p in points],
+        "gain": last.alone[1] / last.together[1] if last is not None and last.together[1] > 0 else None,
         "together": {band: [p.together[i] for p in points] for i, band in enumerate(BANDS)},
         "alone": {band: [p.alone[i] for p in points] for i, band in enumerate(BANDS)},
         "error": [p.error for p in points] if any(p.error is not None for p in points) else None,
@@ -95,14 +106,24 @@ def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"probability": probability, **columns}
 
 
-def _flow(turns: Sequence[TurnRecord]) -> dict[str, Any]:
-    """Events per second, and how far the engine is behind, against seconds since the begin."""
-    pairs = [(a, b) for a, b in pairwise(turns) if b.seconds > a.seconds]
+def forecast_figure(found: ForecastSummary | None) -> dict[str, Any] | None:
+    """Public: when budgets end at this rate, as people say it."""
+    if found is None:
+        return None
+    return {"first_in": days_text(found.first_days), "text": budget_forecast_text(found)}
+
+
+def _due(found: FirstRelease | None) -> dict[str, Any] | None:
+    return None if found is None else {"event_time": found.event_time, "why": found.why}
+
+
+def _flow(view: PageView) -> dict[str, Any]:
+    """Events per second, smooth, and how far the engine is behind, by the clock; first that of the runs before."""
+    turns, fresh = view.turns, flow_points(view.turns)
+    begin = FlowPoint(clock=fresh[0].clock, rate=None) if view.flow and fresh else None  # a gap between the runs
+    points = [point for point in (*view.flow, begin, *fresh) if point is not None]
     return {
-        "seconds": [b.seconds for _, b in pairs],
-        "rate": [(b.events - a.events) / (b.seconds - a.seconds) for a, b in pairs],
-        "lag": [b.input_lag for _, b in pairs],
-        "behind": [_behind(b) for _, b in pairs],
+        **{name: [getattr(point, name) for point in points] for name in ("clock", "rate", "lag", "behind")},
         "overall": turns[-1].events / turns[-1].seconds if turns and turns[-1].seconds > 0 else None,
     }
 
@@ -159,10 +180,3 @@ def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, A
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _behind(turn: TurnRecord) -> float | None:
-    """Event time that was read but waits for the watermark."""
-    if turn.event_time is None or turn.watermark is None:
-        return None
-    return max(turn.event_time - turn.watermark, 0.0)

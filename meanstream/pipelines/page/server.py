@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import socket
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,7 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.page.figures import page_figures
+from meanstream.pipelines.page.figures import forecast_figure, page_figures
+from meanstream.streaming.agents.ledger_forecast import BudgetOutlook
 from meanstream.streaming.metrics.connections import BoundedThreads
 from meanstream.streaming.metrics.server import parse_server_address
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
@@ -86,6 +88,8 @@ class PageServer:
         Declared bounds of a value, for the stages of rounds.
     remote : bool
         Listen where other machines can connect. There is no encryption: put a proxy in front of it.
+    outlook : callable, optional
+        Says when the budgets end, as often as it is asked.
 
     Raises
     ------
@@ -101,7 +105,13 @@ class PageServer:
     """
 
     def __init__(
-        self, address: str, telemetry: Telemetry, *, bounds: tuple[float, float] | None = None, remote: bool = False
+        self,
+        address: str,
+        telemetry: Telemetry,
+        *,
+        bounds: tuple[float, float] | None = None,
+        remote: bool = False,
+        outlook: Callable[[], BudgetOutlook | None] | None = None,
     ) -> None:
         check_page(address, remote=remote)
         host, port = parse_server_address(address, "page")
@@ -111,7 +121,8 @@ class PageServer:
             self._server: _Server = server_type(place[:2], _Handler)
         except OSError as error:
             raise ValueError(f"page must be an address that is free, got {address!r} ({error.strerror})") from None
-        self._server.site = _Site(telemetry, bounds, self._server.server_port, None if remote else {host, *LOCAL})
+        hosts = None if remote else {host, *LOCAL}
+        self._server.site = _Site(telemetry, bounds, outlook, self._server.server_port, hosts)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_port}/?token={self._server.site.token}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="page", daemon=True)
@@ -132,14 +143,20 @@ class _Site:
     """Who may see what."""
 
     def __init__(
-        self, telemetry: Telemetry, bounds: tuple[float, float] | None, port: int, hosts: set[str] | None
+        self,
+        telemetry: Telemetry,
+        bounds: tuple[float, float] | None,
+        outlook: Callable[[], BudgetOutlook | None] | None,
+        port: int,
+        hosts: set[str] | None,
     ) -> None:
         self.token = secrets.token_urlsafe(24)
         self.cookie = f"meanstream_page_{port}"  # cookies of a host are shared by its ports
         self._telemetry = telemetry
         self._bounds = bounds
+        self._outlook = outlook
         self._hosts = hosts
-        self._encoded: tuple[tuple[int, str | None], bytes] = ((-1, None), b"")
+        self._encoded: tuple[tuple[Any, ...], bytes] = ((), b"")
 
     def knows_host(self, header: str | None) -> bool:
         if self._hosts is None:
@@ -159,13 +176,15 @@ class _Site:
     def data(self) -> bytes:
         """Everything that is shown; encoded once for all that look."""
         view = self._telemetry.view()
-        of = (view.version, view.problem)
+        ahead = None if self._outlook is None else self._outlook()
+        of = (view.version, view.problem, ahead)
         if self._encoded[0] != of:
             shown = page_figures(
                 view, kind=self._telemetry.kind, horizon=self._telemetry.horizon, bounds=self._bounds
             ) | {
                 "searchable": isinstance(self._telemetry, AgentsTelemetry),
                 "protected": self._telemetry.protected,
+                "forecast": None if ahead is None else forecast_figure(ahead.summary),
             }
             self._encoded = (of, msgspec.json.encode(shown))
         return self._encoded[1]

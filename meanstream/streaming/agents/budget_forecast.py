@@ -39,6 +39,37 @@ class ForecastSummary:
     days: tuple[float, float, float]
 
 
+def days_text(days: float) -> str:
+    """Write a time to come as people do.
+
+    Examples
+    --------
+    >>> [days_text(days) for days in (0.01, 0.3, 1.5, 12.4, 900.0, 16_400.0, 1e9)]
+    ['less than an hour', '7 hours', '36 hours', '12 days', '2.5 years', '45 years', 'more than 200 years']
+    """
+    if days < 1 / 24:
+        return "less than an hour"
+    if days < 2:
+        hours = round(24 * days)
+        return "an hour" if hours == 1 else f"{hours} hours"
+    if days < 730:
+        return f"{days:.0f} days"
+    years = days / 365.25
+    if years >= 200:
+        return "more than 200 years"
+    return f"{years:.1f} years" if years < 10 else f"{years:.0f} years"
+
+
+def budget_forecast_text(forecast: ForecastSummary) -> str:
+    """Public: say in a sentence which agent ends first, and when how many have."""
+    low, half, high = map(days_text, forecast.days)
+    day = "" if forecast.first_ends is None else f" ({forecast.first_ends.partition('T')[0]})"
+    return (
+        f"At this rate {forecast.first} ends first, {days_text(forecast.first_days)} after the newest release{day}; of "
+        f"{forecast.agents:,} agents 10 % within {low}, half within {half}, 90 % within {high}."
+    )
+
+
 class _Count(msgspec.Struct):
     n: int
 
@@ -80,8 +111,11 @@ class BudgetForecast:
         self.newest = -math.inf
 
     def follow(self, agent: Ints, time: Floats, output: Sequence[bytes]) -> None:
-        """Take the next releases of the ledger."""
+        """Take the next releases of the ledger; agents may be new."""
+        if not len(agent):
+            return
         lines = np.array(output, object)
+        self._grow(int(agent.max()) + 1)
         who, first = np.unique(agent, return_index=True)
         newest = len(agent) - 1 - np.unique(agent[::-1], return_index=True)[1]
         fresh = self._spent[who] == 0
@@ -90,6 +124,14 @@ class BudgetForecast:
             column[who, 1] = found[newest]
         self._spent += np.bincount(agent, minlength=len(self._spent))
         self.newest = max(self.newest, float(time.max(initial=-math.inf)))
+
+    def _grow(self, n_agents: int) -> None:
+        more = n_agents - len(self._spent)
+        if more > 0:
+            more += n_agents  # seldom
+            self._spent = np.concatenate([self._spent, np.zeros(more, np.int64)])
+            self._times = np.concatenate([self._times, np.full((more, 2), math.nan)])
+            self._lines = np.concatenate([self._lines, np.full((more, 2), b"", object)])
 
     def ends(self, schedule: Counts | Every) -> Floats:
         """Give the event time of each agent's last release; NaN where it was made, or there is no rate."""

@@ -17,7 +17,8 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.delivery import Delivery
-from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
+from meanstream.streaming.agents.first_release import FirstReleaseWatch
+from meanstream.streaming.agents.release_outlook import ReleaseOutlook
 from meanstream.streaming.agents.releases import (
     OWN_RELEASES,
     release_budget_lines,
@@ -135,7 +136,9 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._event_time = -math.inf
         self._saved_agents = 0
         self._spent_before = np.zeros(0, np.int64)
-        self._first_release = FirstReleaseWatch(self._look_for_first_release)
+        outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
+        self._first_release = FirstReleaseWatch(outlook.first)
+        self.stats.look_ahead = outlook.following
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
@@ -194,17 +197,6 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         early = not released and not any(stats.spent[1:])
         stats.first_release = self._first_release.newest(stats.pending, stats.accepted) if early else None
 
-    def _look_for_first_release(self) -> FirstRelease:
-        agent, times = self._intake.waiting_samples()
-        return expected_first_release(
-            self._settings.times,
-            self._options.allowed_lateness,
-            counted=self.agents.counts(),
-            agent=agent,
-            times=times,
-            since=_finite(self._event_time),
-        )
-
     def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
         """Note which samples do not count, where persons are told apart; then the others were not counted yet."""
         if fates is None:
@@ -248,6 +240,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             "event_time": _finite(self._event_time),
         }
         self._store.put_state("engine", state)
+        self._save_history()
         self.delivery.save()
 
     def _save_persons(self) -> None:

@@ -1,4 +1,4 @@
-"""When the first release of a stream can be expected, and why not before."""
+"""When the first release of a stream, and then the next one, can be expected, and why not before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARE = 2
 
 @dataclass(frozen=True, slots=True)
 class FirstRelease:
-    """Public: when the first release can be expected.
+    """Public: when the first release, or the next one, can be expected.
 
     Attributes
     ----------
@@ -71,18 +71,73 @@ def expected_first_release(
         end = None if begin is None else (np.floor(begin / schedule.seconds) + 1) * schedule.seconds + lateness
         return FirstRelease(None if end is None else float(end), why)
     first = int(schedule.times(1)[0])
-    sent = counted + np.bincount(agent, minlength=len(counted))
-    enough = sent >= first
-    if not enough.any():
-        most = int(sent.max(initial=0))
+    reached, lacks = _reached(np.full(len(counted), first), counted, agent, times)
+    if reached is None:
+        most = max(first - lacks, 0)
         return FirstRelease(None, f"an agent's sample number {first}; the agent with most has sent {most}")
+    return FirstRelease(reached + lateness, f"an agent's sample number {first}{wait}")
+
+
+def next_release(
+    schedule: Counts | Every,
+    lateness: float,
+    *,
+    counted: Ints,
+    spent: Ints,
+    horizon: int,
+    agent: Ints,
+    times: Floats,
+    since: float | None = None,
+) -> FirstRelease | None:
+    """Say when the next release of any agent can be expected; None if all have made their last one.
+
+    Parameters
+    ----------
+    schedule, lateness, counted, agent, times, since
+        As of `expected_first_release`.
+    spent : array of int, shape (n_agents,)
+        Releases that each agent has made.
+    horizon : int
+        Releases that each may make.
+
+    Examples
+    --------
+    >>> from meanstream.operators.agents.release_times import parse_schedule
+    >>> two, state = parse_schedule("geometric:2,2"), {"counted": np.array([3, 5]), "spent": np.array([1, 2])}
+    >>> waits = {"agent": np.array([0]), "times": np.array([5.0])}
+    >>> next_release(two, 60.0, horizon=2, **state, **waits)
+    FirstRelease(event_time=65.0, why='1m of lateness')
+    >>> next_release(two, 60.0, horizon=3, **{**state, "spent": np.array([2, 2])}, **waits).why
+    'the agent nearest to its next release lacks 3 samples'
+    """
+    goes_on = spent < horizon
+    if not goes_on.any():
+        return None
+    if isinstance(schedule, Every):
+        return expected_first_release(schedule, lateness, counted=counted, agent=agent, times=times, since=since)
+    ahead = np.append(schedule.times(horizon), np.iinfo(np.int64).max)
+    reached, lacks = _reached(ahead[np.minimum(spent, horizon)], counted, agent, times)
+    if reached is None:
+        lack = "1 sample" if lacks == 1 else f"{lacks:,} samples"
+        return FirstRelease(None, f"the agent nearest to its next release lacks {lack}")
+    return FirstRelease(reached + lateness, f"{duration_text(lateness)} of lateness" if lateness else "a later sample")
+
+
+def _reached(targets: Ints, counted: Ints, agent: Ints, times: Floats) -> tuple[float | None, int]:
+    """Give the event time of the sample that is the first to reach an agent's target, or None; and what lacks most."""
+    sent = counted + np.bincount(agent, minlength=len(counted))
+    enough = sent >= targets
+    if not enough.any():
+        return None, int((targets - sent).min(initial=np.iinfo(np.int64).max))
     theirs = enough[agent]
     agent, times = agent[theirs], times[theirs]
+    if not len(agent):  # counted already: nothing that waits tells when
+        return None, 1
     order = np.lexsort((times, agent))
     agent, times = agent[order], times[order]
     begins = np.flatnonzero(np.r_[True, agent[1:] != agent[:-1]])
-    reached = times[begins + np.maximum(first - counted[agent[begins]], 1) - 1]
-    return FirstRelease(float(reached.min()) + lateness, f"an agent's sample number {first}{wait}")
+    who = agent[begins]
+    return float(times[begins + np.maximum(targets[who] - counted[who], 1) - 1].min()), 0
 
 
 class FirstReleaseWatch:

@@ -6,7 +6,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
@@ -25,6 +25,20 @@ Taken = TypeVar("Taken")
 def never_stop_loop() -> bool:
     """Do not stop before the source ends."""
     return False
+
+
+HISTORY = "history"
+"""Name of the state that holds what a page has shown."""
+
+
+class KeptHistory(Protocol):
+    """What is to outlive a restart beside the engine's own state, as plain values; both are for the engine's thread."""
+
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
+        """Give what is to be kept, None if nothing new is worth a write."""
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from what was kept."""
 
 
 class EngineLoop(ABC, Generic[Stats, Taken]):
@@ -63,6 +77,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._on_turn = on_turn
         self._positions: dict[str, Position] = {}
         self._active: tuple[int, ...] = ()
+        self.history: KeptHistory | None = None
         self._resumed = False
         self._ended = False  # the last commit took in the end of a bounded source
 
@@ -96,6 +111,9 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             self._turn(batch, stop, ended=False)
             self._report(began)
         self.health.stopping()
+        if self.history is not None:
+            with self._store.transaction():
+                self._save_history(ending=True)
         self.delivery.mark()
         return self.stats
 
@@ -115,6 +133,8 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             self._restore(state)
             self._positions = state["positions"]
             self._ended = bool(state["ended"])
+        if self.history is not None and (kept := self._store.state(HISTORY)) is not None:
+            self.history.restore_history(kept)
         position = self._positions.get(self._source.name)
         if position is not None:
             self._source.restore(position)
@@ -150,6 +170,12 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
     @abstractmethod
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         """Write what was committed to the sinks."""
+
+    def _save_history(self, *, ending: bool = False) -> None:
+        """Write, within a transaction, what a page has shown so far."""
+        kept = None if self.history is None else self.history.history_since(ending=ending)
+        if kept is not None:
+            self._store.put_state(HISTORY, kept)
 
     def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> None:
         with crash_step(CrashPoint.UPDATE_AGENTS, self._crash):

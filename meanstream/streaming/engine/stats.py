@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ class EngineStats:
         Samples that were taken and wait for event time.
     first_release : FirstRelease or None
         When the first release can be expected; None once there was one.
+    look_ahead : callable or None
+        Says when the next release can be expected, None if there is none; for the engine's own thread.
     spent : tuple of int
         Number of agents by the releases they have made of their horizon: entry k has made k.
     spenders, most_spent : int
@@ -84,6 +87,7 @@ class EngineStats:
     lateness: float | None = None
     pending: int = 0
     first_release: FirstRelease | None = None
+    look_ahead: Callable[[], FirstRelease | None] | None = None
     spent: tuple[int, ...] = ()
     spenders: int = 0
     most_spent: int = 0

@@ -29,6 +29,9 @@ DISTRIBUTIONS = {
     "released_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
     "released_class_size": "Agents by variance of their own releases over that of what everybody's say of them.",
 }
+FORECASTS = {
+    "budget_left_days": "Agents by days from the newest release to their last one, at the rate of each agent so far.",
+}
 DURATIONS = {
     "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",
     "delivery_seconds": "From a commit until all that it lets out is durable in the sinks, with what was tried again.",

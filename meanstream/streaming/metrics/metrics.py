@@ -24,6 +24,7 @@ from prometheus_client.utils import floatToGoString
 
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.estimates import PublicPopulation
+from meanstream.streaming.agents.ledger_forecast import budget_outlook
 from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
@@ -34,6 +35,7 @@ from meanstream.streaming.metrics.families import (
     COUNTERS,
     DISTRIBUTIONS,
     DURATIONS,
+    FORECASTS,
     GAUGES,
     LIVE,
     PARTITION_LAG,
@@ -46,6 +48,7 @@ REASONS: tuple[str, ...] = get_args(Reason)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SPENT = tuple(k / 10 for k in range(11))
 CLASS_SIZES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+LEFT_DAYS = (0.0, 1.0, 7.0, 30.0, 90.0, 180.0, 365.0, 730.0, 1825.0, 3650.0)
 HALVINGS = 12
 """The buckets of half-widths are half the range of a value and so many halvings of it."""
 
@@ -128,6 +131,7 @@ class Metrics(Collector):
     distributions: ClassVar[dict[str, str]] = DISTRIBUTIONS
     durations: ClassVar[dict[str, str]] = DURATIONS
     live: ClassVar[dict[str, str]] = LIVE
+    foretells: ClassVar[bool] = True
     shows_connections: ClassVar[bool] = True
     shows_partitions: ClassVar[bool] = True
     process: ClassVar[tuple[str, ...]] = ()
@@ -142,6 +146,7 @@ class Metrics(Collector):
         self._health = health
         self._clock = clock or SystemClock()
         self._store = store
+        self._outlook = budget_outlook(settings, store) if self.foretells else None
         self._began = self._clock.now()
         self._rate = RecentRate(self._began)
         self._process = ProcessCollector(registry=None) if self.process else None
@@ -193,6 +198,10 @@ class Metrics(Collector):
             yield _rejects(self.reasons, shown)
         for name, text in self.distributions.items():
             yield _histogram(name, text, shown.get(name))
+        if self._outlook is not None:
+            ahead = self._outlook()
+            left = None if ahead is None else Distribution.of(ahead.days, LEFT_DAYS)
+            yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
         for name, text in self.gauges.items():
             yield _gauge(name, text, shown.get(name))
         for name, value in self._live(shown.get("watermark")).items():

@@ -7,26 +7,26 @@ import numpy as np
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 
-_ROOM = 3
+NEWEST_COLUMNS = 3
 
 
 class NewestAnswers:
     """Private: keeps of each agent how precise its newest estimate is, whichever refresh made it."""
 
     def __init__(self) -> None:
-        self._rows = np.full((0, _ROOM), np.nan)  # by the agent's number
+        self.rows = np.full((0, NEWEST_COLUMNS), np.nan)  # by the agent's number
 
     def take(self, answered: AnsweredAgents) -> None:
         """Take the answers of a refresh."""
         if not len(answered.agent):
             return
         most = int(answered.agent.max()) + 1
-        if most > len(self._rows):
-            fresh = np.full((max(most, 2 * len(self._rows)) - len(self._rows), _ROOM), np.nan)
-            self._rows = np.concatenate([self._rows, fresh])
+        if most > len(self.rows):
+            fresh = np.full((max(most, 2 * len(self.rows)) - len(self.rows), NEWEST_COLUMNS), np.nan)
+            self.rows = np.concatenate([self.rows, fresh])
         for column, interval in enumerate((answered.interval, answered.local_interval)):
-            self._rows[answered.agent, column] = (interval[:, 1] - interval[:, 0]) / 2
-        self._rows[answered.agent, 2] = answered.effective_class_size
+            self.rows[answered.agent, column] = (interval[:, 1] - interval[:, 0]) / 2
+        self.rows[answered.agent, 2] = answered.effective_class_size
 
     def half_widths(self) -> tuple[Floats, Floats]:
         """Half-widths of the intervals of all who were answered: of their estimates, and of what they have alone."""
@@ -38,5 +38,5 @@ class NewestAnswers:
         return self._known()[:, 2]
 
     def _known(self) -> Floats:
-        known: Floats = self._rows[np.isfinite(self._rows[:, 0])]
+        known: Floats = self.rows[np.isfinite(self.rows[:, 0])]
         return known

@@ -38,6 +38,7 @@ class PrivateMetrics(Metrics):
         "estimate_class_size_median": "Median over agents of the variance of what each has alone over its estimate's.",
     }
     distributions: ClassVar[dict[str, str]] = {}
+    foretells: ClassVar[bool] = False
     durations: ClassVar[dict[str, str]] = {}
     live: ClassVar[dict[str, str]] = DISK
     process: ClassVar[tuple[str, ...]] = PROCESS

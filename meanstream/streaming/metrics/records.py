@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.times import iso_time
 
@@ -17,9 +18,13 @@ Quantiles = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """The engine's counts after a turn, so many seconds after the begin; as in `EngineStats`, nothing private."""
+    """The engine's counts after a turn, so many seconds after the begin; as in `EngineStats`, nothing private.
+
+    `clock` is the time of day, in seconds.
+    """
 
     seconds: float
+    clock: float = 0.0
     events: int
     accepted: int
     agents: int
@@ -49,6 +54,8 @@ class Precision:
     answered: int
     together: Quantiles
     alone: Quantiles
+    event_time: float | None = None
+    clock: float = 0.0
     error: float | None = None
     error_alone: float | None = None
 
@@ -63,11 +70,28 @@ class FittedPicture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowPoint:
+    """How fast events came and how far behind the engine was, at a time of the clock."""
+
+    clock: float
+    rate: float | None
+    lag: int | None = None
+    behind: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
     """What a page shows: a consistent set of snapshots."""
 
     version: int
     running: bool
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Which run it is: public settings and names."""
+    flow: tuple[FlowPoint, ...] = ()
+    """Of the runs before this one."""
+    next_release: FirstRelease | None = None
+    answered_until: float | None = None
+    """Event time that the newest answers include."""
     problem: str | None = None
     """Why the engine is not ready, as /readyz says."""
     turns: tuple[TurnRecord, ...]
@@ -123,10 +147,11 @@ def first_release_record(stats: EngineStats) -> str | None:
     return f"first release {at}with {due.why}"
 
 
-def turn_record(stats: EngineStats, seconds: float) -> TurnRecord:
+def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnRecord:
     """Take the counts of a turn."""
     return TurnRecord(
         seconds=seconds,
+        clock=clock,
         events=stats.events,
         accepted=stats.accepted,
         agents=stats.agents,

@@ -65,6 +65,7 @@ class RoundsMetrics(Metrics):
         "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",
         "allowed_lateness_seconds": "How long a window stays open behind event time.",
     }
+    foretells: ClassVar[bool] = False
     distributions: ClassVar[dict[str, str]] = {"budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]}
     durations: ClassVar[dict[str, str]] = {}
     live: ClassVar[dict[str, str]] = {

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.estimates import PublicPopulation
+from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.metrics.history import flow_points, kept_history, restored_history
 from meanstream.streaming.metrics.metrics import HasBounds
 from meanstream.streaming.metrics.newest_answers import NewestAnswers
 from meanstream.streaming.metrics.records import (
     FittedPicture,
+    FlowPoint,
     PageView,
     Precision,
     Quantiles,
@@ -27,14 +29,18 @@ from meanstream.streaming.metrics.records import (
     TurnRecord,
     turn_record,
 )
-from meanstream.streaming.rounds.stats import RoundsStats, public_stats, rounds_stats
+
+AHEAD_SECONDS = 1.0
+"""Between two looks at when the next release is due."""
+
+SAVE_SECONDS = 5.0
+"""Between two times that the history of agents is kept."""
 
 LEAST_SECONDS = 0.25
 """Between two snapshots of the flow; of turns that follow faster the newest is kept."""
 
 MOST_TURNS = 720
 MOST_POINTS = 400
-MOST_WINDOWS = 400
 MOST_ROWS = 500_000
 """Estimates that are kept for the histories of agents, over all of them together: some 40 MB."""
 
@@ -58,6 +64,8 @@ class Telemetry:
         For the bounds of a value, the horizon and whose data is protected.
     clock : callable
         Seconds, for the flow.
+    time_of_day : callable
+        Seconds of the clock on the wall.
 
     Notes
     -----
@@ -66,9 +74,16 @@ class Telemetry:
 
     kind = "engine"
 
-    def __init__(self, *, settings: HasBounds, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        settings: HasBounds,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
         self.horizon, self.protected = settings.horizon, settings.protected
-        self._clock = clock
+        self.about: dict[str, Any] = {}  # which run it is, once that is known
+        self._clock, self._time_of_day = clock, time_of_day
         self._began = clock()
         self._lock = threading.Lock()
         self._turns: deque[TurnRecord] = deque(maxlen=MOST_TURNS)
@@ -78,7 +93,7 @@ class Telemetry:
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
-        turn = turn_record(stats, self._clock() - self._began)
+        turn = turn_record(stats, self._clock() - self._began, self._time_of_day())
         own = self._look(stats)
         with self._lock:
             turns = self._turns
@@ -99,8 +114,20 @@ class Telemetry:
         problem = None if self.not_ready is None or not self._running else self.not_ready()
         with self._lock:
             return PageView(
-                version=self._version, running=self._running, problem=problem, turns=tuple(self._turns), **self._shown()
+                version=self._version,
+                running=self._running,
+                problem=problem,
+                about=dict(self.about),
+                turns=tuple(self._turns),
+                **self._shown(),
             )
+
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:  # noqa: ARG002
+        """Give what the next run shall show, too, as plain values; None if there is nothing new."""
+        return None
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from what a run before has shown."""
 
     def _look(self, stats: EngineStats) -> Any:
         """Compute, outside the lock, what else is kept of the statistics."""
@@ -129,10 +156,19 @@ class AgentsTelemetry(Telemetry):
     kind = "agents"
 
     def __init__(
-        self, *, settings: HasBounds, truth: KnownMeans | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        settings: HasBounds,
+        truth: KnownMeans | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(settings=settings, clock=clock)
+        super().__init__(settings=settings, clock=clock, time_of_day=time_of_day)
         self._truth = truth
+        self._before: tuple[FlowPoint, ...] = ()  # of the runs before this one
+        self._next: FirstRelease | None = None
+        self._ahead_due = self._save_due = -math.inf
+        self._answered_until: float | None = None
         self._newest = NewestAnswers()
         self._precision: Thinned[Precision] = Thinned(MOST_POINTS)
         self._answers: Thinned[AnsweredAgents] = Thinned(MOST_POINTS)
@@ -155,12 +191,33 @@ class AgentsTelemetry(Telemetry):
         found = dict.fromkeys(name for r in reversed(records) for name in r.names if wanted in name.casefold())
         return list(found)[:most]
 
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
+        """Give the course of precision and flow; at most every few seconds, and at the end."""
+        now = self._clock()
+        if now < self._save_due and not ending:
+            return None
+        self._save_due = now + SAVE_SECONDS
+        with self._lock:
+            points, turns = self._precision.points(), tuple(self._turns)
+        return kept_history(points, (*self._before, *flow_points(turns)), self._answered_until, self._newest.rows)
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from the course that a run before has shown; agents' own histories begin anew."""
+        points, self._before, self._answered_until, self._newest.rows = restored_history(kept)
+        with self._lock:
+            for point in points:
+                self._precision.add(point)
+
     def _look(self, stats: EngineStats) -> tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]:
         answers, population = self._seen
         answered = stats.answers if stats.answers is not answers else None
         fresh = stats.population if stats.population is not population else None
         self._seen = (stats.answers, stats.population)
-        precise = self._precise(answered, stats.events) if answered is not None and len(answered.names) else None
+        precise = self._precise(answered, stats) if answered is not None and len(answered.names) else None
+        if answered is not None:
+            self._answered_until = stats.event_time
+        if stats.look_ahead is not None and self._clock() >= self._ahead_due:
+            self._next, self._ahead_due = stats.look_ahead(), self._clock() + AHEAD_SECONDS
         return answered, precise, None if fresh is None else telemetry_of_population(fresh)
 
     def _keep(self, own: tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]) -> None:
@@ -174,70 +231,28 @@ class AgentsTelemetry(Telemetry):
             self._population = population
 
     def _shown(self) -> dict[str, Any]:
-        return {"precision": self._precision.points(), "population": self._population}
+        return {
+            "precision": self._precision.points(),
+            "population": self._population,
+            "flow": self._before,
+            "next_release": self._next,
+            "answered_until": self._answered_until,
+        }
 
-    def _precise(self, answered: AnsweredAgents, events: int) -> Precision:
+    def _precise(self, answered: AnsweredAgents, stats: EngineStats) -> Precision:
         self._newest.take(answered)
         together, alone = self._newest.half_widths()
         errors = None if self._truth is None else self._truth.errors(answered)
         return Precision(
-            events=events,
+            events=stats.events,
+            event_time=stats.event_time,
+            clock=self._time_of_day(),
             answered=len(together),
             together=_quantiles(together),
             alone=_quantiles(alone),
             error=None if errors is None else errors[0],
             error_alone=None if errors is None else errors[1],
         )
-
-
-class RoundsTelemetry(Telemetry):
-    """Telemetry of rounds: the answers of the windows, as public events.
-
-    Parameters
-    ----------
-    truth : mapping, optional
-        In a demo, the true mean by the start of the window.
-
-    Notes
-    -----
-    **Privacy.** Everything it keeps is public: it takes `public_stats` of the figures, and takes it in only where that
-    has changed, so that not even the number of turns tells of what was read.
-    """
-
-    kind = "rounds"
-
-    def __init__(
-        self,
-        *,
-        settings: HasBounds,
-        truth: dict[datetime, float] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(settings=settings, clock=clock)
-        self._truth = truth or {}
-        self._windows: deque[dict[str, Any]] = deque(maxlen=MOST_WINDOWS)
-        self._estimates = 0
-        self._before: RoundsStats | None = None
-
-    def observe(self, stats: EngineStats) -> None:
-        """Take the newest public figures, if there are any."""
-        view = public_stats(rounds_stats(stats))
-        if view != self._before:
-            self._before = view
-            super().observe(view)
-
-    def _look(self, stats: EngineStats) -> list[dict[str, Any]]:
-        stats = rounds_stats(stats)
-        lines = stats.answers_of_turn if stats.estimates > self._estimates else ()
-        self._estimates = stats.estimates
-        found = [msgspec.json.decode(line) for line in lines[-MOST_WINDOWS:]]
-        return [event | {"true": self._truth.get(datetime.fromisoformat(event["start"]))} for event in found]
-
-    def _keep(self, own: list[dict[str, Any]]) -> None:
-        self._windows.extend(own)
-
-    def _shown(self) -> dict[str, Any]:
-        return {"windows": tuple(self._windows)}
 
 
 def telemetry_of_population(population: PublicPopulation) -> FittedPicture:

@@ -230,6 +230,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             "ended": ended,
         }
         self._store.put_state("rounds", state)
+        self._save_history()
         self.delivery.save()
 
     def _count(self, outcome: Outcome, refused: int, rejects: Rejects) -> None:

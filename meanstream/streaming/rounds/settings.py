@@ -205,6 +205,13 @@ epsilon 1), got None
         return bool(self._class.trust == "central")
 
     @property
+    def unit(self) -> str:
+        """Say in few words what epsilon is of."""
+        if getattr(self._class, "privacy_unit", "user") == "sample":
+            return f"one sample, in a window of {self.window}"
+        return f"one user's samples in a window of {self.window}"
+
+    @property
     def protected(self) -> str:
         """Say in one sentence what epsilon covers and what it does not, for whoever sees epsilon."""
         if getattr(self._class, "privacy_unit", "user") == "sample":

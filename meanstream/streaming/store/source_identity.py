@@ -7,7 +7,9 @@ be released under the ids, and on top of the sums, of the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from meanstream.streaming.store.store import Store, StoreError
@@ -30,6 +32,29 @@ def source_identity_of(store: Store) -> SourceIdentity | None:
     """Tell what a store is filled from; None if no run has said so yet."""
     found = store.state(_STATE)
     return None if found is None else dict(found)
+
+
+def saved_lateness(path: Path, option: str, *, before: float) -> float | None:
+    """Give the lateness that a store was begun with, in seconds; None if no engine has begun one there.
+
+    Parameters
+    ----------
+    path : Path
+        The store's file.
+    option : str
+        `lateness`, or `allowed_lateness` of rounds.
+    before : float
+        What a store has that was begun by a version that did not note it.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    try:
+        with closing(Store.read(path)) as store:
+            noted = (source_identity_of(store) or {}).get(option)
+            begun = any(store.state(name) is not None for name in ENGINES)
+    except StoreError:  # of an older format, or none at all, as whoever opens it for writing says
+        return before
+    return float(noted) if noted is not None else before if begun else None
 
 
 def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:

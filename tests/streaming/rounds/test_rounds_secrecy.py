@@ -17,7 +17,7 @@ from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.private import PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds import RoundsMetrics
-from meanstream.streaming.metrics.telemetry import RoundsTelemetry
+from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 from meanstream.streaming.rounds.budget import rounds_budgets
 from meanstream.streaming.rounds.stats import public_stats
 from meanstream.streaming.sinks.group import Sinks

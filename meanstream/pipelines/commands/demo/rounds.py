@@ -82,7 +82,7 @@ def demo_rounds(
     with ExitStack() as opened:
         telemetry = None
         if page:
-            from meanstream.streaming.metrics.telemetry import RoundsTelemetry
+            from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 
             truth = dict(zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True))
             telemetry = RoundsTelemetry(settings=settings, truth=truth)

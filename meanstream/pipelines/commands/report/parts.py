@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,28 +18,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPart:
-    """A section: a heading, what it says, and perhaps a picture (SVG), a table or preformatted text."""
+    """A section: a heading, what it says, and perhaps a picture (SVG), a table or preformatted text.
+
+    `aligned` text is in columns, which a narrow window does not break.
+    """
 
     title: str
     text: str = ""
     picture: str | None = None
     table: Sequence[tuple[str, str]] = ()
     lines: str | None = None
+    aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
-    """A title, what it was made from, and its sections."""
+    """A title, what it was made from, and its sections; `facts` say which run it is."""
 
     title: str
     about: str
     parts: Sequence[ReportPart]
+    facts: Sequence[tuple[str, str]] = ()
 
 
 STYLE = """
-:root { color-scheme: light dark; --back: #f4f5f7; --card: #fff; --ink: #1c2330; --quiet: #566074; --line: #dfe3ea; }
+:root { color-scheme: light dark; --back: #f4f5f7; --card: #fff; --ink: #1c2330; --quiet: #566074; --line: #dfe3ea;
+  --blue: #1a6bc2; --gray: #6b7280; --orange: #b8500f; }
 @media (prefers-color-scheme: dark) {
-  :root { --back: #11151c; --card: #1a202b; --ink: #e8ecf3; --quiet: #a3adbf; --line: #313a49; }
+  :root { --back: #11151c; --card: #1a202b; --ink: #e8ecf3; --quiet: #a3adbf; --line: #313a49;
+    --blue: #6cb0ff; --gray: #aab2c0; --orange: #ff9d5c; }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1000px; padding: 18px 12px; background: var(--back); color: var(--ink);
@@ -44,13 +54,21 @@ body { margin: 0 auto; max-width: 1000px; padding: 18px 12px; background: var(--
 h1 { font-size: 22px; margin: 0; } h2 { font-size: 17px; margin: 0 0 4px; }
 p { margin: 0 0 8px; color: var(--quiet); }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px; margin: 12px 0; }
-figure { margin: 0; background: #fff; border-radius: 6px; overflow-x: auto; }
-svg { display: block; width: 100%; height: auto; min-width: 560px; }
+figure { margin: 0; }
+svg { display: block; width: 100%; height: auto; }
+.narrow { display: none; }
 table { border-collapse: collapse; margin-top: 10px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 3px 14px 3px 0; border-top: 1px solid var(--line); overflow-wrap: anywhere; }
 th { font-weight: 500; color: var(--quiet); overflow-wrap: normal; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0;
   font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
+@media (max-width: 640px) {
+  .wide { display: none; }
+  .narrow { display: block; }
+  section { padding: 12px 10px; }
+  pre.facts { white-space: pre; overflow-x: auto; font-size: 12px; }
+  th, td { padding-right: 8px; }
+}
 """
 
 REPORT_MARK = '<meta name="generator" content="meanstream report">'
@@ -66,7 +84,7 @@ def report_as_html(report: ReportPage) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         'img-src data:">\n'
         f'<link rel="icon" href="data:,">\n<title>{escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n'
-        f"<body>\n<h1>{escape(report.title)}</h1>\n<p>{escape(report.about)}</p>\n{parts}\n</body>\n</html>\n"
+        f"<body>\n<h1>{escape(report.title)}</h1>\n<p>{escape(report.about)}</p>\n{_table(report.facts)}\n{parts}\n</body>\n</html>\n"
     )
 
 
@@ -77,11 +95,16 @@ def _section(part: ReportPart) -> str:
     if part.picture is not None:
         pieces.append(f"<figure>{part.picture}</figure>")
     if part.table:
-        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in part.table)
-        pieces.append(f"<table>{rows}</table>")
+        pieces.append(_table(part.table))
     if part.lines is not None:
-        pieces.append(f"<pre>{escape(part.lines)}</pre>")
+        kind = ' class="facts"' if part.aligned else ""
+        pieces.append(f"<pre{kind}>{escape(part.lines)}</pre>")
     return "<section>\n" + "\n".join(pieces) + "\n</section>"
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{lines}</table>" if lines else ""
 
 
 def report_command_line(command: str, options: Mapping[str, Any]) -> str:
@@ -121,6 +144,26 @@ def report_number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
+def report_made() -> tuple[str, str]:
+    """Say when the report was made."""
+    return "made", datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def report_run_facts(path: Path, settings: Any) -> list[tuple[str, str]]:
+    """Public: say which run a store is of, and when the report was made."""
+    from importlib.metadata import version
+
+    from meanstream.streaming.store.source_identity import source_identity_of
+    from meanstream.streaming.store.store import Store
+
+    with closing(Store.read(path)) as store:
+        source = (source_identity_of(store) or {}).get("source") or "not noted by the version that began the store"
+        name = (store.settings() or {}).get("name") or "none, as those of an older version"
+    spent = f"epsilon {settings.epsilon:g}" + (f", delta {settings.delta:g}" if settings.delta else "")
+    facts = [("deployment", name), ("source", str(source)), ("privacy", f"{spent} of {settings.unit}")]
+    return [report_made(), *facts, ("version", version("meanstream"))]
+
+
 def report_ledger_table(ledger: LedgerReport) -> list[tuple[str, str]]:
     """Say what verifying the ledger found."""
     return [
@@ -137,5 +180,5 @@ def report_commands(kind: str, path: Path, flags: dict[str, Any], more: str = ""
         report_command_line("ledger verify", {"store": path.name}),
         report_command_line("budget", {"store": path.name}),
     ]
-    said = "Source, sinks and columns are not in the store."
+    said = "Where source and sinks are is not in the store."
     return ReportPart(title="The commands that made the run, and check it", text=said, lines="\n".join(lines))

@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_command_line, report_number
+from meanstream.pipelines.commands.report.parts import (
+    ReportPage,
+    ReportPart,
+    report_command_line,
+    report_made,
+    report_number,
+)
 from meanstream.pipelines.options.errors import BadOption
 
 KINDS = "what `meanstream simulate agents|rounds --json` printed, or the .jsonl of `run rounds --sink`"
@@ -35,7 +41,7 @@ def report_window_parts(rows: list[dict[str, Any]]) -> list[ReportPart]:
     """Say what the windows answered: a picture, and figures."""
     from statistics import median
 
-    from meanstream.pipelines.commands.report.charts import windows_chart
+    from meanstream.pipelines.commands.report.charts import stages_chart, windows_chart
 
     users = [row["users"] for row in rows]
     table = [
@@ -49,12 +55,18 @@ def report_window_parts(rows: list[dict[str, Any]]) -> list[ReportPart]:
         widths = [(row["upper"] - row["lower"]) / 2 for row in rows]
         table.append(("half-width of the interval, median", report_number(median(widths))))
     said = "Each window's private mean over its users, with its interval."
-    return [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
+    parts = [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
+    drawn = stages_chart(rows[-1])
+    if drawn is not None:
+        said = f"The newest window, from {rows[-1]['start']}: the interval of each stage, as those before it chose it."
+        parts.append(ReportPart(title="Stages of a round", text=said, picture=drawn))
+    return parts
 
 
 def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
     from meanstream.pipelines.page.figures import window_row
 
+    made = [report_made(), ("source", path.name)]
     rows = [window_row(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
     newest = events[-1]
     privacy = [
@@ -68,6 +80,7 @@ def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
         title="Meanstream: rounds",
         about=f"From the window estimates in {path.name}, all of which are public.",
         parts=[*report_window_parts(rows), ReportPart(title="Privacy and reliability", table=privacy)],
+        facts=made,
     )
 
 
@@ -103,6 +116,7 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
         title=f"Meanstream: simulation of {'agents' if agents else 'rounds'}",
         about=f"From {path.name}. The noise of a simulation is seeded: it protects nobody.",
         parts=parts,
+        facts=[report_made(), ("source", path.name)],
     )
 
 

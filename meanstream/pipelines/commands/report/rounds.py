@@ -12,6 +12,7 @@ from meanstream.pipelines.commands.report.parts import (
     report_commands,
     report_ledger_table,
     report_number,
+    report_run_facts,
 )
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     from meanstream.streaming.metrics.records import budget_histogram_record
     from meanstream.streaming.rounds.budget import rounds_budgets
 
-    settings, whole = _rounds_settings(path), rounds_budgets(path)
+    settings, whole, times = _rounds_settings(path), rounds_budgets(path), "none yet"
     counts = [user.reports for user in whole.users]
     spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
     found = budget_histogram_record(len(counts), spent, settings.horizon)
     rows = [] if settings.central else report_answers_of_rounds(path, settings)
     if rows:
         parts = report_window_parts(rows)
+        times = f"{rows[0]['start']} to {rows[-1]['end']}"
     elif settings.central:
         said = "The answers of a trusted curator are not in the store: give the file of --sink as --result."
         parts = [ReportPart(title="Rounds per window", text=said)]
@@ -69,13 +71,14 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
         table.append(("windows whose answer was computed again from the charged reports", report_number(len(rows))))
     parts.append(ReportPart(title="Reliability", table=table))
     lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
-    parts.append(ReportPart(title="What is protected, and how", lines=lines))
+    parts.append(ReportPart(title="What is protected, and how", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
     parts.append(report_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))
     return ReportPage(
         title="Meanstream: rounds",
         about=f"From the store {path.name}; of users' reports only, hence public.",
         parts=parts,
+        facts=[*report_run_facts(path, settings), ("windows answered, in event time", times)],
     )
 
 
@@ -104,7 +107,9 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
         for report in map(decoder.decode, block.output):
             rounds[report["round_id"]][report["stage"]].append(report["payload"])
     events = [event for name, stages in rounds.items() if (event := _answer(settings, name, stages)) is not None]
-    return [window_row(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
+    lower, upper = settings.lower, settings.upper
+    bounds = None if isinstance(lower, tuple) or isinstance(upper, tuple) else (lower, upper)
+    return [window_row(event, bounds) for event in sorted(events, key=lambda event: str(event["start"]))]
 
 
 def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int]]]) -> dict[str, Any] | None:

@@ -12,12 +12,14 @@ from meanstream.pipelines.commands.report.parts import (
     report_commands,
     report_ledger_table,
     report_number,
+    report_run_facts,
 )
 from meanstream.pipelines.commands.report.rounds import report_of_rounds
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.records import ReleaseColumns
+    from meanstream.operators.records import Floats, ReleaseColumns
+    from meanstream.streaming.agents.budget import Budgets
     from meanstream.streaming.agents.estimates import PublicPopulation
     from meanstream.streaming.store.audit import LedgerReport
 
@@ -34,6 +36,8 @@ FLAGS = (
     "levels",
     "schedule",
 )
+PROBABLE = 0.5
+"""From there on the page and the report draw how means go with numbers of samples."""
 POINTS = 16
 """Points of the course of convergence; a population is fitted for each."""
 
@@ -58,21 +62,15 @@ def report_of_store(path: Path) -> ReportPage:
 
 def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     from meanstream.pipelines.commands.explain import command as explain
-    from meanstream.pipelines.commands.report.charts import budget_chart
     from meanstream.pipelines.options.agents import AgentsOptions
     from meanstream.streaming.agents.budget import agents_budgets
     from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.metrics.records import budget_histogram_record
+    from meanstream.streaming.events.times import iso_time
 
     settings = own_settings(path)
-    whole = agents_budgets(path)
-    spent = [0] * (settings.horizon + 1)
-    for row in whole.agents:
-        spent[row.spent] += 1
-    found = budget_histogram_record(len(whole.agents), spent, settings.horizon)
-    parts = _course(path, settings)
-    most = f"Who spent most has made {found['most']} of {settings.horizon} releases. {settings.protected}"
-    parts.append(ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents")))
+    whole = agents_budgets(path, foretell=True)
+    times, parts = _course(path, settings)
+    parts.append(_budget_part(settings, whole))
     parts.append(
         ReportPart(
             title="Reliability",
@@ -87,28 +85,54 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     facts = explain.explain_command_privacy(settings) | {
         "collaboration": explain.explain_command_collaboration(options, settings)
     }
-    parts.append(ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts)))
+    parts.append(
+        ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts), aligned=True)
+    )
     person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
     parts.append(report_commands("agents", path, {name: getattr(settings, name) for name in FLAGS} | person))
     return ReportPage(
-        title="Meanstream: agents", about=f"From the store {path.name}; of releases only, hence public.", parts=parts
+        title="Meanstream: agents",
+        about=f"From the store {path.name}; of releases only, hence public.",
+        parts=parts,
+        facts=[
+            *report_run_facts(path, settings),
+            ("releases, in event time", f"{iso_time(times[0])} to {iso_time(times[1])}" if times else "none yet"),
+        ],
     )
 
 
-def _course(path: Path, settings: AgentsSettings) -> list[ReportPart]:
-    """Draw how the intervals became narrower as releases came, and the population at the end."""
-    from meanstream.pipelines.commands.report.charts import convergence_chart, population_chart
+def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
+    """Draw what the agents have spent, and say when their budgets end."""
+    from meanstream.pipelines.commands.report.charts import budget_chart
+    from meanstream.streaming.agents.budget_forecast import budget_forecast_text
+    from meanstream.streaming.metrics.records import budget_histogram_record
+
+    spent = [0] * (settings.horizon + 1)
+    for row in whole.agents:
+        spent[row.spent] += 1
+    found = budget_histogram_record(len(whole.agents), spent, settings.horizon)
+    most = f"Who spent most has made {found['most']} of {settings.horizon} releases. {settings.protected}"
+    if whole.forecast is not None:
+        most += f" {budget_forecast_text(whole.forecast)}"
+    return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
+
+
+def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] | None, list[ReportPart]]:
+    """Draw how the intervals became narrower as releases came, and the population at the end; say from when to when."""
+    from meanstream.pipelines.commands.report.charts import convergence_chart, counts_chart, population_chart
     from meanstream.pipelines.page.figures import population_figure
     from meanstream.streaming.metrics.telemetry import telemetry_of_population
 
     points, last = report_convergence_of_store(path, settings)
     if last is None:
-        return [ReportPart(title="Convergence", text="No agent has released anything yet.")]
+        return None, [ReportPart(title="Convergence", text="No agent has released anything yet.")]
     fitted = population_figure(telemetry_of_population(last))
+    gain = points["alone"]["median"][-1] / points["together"]["median"][-1]
     said = (
         "Half-width of the intervals that the releases alone give, median and from the 10 % to the 90 % quantile over "
         "agents: with a population learned from everybody's releases (together), and from each agent's own "
-        "releases (alone). Agents know more: their own samples have no noise for themselves."
+        "releases (alone). Agents know more: their own samples have no noise for themselves. "
+        f"At the end intervals are {gain:.2f} times narrower together (median), by releases alone."
     )
     table = [
         (
@@ -122,10 +146,15 @@ def _course(path: Path, settings: AgentsSettings) -> list[ReportPart]:
     if fitted["spread"] is not None:
         about += f" Means within a component differ by {report_number(fitted['spread'])} (standard deviation)."
     drawn = population_chart(fitted) if fitted["density"] else None
-    return [
-        ReportPart(title="Convergence", text=said, picture=convergence_chart(points, "samples that releases sum up")),
+    parts = [
+        ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),
         ReportPart(title="Learned population", text=about, picture=drawn, table=table),
     ]
+    goes = fitted["goes_with_count"]
+    if goes is not None and goes["probability"] >= PROBABLE and goes["n"]:
+        said = f"Means go with the number of an agent's samples: {goes['probability']:.0%} probable."
+        parts.append(ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes)))
+    return (points["first_time"], points["event_time"][-1]), parts
 
 
 def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
@@ -143,8 +172,9 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
 
     options = EngineOptions(collaboration="tests" if settings.mode == "paper" else "learned_prior")
     estimates, followed = PersonalEstimates(settings, options), FollowedReleases(settings)
-    releases = _releases(path)
-    points: dict[str, Any] = {"events": [], "together": _bands(), "alone": _bands()}
+    releases, times = _releases(path)
+    points: dict[str, Any] = {"events": [], "event_time": [], "together": _bands(), "alone": _bands()}
+    points["first_time"] = float(times.min(initial=np.inf))
     population: PublicPopulation | None = None
     cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
     for begin, end in pairwise(cuts.tolist()):
@@ -154,6 +184,7 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
         population = estimates.public_population(latest, followed.posterior)
         alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
         points["events"].append(int(latest.count.sum()))
+        points["event_time"].append(float(times[:end].max()))
         for name, half_width in (
             ("together", population.precision()[0]),
             ("alone", np.minimum(alone, (settings.upper - settings.lower) / 2)),
@@ -167,14 +198,19 @@ def _bands() -> dict[str, list[float]]:
     return {"low": [], "median": [], "high": []}
 
 
-def _releases(path: Path) -> ReleaseColumns:
-    """Read all releases of a ledger, in the order in which they were charged."""
+def _releases(path: Path) -> tuple[ReleaseColumns, Floats]:
+    """Read all releases of a ledger, in the order in which they were charged, and their event times."""
+    import numpy as np
+
     from meanstream.operators.records import ReleaseColumns
     from meanstream.streaming.agents.releases import releases_of_ledger
     from meanstream.streaming.store.store import Store
 
     store = Store.read(path)
     try:
-        return ReleaseColumns.joined(list(releases_of_ledger(store.ledger)))
+        releases = ReleaseColumns.joined(list(releases_of_ledger(store.ledger)))
+        times = [time for block in store.ledger.verified() for time in block.rows.time]
+        n = min(len(releases), len(times))  # an engine may be writing
+        return releases.take(np.arange(n)), np.array(times[:n], np.float64)
     finally:
         store.close()

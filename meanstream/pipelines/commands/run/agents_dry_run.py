@@ -19,6 +19,8 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budget."""
     settings = check_agents(options)
     facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
+    lateness = options.lateness_in_force()
+    facts["lateness"] = f"{lateness.text}: {lateness.why}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.horizon} | (
         {} if settings.per_person is None else {"per_person": settings.per_person}

@@ -104,7 +104,7 @@ def run_engine(
     """
     from meanstream.streaming.crash import no_crash
 
-    hook = crash or no_crash
+    hook, lateness = crash or no_crash, options.lateness_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():
             watch = opened.enter_context(watched)
@@ -123,5 +123,7 @@ def run_engine(
             watch.show_progress()
             shared = {"on_turn": watch.on_turn, "health": watch.health, "crash": hook}
             engine = kind.make(deployment, taken, store=store, sinks=sinks, **shared)
+            engine.history = watch.history
             engine.resume()
+        watch.tell_run(deployment.settings, source=taken.source.name, lateness=lateness)
         return engine.run(lambda: stop() or taken.done())

@@ -18,6 +18,8 @@ def dry_run_rounds(options: RoundsOptions) -> None:
     """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budgets."""
     settings = check_rounds(options)
     facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
+    lateness = options.lateness_in_force()
+    facts["allowed_lateness"] = f"{lateness.text}: {lateness.why}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
     dry_run_facts(facts, _told, as_json=options.json)

@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.page import page_telemetry_of_agents, showing_page
+from meanstream.pipelines.commands.run.page import page_run_facts, page_telemetry_of_agents, showing_page
 from meanstream.pipelines.commands.run.progress import make_progress
 
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
+    from meanstream.pipelines.options.lateness import Lateness
     from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.engine.health import EngineHealth
     from meanstream.streaming.engine.stats import EngineStats
@@ -31,6 +32,19 @@ class Watch:
     on_turn: Callable[[EngineStats], None]
     show_progress: Callable[[], None]
     """Begin to show progress: call it when source and sinks are there."""
+    history: Telemetry | None = None
+    """What a page has shown, which the engine keeps in its store; None without a page."""
+    tell_page: Callable[[], None] | None = None
+
+    def tell_run(self, settings: Any, *, source: str, lateness: Lateness) -> None:
+        """Say how late samples may be, and why; and to the page, which run it shows."""
+        _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
+        if self.history is not None and self.tell_page is not None:
+            self.tell_page()
+            self.history.about = page_run_facts(settings, source=source) | {
+                "lateness": lateness.text,
+                "why": lateness.why,
+            }
 
 
 def _metrics_of_agents(**options: Any) -> Metrics:
@@ -111,7 +125,7 @@ def watching(
     """
     from meanstream.streaming.engine.health import EngineHealth
 
-    health = EngineHealth()
+    health, telemetry, tell_page = EngineHealth(), None, None
     with ExitStack() as opened:
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
         for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
@@ -126,7 +140,8 @@ def watching(
         if options.page is not None:
             telemetry = make_telemetry(settings=settings)
             telemetry.not_ready = health.not_ready
-            opened.enter_context(showing_page(options.page, telemetry, settings, remote=options.page_remote))
+            page = showing_page(options.page, telemetry, settings, remote=options.page_remote, store=options.store)
+            tell_page = opened.enter_context(page)
             watchers.append(telemetry.observe)
         _serve_answers(opened, options)
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
@@ -139,4 +154,4 @@ def watching(
         def show_progress() -> None:
             opened.enter_context(progress)
 
-        yield Watch(health, on_turn, show_progress)
+        yield Watch(health, on_turn, show_progress, telemetry, tell_page)

@@ -15,7 +15,6 @@ from meanstream.pipelines.options.errors import BadOption
 
 if TYPE_CHECKING:
     from meanstream.streaming.agents.budget import AgentBudget, BudgetSummary
-    from meanstream.streaming.agents.budget_forecast import ForecastSummary
     from meanstream.streaming.rounds.budget import RoundsBudgets
 
 
@@ -41,6 +40,7 @@ def budget(
       meanstream budget --store state.db --agent N14228 --as-of 2013-06-30T12:00:00Z
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.budget import agents_budgets
+    from meanstream.streaming.agents.budget_forecast import budget_forecast_text
     from meanstream.streaming.events.times import iso_time
     from meanstream.streaming.rounds.budget import has_rounds_budget, rounds_budgets
     from meanstream.streaming.store.store import StoreError
@@ -64,7 +64,7 @@ def budget(
         return
     sys.stdout.writelines(_table(rows, ends))
     if agent is None:
-        sys.stdout.write("" if found.forecast is None else _foretold(found.forecast))
+        sys.stdout.write("" if found.forecast is None else f"{budget_forecast_text(found.forecast)}\n")
         sys.stdout.write(_sentence(found.summary))
 
 
@@ -107,15 +107,6 @@ def _end(row: AgentBudget, end: float | None) -> str:
     if not row.remaining:
         return "ended"
     return "-" if end is None else (iso_time(end) or "after 5138").partition("T")[0]
-
-
-def _foretold(forecast: ForecastSummary) -> str:
-    low, half, high = (f"{days:,.3g}" for days in forecast.days)
-    day = "" if forecast.first_ends is None else f" ({forecast.first_ends.partition('T')[0]})"
-    return (
-        f"At this rate {forecast.first} ends first, {forecast.first_days:,.3g} days after the newest release{day}; of "
-        f"{forecast.agents:,} agents 10 % within {low} days, half within {half}, 90 % within {high}\n"
-    )
 
 
 def _sentence(summary: BudgetSummary) -> str:

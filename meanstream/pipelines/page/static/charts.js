@@ -22,6 +22,28 @@ function number(value, digits = 3) {
   return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(digits)));
 }
 
+// Seconds as a time that Plotly draws in UTC; null where it is none that a date can be.
+function moment(seconds) {
+  return seconds === null || seconds === undefined || Math.abs(seconds) > 1e11 ? null : new Date(seconds * 1000).toISOString().slice(0, 23);
+}
+
+// A length of time as people say it.
+function span(seconds) {
+  const units = [[31557600, "year"], [86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
+  const [size, name] = units.find(([length]) => seconds >= 2 * length) ?? units[4];
+  const count = Math.max(Math.round(seconds / size), 0);
+  return `${count.toLocaleString("en-US")} ${name}${count === 1 ? "" : "s"}`;
+}
+
+// A scale that always has numbers: logarithmic only where there are several of its ticks.
+function scaleFor(values) {
+  const known = values.filter((value) => value > 0);
+  if (!known.length || Math.max(...known) < 4 * Math.min(...known)) return { rangemode: "tozero" };
+  const ticks = [];
+  for (let power = -9; power < 10; power += 1) ticks.push(...[1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
+  return { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => number(tick)) };
+}
+
 function layout(x, y, more = {}) {
   const axis = {
     gridcolor: color("line"), zerolinecolor: color("line"), linecolor: color("line"), automargin: true,
@@ -34,7 +56,7 @@ function layout(x, y, more = {}) {
     hoverlabel: { bgcolor: color("card"), bordercolor: color("line"), font: { color: color("ink") } },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
     showlegend: false, bargap: 0.25, ...more,
-    xaxis: { ...axis, ...x, title: { ...axis.title, text: x.title } },
+    xaxis: { ...axis, ...(x.type === "date" ? { tickangle: 0, nticks: innerWidth < 500 ? 4 : 8 } : {}), ...x, title: { ...axis.title, text: x.title } },
     yaxis: { ...axis, ...y, title: { ...axis.title, text: y.title } },
     ...(more.yaxis2 ? { yaxis2: { ...axis, ...more.yaxis2 } } : {}),
   };
@@ -75,25 +97,29 @@ function curve(x, y, name, shade, more = {}) {
   };
 }
 
-function drawConvergence(found, due) {
-  if (!found.events.length) {
-    empty("convergence", due ? `No estimates yet: ${due}.` : "No estimates yet. They come with the next refresh.");
+function drawConvergence(found, due, axis) {
+  const all = found[axis].map(moment);
+  const kept = all.map((_, i) => i).filter((i) => all[i] !== null);
+  const pick = (column) => kept.map((i) => column[i]);
+  if (!kept.length) {
+    empty("convergence", due ? `No estimates yet: ${due}. Then the intervals of all agents are drawn here.`
+      : "No estimates yet. With the first ones the intervals of all agents are drawn here.");
     return;
   }
-  const { events, together, alone } = found;
+  const bands = ({ low, median, high }) => ({ low: pick(low), median: pick(median), high: pick(high) });
+  const [x, together, alone] = [pick(all), bands(found.together), bands(found.alone)];
   const traces = [
-    ...band(events, alone.low, alone.high, "gray"), ...band(events, together.low, together.high, "blue"),
-    curve(events, alone.median, "alone", "gray"), curve(events, together.median, "together", "blue"),
+    ...band(x, alone.low, alone.high, "gray"), ...band(x, together.low, together.high, "blue"),
+    curve(x, alone.median, "alone", "gray"), curve(x, together.median, "together", "blue"),
   ];
   if (found.error) {
-    traces.push(curve(events, found.error_alone, "true error alone", "gray", { dash: "dot" }));
-    traces.push(curve(events, found.error, "true error together", "orange", { dash: "dot" }));
+    traces.push(curve(x, pick(found.error_alone), "true error alone", "gray", { dash: "dot" }));
+    traces.push(curve(x, pick(found.error), "true error together", "orange", { dash: "dot" }));
   }
-  const ticks = [];
-  for (let power = -9; power < 10; power += 1) ticks.push(...[1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
-  const scale = { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map((tick) => number(tick)) };
+  const drawn = traces.flatMap((trace) => trace.y);
   draw("convergence", traces, layout(
-    { title: "events", rangemode: "tozero" }, { title: "half-width, value's unit", ...scale },
+    { title: axis === "clock" ? "clock (UTC)" : "event time (UTC)", type: "date" },
+    { title: "half-width, value's unit", ...scaleFor(drawn) },
     { showlegend: true, margin: { l: 60, r: 14, t: 8, b: 40 } },
   ));
 }
@@ -118,7 +144,7 @@ function drawPopulation(found) {
   table.hidden = !(found && found.components.length);
   if (!found) {
     byId("population-text").textContent = "";
-    empty("population", "Nothing learned yet: it comes with the first estimates.");
+    empty("population", "Nothing learned yet. With the first estimates the groups of agents are drawn here.");
     return;
   }
   const groups = found.components.length === 1 ? "one group" : `${found.components.length} groups`;
@@ -152,7 +178,7 @@ function drawPopulation(found) {
 function drawAgent(found) {
   if (!found) {
     byId("agent-text").textContent = "";
-    empty("agent", "Type an agent's name to see its own estimates.");
+    empty("agent", "Type an agent's name: its own estimates are drawn here, with their intervals.");
     return;
   }
   if (!found.history.length) {
@@ -178,7 +204,7 @@ function reach(length) {
 
 function drawWindows(rows, chosen, choose) {
   if (!rows.length) {
-    empty("windows", "No window has ended yet.");
+    empty("windows", "No window has been answered yet. Each one's mean is drawn here, with its interval.");
     return;
   }
   if (Array.isArray(rows[rows.length - 1].value)) {
@@ -196,7 +222,7 @@ function drawWindows(rows, chosen, choose) {
     if (rows.some((row) => row.true !== null)) {
       traces.push(curve(x, rows.map((row) => row.true), "true mean (demo only)", "gray"));
     }
-    draw("windows", traces, layout({ title: "start of the window", type: "date" }, { title: "mean, value's unit" },
+    draw("windows", traces, layout({ title: "start of the window (UTC)", type: "date" }, { title: "mean, value's unit" },
       { showlegend: traces.length > 1 }));
   }
   const place = byId("windows");
@@ -217,7 +243,7 @@ function drawCoordinates(row) {
 function drawStages(row, bounds) {
   if (!row) {
     byId("stages-text").textContent = "";
-    empty("stages", "No round yet.");
+    empty("stages", "No round yet. How its stages narrow the interval is drawn here.");
     return;
   }
   const shown = row.stages.filter((stage) => stage.center !== null);
@@ -248,7 +274,7 @@ function drawBudget(found, kind) {
   const what = kind === "rounds" ? "rounds" : "releases";
   if (!found || !found.agents.some((n) => n > 0)) {
     byId("budget-text").textContent = "";
-    empty("budget", `No ${who} yet.`);
+    empty("budget", `No ${who} yet. How much of their budgets they have spent is drawn here.`);
     return;
   }
   const limit = found.horizon === null ? "; there is no limit" : ` of ${number(found.horizon)} ${what}`;
@@ -258,32 +284,39 @@ function drawBudget(found, kind) {
     layout({ title: found.horizon === null ? `${what} paid for` : "spent share of the budget", type: "category" }, { title: who }));
 }
 
+function drawForecast(found) {
+  byId("forecast").textContent = found ? found.text : "";
+}
+
 function drawFlow(found, running) {
-  byId("flow-text").textContent = found.overall === null ? "" : `${number(found.overall)} events per second so far.`;
-  if (!found.seconds.length) {
-    empty("flow", running ? "Waiting for events." : "The run was over before there was anything to draw.");
+  byId("flow-text").textContent = found.overall === null ? "" : `${number(found.overall)} events per second since the start.`;
+  if (!found.clock.length) {
+    empty("flow", running ? "Nothing read yet. Events per second and how many wait are drawn here."
+      : "The run was over before there was anything to draw.");
     return;
   }
-  const traces = [curve(found.seconds, found.rate, "events/s", "blue")];
+  const x = found.clock.map(moment);
+  const traces = [curve(x, found.rate, "events/s", "blue")];
   const known = found.lag.some((lag) => lag !== null);
   const lag = known ? found.lag : found.behind;
   const label = known ? "events not read yet" : "seconds behind the newest event";
   const more = { showlegend: true };
   if (lag.some((value) => value !== null)) {
-    traces.push({ ...curve(found.seconds, lag, label, "orange", { dash: "dot" }), yaxis: "y2" });
+    traces.push({ ...curve(x, lag, label, "orange", { dash: "dot" }), yaxis: "y2" });
     more.yaxis2 = { overlaying: "y", side: "right", showgrid: false, tickmode: "auto", nticks: 5, range: [0, Math.max(1, 1.1 * Math.max(...lag))] };
     more.margin = { l: 52, r: 48, t: 8, b: 40 };
   }
-  draw("flow", traces, layout({ title: "seconds since the begin" }, { title: "events/s", rangemode: "tozero" }, more));
+  draw("flow", traces, layout({ title: "clock (UTC)", type: "date" },
+    { title: "events/s", range: [0, Math.max(1, 1.1 * Math.max(...found.rate))] }, more));
 }
 
 function drawRejects(found) {
   const reasons = Object.keys(found).filter((reason) => found[reason] > 0);
   if (!reasons.length) {
-    empty("rejects", "None: every record was used.");
+    empty("rejects", "None so far: every record was used. Reasons are drawn here.");
     return;
   }
   draw("rejects", [{ x: reasons.map((r) => found[r]), y: reasons, type: "bar", orientation: "h", marker: { color: color("orange") },
-    text: reasons.map((r) => number(found[r])), textposition: "auto", insidetextfont: { color: color("card") } }],
+    width: reasons.length < 4 ? 0.4 : 0.75, text: reasons.map((r) => number(found[r])), textposition: "auto", insidetextfont: { color: color("card") } }],
     layout({ title: "records", rangemode: "tozero" }, { title: "", autorange: "reversed", type: "category" }));
 }

@@ -2,28 +2,78 @@
 // Asks this machine for figures once a second and draws them.
 
 const EVERY = 1000;
-const TILES = {
-  agents: { events: "events", agents: "agents", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet", pending: "wait for event time" },
-  rounds: { agents: "users", releases: "reports", estimates: "windows answered", waiting: "waiting", over_budget: "over budget" },
+const COUNTS = {
+  agents: { events: "events", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet", pending: "wait for event time" },
+  rounds: { releases: "reports", estimates: "windows answered", waiting: "waiting", over_budget: "over budget" },
 };
 let shown = null;
 let figures = null;
 let chosen = null; // start of the window whose stages are shown; null for the newest
 let agent = null;
+let axis = "event_time";
+
+function utc(seconds) {
+  return moment(seconds) === null ? "-" : moment(seconds).slice(0, 16).replace("T", " ");
+}
+
+function behind(seconds) {
+  return moment(seconds) === null ? "-" : span(Date.now() / 1000 - seconds);
+}
+
+// What somebody asks first: how much better, what comes next, how long it lasts, how fresh it is.
+function headlines(found) {
+  if (found.kind === "rounds") {
+    const last = found.windows[found.windows.length - 1];
+    const scalar = last && !Array.isArray(last.value);
+    return [
+      ["users", number(found.counts.agents)],
+      ["newest mean", scalar ? `${number(last.value)} ± ${number((last.upper - last.lower) / 2, 2)}` : "-"],
+      ["windows a user's budget pays for", !found.budget ? "-" : found.budget.horizon === null ? "no limit" : number(found.budget.horizon)],
+      ["newest window's end (UTC)", last ? utc(Date.parse(last.end) / 1000) : "-"],
+      ["answers behind the clock", last ? behind(Date.parse(last.end) / 1000) : "-"],
+    ];
+  }
+  const gain = found.convergence.gain;
+  const next = found.next_release;
+  const due = !next ? "-" : next.event_time === null ? next.why : utc(next.event_time);
+  return [
+    ["agents", number(found.counts.agents)],
+    ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`],
+    ["next release (event time, UTC)", due],
+    ["first budget ends in", found.forecast ? found.forecast.first_in : "-"],
+    ["event time (UTC)", utc(found.counts.event_time)],
+    ["answers behind the clock", behind(found.answered_until)],
+  ];
+}
 
 function tiles(found) {
-  const entries = Object.entries(TILES[found.kind]).map(([key, label]) => [label, number(found.counts[key])]);
-  const time = found.counts.event_time;
-  const sensible = time !== null && time !== undefined && Math.abs(time) < 1e11;
-  const reached = sensible ? new Date(time * 1000).toISOString().slice(0, 16).replace("T", " ") : "-";
-  if (found.kind === "agents") entries.push(["event time (UTC)", reached]);
-  byId("tiles").replaceChildren(...entries.map(([label, text]) => {
-    const tile = Object.assign(document.createElement("div"), { className: "tile" });
-    const value = Object.assign(document.createElement("b"), { textContent: text, className: text.length > 12 ? "long" : "" });
-    value.dataset.name = label;
-    tile.append(value, Object.assign(document.createElement("span"), { className: "quiet", textContent: label }));
-    return tile;
+  const counts = Object.entries(COUNTS[found.kind]).map(([key, label]) => [label, number(found.counts[key])]);
+  byId("tiles").replaceChildren(...[headlines(found), counts].map((entries, i) => {
+    const row = Object.assign(document.createElement("div"), { className: i ? "counts" : "headlines" });
+    row.append(...entries.map(tile));
+    return row;
   }));
+}
+
+function tile([label, text]) {
+  const found = Object.assign(document.createElement("div"), { className: "tile" });
+  const size = text.length > 16 ? "longer" : text.length > 9 ? "long" : "";
+  const value = Object.assign(document.createElement("b"), { textContent: text, className: size });
+  value.dataset.name = label;
+  found.append(value, Object.assign(document.createElement("span"), { className: "quiet", textContent: label }));
+  return found;
+}
+
+// Which run this is, in a line.
+function about(found) {
+  const run = found.about;
+  byId("run").textContent = run.name ?? "";
+  document.title = run.name ? `${run.name} - Meanstream` : "Meanstream";
+  const delta = run.delta ? `, delta ${run.delta < 1e-3 ? run.delta.toExponential() : run.delta}` : "";
+  byId("about").textContent = !run.source ? "" : [
+    `from ${run.source}`, `epsilon ${run.epsilon}${delta} of ${run.unit}`, run.user_budget ? `at most epsilon ${run.user_budget} of a user` : null,
+    run.estimator, `lateness ${run.lateness} (${run.why})`, `version ${run.version}`,
+  ].filter(Boolean).join(" · ");
 }
 
 function state(text, running) {
@@ -47,6 +97,7 @@ function render() {
     document.querySelectorAll(`.${kind}`).forEach((card) => { card.hidden = kind !== found.kind; });
   }
   document.body.className = `of-${found.kind}`;
+  about(found);
   tiles(found);
   if (found.kind === "rounds") {
     const at = found.windows.findIndex((row) => row.start === chosen);
@@ -54,13 +105,14 @@ function render() {
     drawWindows(found.windows, index, choose);
     drawStages(found.windows[index], found.bounds);
   } else {
-    drawConvergence(found.convergence, found.first_release);
+    drawConvergence(found.convergence, found.first_release, axis);
     drawPopulation(found.population);
     byId("agent-card").hidden = !found.searchable;
     drawFlow(found.flow, found.running);
     drawRejects(found.rejects);
   }
   byId("protected").textContent = found.protected;
+  drawForecast(found.forecast);
   drawBudget(found.budget, found.kind);
 }
 
@@ -80,11 +132,13 @@ async function look() {
       return;
     }
     figures = await answer.json();
-    const version = `${figures.version} ${figures.problem ?? ""}`;
+    const version = JSON.stringify([figures.version, figures.problem, figures.forecast, figures.about]);
     if (version !== shown) {
       shown = version;
       render();
       if (figures.searchable) drawAgent(agent ? await search(agent) : null);
+    } else {
+      tiles(figures); // the clock goes on
     }
   } catch {
     state("the engine has ended", false);
@@ -102,5 +156,9 @@ byId("search").addEventListener("submit", async (event) => {
   drawAgent(agent ? await search(agent) : null);
 });
 byId("name").addEventListener("input", () => search(byId("name").value.trim()));
+byId("axis").addEventListener("change", (event) => {
+  axis = event.target.value;
+  if (figures) render();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => figures && render());
 forever();

@@ -77,7 +77,11 @@ def test_a_store_of_agents(tmp_path: Path) -> None:
     text = report(tmp_path, "--store", str(tmp_path / "state.db"))
     assert References(text).headings[:2] == ["Convergence", "Learned population"]
     assert set(SECTIONS) <= set(References(text).headings)
-    assert text.count("<svg") == 3
+    assert text.count('<div class="wide"><svg') == text.count('<div class="narrow"><svg') >= 3
+    assert not re.search(r"<svg(?:(?!</svg>).)*#[0-9a-f]{6}\b", text, re.DOTALL)  # colors are those of the page's style
+    for fact in ("<td>flights.csv</td>", "<td>test</td>", "of one sample, over at most 12 releases", "At this rate N"):
+        assert fact in text
+    assert re.search(r"<th>made</th><td>\d{4}-\d\d-\d\d \d\d:\d\d UTC</td>", text)
     rows = len((tmp_path / "releases.jsonl").read_bytes().splitlines())
     assert f"<td>{rows:,}</td>" in text
     head = meanstream("ledger", "verify", "--store", str(tmp_path / "state.db"), "--json").json["head"]
@@ -125,6 +129,7 @@ def test_answers_of_rounds_are_computed_again_from_the_ledger(tmp_path: Path, es
     store = run_rounds(tmp_path, estimator=estimator, **sizes)
     text = report(tmp_path, "--store", str(store))
     assert set(SECTIONS) | {"Rounds per window"} <= set(References(text).headings)
+    assert "Stages of a round" in References(text).headings
     settings = RoundsSettings(
         name="rounds",
         lower=-30.0,

@@ -270,7 +270,8 @@ def test_the_records_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", first[0]["url"])
     assert first[1]["source"] == "flights.csv"
     assert (first[1]["agents"], first[1]["event_time"]) == (0, None)
-    assert {record["event"] for record in first[2:-1]} == {"progress"}
+    assert (first[2]["event"], first[2]["lateness"]) == ("samples may be late", "0s")
+    assert {record["event"] for record in first[3:-1]} == {"progress"}
     assert first[-1]["event"] == "finished"
     for record in first[-2:]:
         assert (record["events"], record["agents"], record["rejected"]) == (60, 3, {})

@@ -1,0 +1,84 @@
+"""What a page of agents has shown, as it outlives a restart in the store: plain values, bounded.
+
+**Privacy.** Half-widths of personal estimates depend on raw values: the store is inside the trust domain like the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.records import Floats
+from meanstream.streaming.metrics.newest_answers import NEWEST_COLUMNS
+from meanstream.streaming.metrics.records import FlowPoint, Precision, TurnRecord
+
+MOST_FLOW = 360
+MOST_NEWEST = 20_000
+SMOOTH_SECONDS = 5.0
+"""A rate is over so long a time, and over a sixtieth of the whole at least."""
+LEAST_SPAN = 1.0
+"""At the begin of a run, before that much time has passed, there is no rate yet."""
+
+
+def flow_points(turns: Sequence[TurnRecord]) -> list[FlowPoint]:
+    """Give smooth rates: each over the same length of time before it, however the turns fell.
+
+    Examples
+    --------
+    >>> from meanstream.streaming.engine.stats import EngineStats
+    >>> from meanstream.streaming.metrics.records import turn_record
+    >>> turns = [turn_record(EngineStats(events=100 * (k // 2)), k, k) for k in range(21)]
+    >>> [round(point.rate) for point in flow_points(turns)[9:12]]
+    [60, 40, 60]
+    """
+    span = max(SMOOTH_SECONDS, (turns[-1].seconds - turns[0].seconds) / 60) if turns else 0.0
+    found, begin = [], 0
+    for before, turn in pairwise(turns):
+        while turns[begin + 1].seconds <= turn.seconds - span:
+            begin += 1
+        first = turns[begin]
+        if turn.seconds > before.seconds and turn.seconds - first.seconds >= LEAST_SPAN:
+            rate = (turn.events - first.events) / (turn.seconds - first.seconds)
+            found.append(FlowPoint(clock=turn.clock, rate=rate, lag=turn.input_lag, behind=_behind(turn)))
+    return found
+
+
+def kept_history(
+    points: Sequence[Precision], flow: Sequence[FlowPoint], answered_until: float | None, newest: Floats
+) -> dict[str, Any]:
+    """Write the courses as plain values; of a long flow every second point, or fewer.
+
+    The newest half-widths of each agent, on which the next point is built, are kept of so many agents as take little
+    room; with more of them the course after a restart begins with those who are answered then.
+    """
+    step = -(-len(flow) // MOST_FLOW) or 1
+    return {
+        "precision": [asdict(point) for point in points],
+        "flow": [asdict(point) for point in flow[::step]],
+        "answered_until": answered_until,
+        **({"newest": newest.astype("<f4").tobytes().hex()} if len(newest) <= MOST_NEWEST else {}),
+    }
+
+
+def restored_history(kept: dict[str, Any]) -> tuple[list[Precision], tuple[FlowPoint, ...], float | None, Floats]:
+    """Read what `kept_history` wrote; fields of another version are left out."""
+    points = [Precision(**_known(Precision, one)) for one in kept.get("precision", ())]
+    flow = tuple(FlowPoint(**_known(FlowPoint, one)) for one in kept.get("flow", ()))
+    newest = np.frombuffer(bytes.fromhex(kept.get("newest", "")), "<f4").astype(np.float64).reshape(-1, NEWEST_COLUMNS)
+    return points, flow, kept.get("answered_until"), newest
+
+
+def _known(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items() if name in names}
+
+
+def _behind(turn: TurnRecord) -> float | None:
+    """Event time that was read but waits for the watermark."""
+    if turn.event_time is None or turn.watermark is None:
+        return None
+    return max(turn.event_time - turn.watermark, 0.0)
