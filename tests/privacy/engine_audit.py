@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.audit.black_box import Event, Outputs, audit_epsilon_lower_bound
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints
 from meanstream.streaming.agents.engine import Engine
@@ -24,7 +25,6 @@ from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.store.deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, SettableClock
-from tests.privacy.audit import Event, Outputs, audit_epsilon_lower_bound
 
 EPSILON, DELTA = 1.0, 0.05  # a large delta makes the bound sharp: the optimal attack proves two thirds of epsilon
 N = 6_000

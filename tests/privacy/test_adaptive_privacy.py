@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
+from meanstream.operators.audit.local import bit_probabilities, subset_pmf, window_masses, worst_bits_loss
 from meanstream.operators.estimators.adaptive import stages as adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.design import adaptive_cut_window
@@ -28,16 +30,6 @@ from meanstream.operators.rounds.votes.packing import pack_votes
 from meanstream.operators.rounds.votes.registry import make_votes
 from meanstream.operators.rounds.votes.unary import SymmetricVotes
 from meanstream.operators.simulation.words import SeededWords
-from tests.privacy.local_audit import (
-    TOLERANCE,
-    ChosenWords,
-    bit_probabilities,
-    interval_masses,
-    subset_pmf,
-    window_masses,
-    worst_bits_loss,
-    worst_loss,
-)
 
 EPSILONS = (0.3, 1.0, 2.5)
 """In each, another channel or another kind of votes is best."""

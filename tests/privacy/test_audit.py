@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tests.privacy.audit import above, audit_epsilon_lower_bound, hockey_stick, pure_epsilon, worst_hockey_stick
+from meanstream.operators.audit.black_box import above, audit_epsilon_lower_bound
+from meanstream.operators.audit.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
 
 
 def randomized_response(truth: bool, epsilon: float, n: int, seed: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
+from meanstream.operators.audit.central import central_neighbors, loss, losses, replaced_user
 from meanstream.operators.estimators.central_mean import STEPS, NoisyMean
 from meanstream.operators.estimators.cummings.grid import GRID, SIZES, cummings_grid_layout, grid_size_bins
 from meanstream.operators.estimators.cummings.initial_mean import InitialMean
@@ -24,10 +25,9 @@ from meanstream.operators.rounds.central import (
     run_central,
 )
 from meanstream.operators.rounds.protocol import assign_protocol_stages
-from meanstream.operators.rounds.records import Summaries, Tally
+from meanstream.operators.rounds.records import Tally
 from meanstream.operators.simulation.words import SeededWords
-from tests.operators.support.binomial_users import SPAN, summaries
-from tests.privacy.central_audit import loss, losses
+from tests.operators.support.binomial_users import summaries
 
 PRIVATE = ("central.mean", "cummings.private_sizes", "cummings.ratio")
 PUBLIC = ("cummings.ideal", "cummings.known_sizes")
@@ -49,32 +49,6 @@ def public_of(name, given):
     return found | {"floor": 8, "cap": 64}
 
 
-def replaced(given: Summaries, who: int, count: int, share: float, first: float) -> Summaries:
-    """The same users, but one of them holds other samples."""
-    changed = {"count": given.count.copy(), "total": given.total.copy(), "first": given.first.copy()}
-    changed["count"][who] = count
-    changed["total"][who] = round(share * count) * SPAN
-    changed["first"][who] = round(first) * SPAN
-    return replace(given, **changed)
-
-
-def neighbors(given: Summaries, rng, *, same_size: bool, number: int):
-    """Two versions of one user: extremes first, then random ones."""
-    extremes = list(itertools.product((1, 2, 8, 64, 10**6), (0.0, 0.3, 0.31, 1.0)))
-    pairs = list(itertools.combinations(extremes, 2))
-    for index in range(number):
-        who = int(rng.integers(len(given)))
-        one, other = pairs[int(rng.integers(len(pairs)))]
-        if same_size:
-            size = int(given.count[who])
-            yield replaced(given, who, size, one[1], 0.0), replaced(given, who, size, other[1], 1.0)
-        elif index % 2:
-            yield replaced(given, who, *one, 0.0), replaced(given, who, *other, 1.0)
-        else:
-            size = int(rng.integers(1, 200))
-            yield given, replaced(given, who, size, float(rng.random()), float(rng.integers(2)))
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", PRIVATE + PUBLIC)
 def test_no_neighbor_is_told_apart_by_more_than_epsilon(name, mode):
@@ -85,7 +59,7 @@ def test_no_neighbor_is_told_apart_by_more_than_epsilon(name, mode):
     estimator = build_estimator(name, epsilon=1.0, users=users, mode=mode)
     worst = dict.fromkeys(range(len(estimator.rounds)), 0.0)
     for number, step in enumerate(estimator.rounds):
-        for one, other in neighbors(given, rng, same_size=name in PUBLIC, number=60):
+        for one, other in central_neighbors(given, rng, same_size=name in PUBLIC, number=60):
             public = public_of(name, given)
             worst[number] = max(worst[number], loss(step, one, other, public, SeededWords(rng, 1)))
         assert worst[number] <= step.epsilon * EXACT
@@ -100,9 +74,9 @@ def test_public_sizes_are_not_protected_and_the_audit_sees_it():
     given = summaries(300, rng)
     step = build_estimator("cummings.known_sizes", epsilon=1.0, users=300).rounds[-1]
     public = public_of("cummings.known_sizes", given)
-    one = replaced(given, 0, 1, 1.0, 1.0)
-    other = replaced(given, 0, 100, 1.0, 1.0)
-    assert loss(step, one, replaced(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1)) <= step.epsilon
+    one = replaced_user(given, 0, 1, 1.0, 1.0)
+    other = replaced_user(given, 0, 100, 1.0, 1.0)
+    assert loss(step, one, replaced_user(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1)) <= step.epsilon
     with pytest.raises(AssertionError, match="depends on more than the noised numbers"):
         loss(step, one, other, public, SeededWords(rng, 1))
 
@@ -141,7 +115,7 @@ def test_printed_weights_are_caught(monkeypatch):
     public["deviation"] = {"weights": 0.0, "windows": 0.1}
     worst = max(
         loss(step, one, other, public, SeededWords(rng, 1))
-        for one, other in neighbors(given, rng, same_size=False, number=60)
+        for one, other in central_neighbors(given, rng, same_size=False, number=60)
     )
     assert worst > 1.5 * step.epsilon
 
@@ -156,7 +130,7 @@ def test_noise_for_half_the_sensitivity_is_caught(monkeypatch):
     step = build_estimator("cummings.ratio", epsilon=1.0, users=300, mode="paper").rounds[-1]
     lost = [
         losses(step, one, other, public_of("cummings.ratio", given), SeededWords(rng, 1))[0]
-        for one, other in neighbors(given, rng, same_size=False, number=60)
+        for one, other in central_neighbors(given, rng, same_size=False, number=60)
     ]
     assert max(lost) > 1.2 * step.parts[0]
 
@@ -173,7 +147,7 @@ def test_the_mean_of_all_samples_of_a_user_has_the_sensitivity_of_one():
         step = kind(cohort=0, payers="mean", epsilon=1.0, literal=False)
         worst = max(
             loss(step, one, other, {}, SeededWords(rng, 1))
-            for one, other in neighbors(given, rng, same_size=False, number=30)
+            for one, other in central_neighbors(given, rng, same_size=False, number=30)
         )
         assert (worst <= EXACT) is private
 
@@ -257,7 +231,7 @@ def test_users_of_other_cohorts_stay_where_they_are():
     # Erratum C5: a keyed hash, whatever the sizes. Known-bad twin: ranks by private size.
     given = summaries(2000, np.random.default_rng(8))
     who = int(np.argmin(given.count))
-    other = replaced(given, who, 10**6, 0.5, 1.0)
+    other = replaced_user(given, who, 10**6, 0.5, 1.0)
     others = np.arange(2000) != who
     shares = build_estimator("cummings.ratio", epsilon=1.0, users=2000).shares
 

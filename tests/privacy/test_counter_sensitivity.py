@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.linalg import solve_triangular
 
 from meanstream.operators.agents.release_times import parse_schedule
+from meanstream.operators.audit.counters import counter_columns
 from meanstream.operators.counters.optimal import LONGEST, Factors, Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import COUNTERS, Counter, counter_noise, make_counter
@@ -25,31 +25,19 @@ HORIZONS = [1, 2, 3, 7, 8, 100, 257]
 ALL = [(name, n) for name in sorted(COUNTERS) for n in HORIZONS if name != Optimal.name or n <= LONGEST]
 
 
-def response(counter: Counter, n: int) -> np.ndarray:
-    """`B` as `step` applies it: column e is the noise of all releases when only draw e is 1."""
-    state, rows, noise = counter.init(n), np.arange(n), np.zeros((n, n))
-    for k in range(n):
-        noise[k] = counter.step(state, rows, np.full(n, k + 1), (rows == k).astype(np.float64))
-    return noise
-
-
-def columns(counter: Counter, n: int) -> np.ndarray:
-    return solve_triangular(response(counter, n), np.tri(n), lower=True)
-
-
 def l2_is_covered(counter: Counter) -> bool:
-    worst = np.sqrt((columns(counter, counter.horizon) ** 2).sum(0)).max()
+    worst = np.sqrt((counter_columns(counter, counter.horizon) ** 2).sum(0)).max()
     return bool(worst <= counter.l2_sensitivity * (1 + 1e-9))
 
 
 def l1_is_covered(counter: Counter) -> bool:
-    return bool(np.abs(columns(counter, counter.horizon)).sum(0).max() <= counter.l1_sensitivity * (1 + 1e-9))
+    return bool(np.abs(counter_columns(counter, counter.horizon)).sum(0).max() <= counter.l1_sensitivity * (1 + 1e-9))
 
 
 @pytest.mark.parametrize(("name", "horizon"), ALL)
 def test_l2_sensitivity_is_the_largest_column_norm(name: str, horizon: int) -> None:
     counter = make_counter(name, horizon=horizon)
-    norms = np.sqrt((columns(counter, horizon) ** 2).sum(0))
+    norms = np.sqrt((counter_columns(counter, horizon) ** 2).sum(0))
     assert norms.max() == pytest.approx(counter.l2_sensitivity, rel=1e-9)  # covered, and nothing is wasted
     assert norms.argmax() == 0 or norms[0] == pytest.approx(norms.max())
 
@@ -61,7 +49,7 @@ def test_l1_sensitivity_is_the_largest_column_norm_or_refused(name: str, horizon
         with pytest.raises(ValueError, match="noise must be gaussian"):
             _ = counter.l1_sensitivity
     else:
-        assert np.abs(columns(counter, horizon)).sum(0).max() == pytest.approx(counter.l1_sensitivity, rel=1e-9)
+        assert np.abs(counter_columns(counter, horizon)).sum(0).max() == pytest.approx(counter.l1_sensitivity, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))
@@ -71,7 +59,7 @@ def test_all_releases_together_spend_exactly_delta(name: str, epsilon: float) ->
     counter, span, delta = make_counter(name, horizon=100), 1000.0, 1e-6
     noise = counter_noise(counter, epsilon=epsilon, delta=delta, sensitivity=span)
     assert isinstance(noise, GaussianNoise)
-    moved = span * np.sqrt((columns(counter, 100) ** 2).sum(0)).max()
+    moved = span * np.sqrt((counter_columns(counter, 100) ** 2).sum(0)).max()
     assert gaussian_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
 
 
@@ -122,7 +110,7 @@ class HalfSeenOptimal(Optimal):
 def test_the_optimal_counter_is_covered_whatever_it_is_made_for(schedule: str, epsilon: float) -> None:
     times = parse_schedule(schedule).times(40)  # type: ignore[union-attr]
     counter = Optimal(40, optimal_counter_sampling(times, epsilon))
-    norms = np.sqrt((columns(counter, 40) ** 2).sum(0))
+    norms = np.sqrt((counter_columns(counter, 40) ** 2).sum(0))
     np.testing.assert_allclose(norms, counter.l2_sensitivity, rtol=1e-9)  # of every column: nothing is wasted
     assert not l2_is_covered(HalfSeenOptimal(40, optimal_counter_sampling(times, epsilon)))
 
@@ -140,4 +128,4 @@ def test_known_bad_twins_are_caught() -> None:
 
 def test_a_horizon_that_is_not_refused_would_leak() -> None:
     """What the refusal at the horizon is for: at 8 releases a sample meets 4 partial sums, not the 3 paid for."""
-    assert np.abs(columns(Pm2(8), 8)).sum(0).max() == 4 > Pm2(7).l1_sensitivity
+    assert np.abs(counter_columns(Pm2(8), 8)).sum(0).max() == 4 > Pm2(7).l1_sensitivity

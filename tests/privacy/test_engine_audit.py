@@ -18,13 +18,15 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.audit.black_box import Outputs
+from meanstream.operators.audit.counters import counter_columns as strategy_columns
+from meanstream.operators.audit.sampler import implemented_tail
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.counters.registry import COUNTERS
 from meanstream.operators.noise.calibration import gaussian_delta
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import Floats, Words
 from meanstream.streaming.engine.options import EngineOptions
-from tests.privacy.audit import Outputs, implemented_tail
 from tests.privacy.engine_audit import (
     DELTA,
     EPSILON,
@@ -39,7 +41,6 @@ from tests.privacy.engine_audit import (
     run,
     stream,
 )
-from tests.privacy.test_counter_sensitivity import columns as strategy_columns
 from tests.privacy.test_engine_audit_twins import HalfSensitivity, _fields, _folder, versionless
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.audit.black_box import Event, Outputs
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise
 from meanstream.operators.records import Ints, Words
 from meanstream.streaming.crash import CrashHook, CrashPoint, Moment
 from meanstream.streaming.store.store import StoreError
-from tests.privacy.audit import Event, Outputs
 from tests.privacy.engine_audit import (
     EPSILON,
     SETTINGS,

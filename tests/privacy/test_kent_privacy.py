@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE
+from meanstream.operators.audit.local import bit_probabilities, worst_bits_loss, worst_window_loss
 from meanstream.operators.estimators.kent.cover import CoverSelect
 from meanstream.operators.estimators.kent.folds import FoldRound, Folds
 from meanstream.operators.estimators.kent.linf import Linf
@@ -34,12 +36,6 @@ from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.votes.unary import BinaryVotes, SymmetricVotes
 from meanstream.operators.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.simulation.words import SeededWords
-from tests.privacy.local_audit import (
-    TOLERANCE,
-    bit_probabilities,
-    worst_bits_loss,
-    worst_window_loss,
-)
 
 SIZES = SizeDistribution.parse("two:5,100,0.5")
 GRID = np.linspace(-1.0, 1.0, 41)

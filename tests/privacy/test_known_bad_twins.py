@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.black_box import Event, Outputs, above, audit_epsilon_lower_bound
 from meanstream.operators.noise.calibration import laplace_scale
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Bools, Floats, Ints
-from tests.privacy.audit import Event, Outputs, above, audit_epsilon_lower_bound
 
 EPSILON = 1.0
 N = 60_000

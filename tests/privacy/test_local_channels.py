@@ -6,23 +6,22 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE, ChosenWords, worst_loss, worst_pmf_loss
+from meanstream.operators.audit.local import (
+    hybrid_loss,
+    hybrid_masses,
+    hybrid_shares,
+    laplace_loss,
+    window_masses,
+    worst_window_loss,
+)
 from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.noise.random_bits import round_at_random
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
 from meanstream.operators.rounds.channels.laplace import LaplaceChannel
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel
 from meanstream.operators.rounds.channels.window import DitheredChannel, OneBitChannel, PiecewiseChannel, WindowChannel
-from tests.privacy.audit import implemented_tail
-from tests.privacy.local_audit import (
-    TOLERANCE,
-    ChosenWords,
-    count_below,
-    window_masses,
-    worst_loss,
-    worst_pmf_loss,
-    worst_window_loss,
-)
 
 EPSILONS = (0.01, 0.1, 22 / 35, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)
 # What users may hold: bounds, edges between places, values between them, and whatever lies outside the bounds.
@@ -68,19 +67,6 @@ def test_declared_probabilities(name: str, epsilon: float) -> None:
     assert worst_pmf_loss(pmfs) <= epsilon + TOLERANCE
 
 
-def hybrid_masses(channel: HybridChannel, x: float) -> dict[int, int]:
-    """Masses of the two reports of the hybrid's bit out of 2**53, as the code runs."""
-
-    def reports(coin: npt.NDArray[np.uint64], sign: npt.NDArray[np.uint64]) -> Ints:
-        words = np.zeros((1, 4), np.uint64)
-        words[:, 2], words[:, 3] = coin << np.uint64(11), sign << np.uint64(11)
-        return channel.randomize(np.array([x]), ChosenWords(words))
-
-    last = np.array([2**53 - 1], dtype=np.uint64)
-    up = count_below(lambda sign: reports(last, sign) == channel.bit, 53, (1,))
-    return {channel.bit: int(up[0]), -channel.bit: 2**53 - int(up[0])}
-
-
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_hybrid_bit(epsilon: float) -> None:
     loss = worst_loss(hybrid_masses(HybridChannel(epsilon), x) for x in VALUES)
@@ -89,28 +75,15 @@ def test_hybrid_bit(epsilon: float) -> None:
 
 def test_hybrid_coin_is_the_same_for_all_values() -> None:
     channel = HybridChannel(1.0)
-    n = len(VALUES)
-
-    def is_wide(coin: npt.NDArray[np.uint64]) -> Bools:
-        words = np.zeros((n, 4), np.uint64)
-        words[:, 2] = coin << np.uint64(11)
-        return np.asarray(channel.randomize(np.array(VALUES), ChosenWords(words)) != channel.bit)
-
     share = round(channel.share * 2**53)
     assert 0 < share < 2**53
-    assert count_below(is_wide, 53, (n,)).tolist() == [share] * n
+    assert hybrid_shares(channel, VALUES) == [share] * len(VALUES)
 
 
-def laplace_loss(channel: LaplaceChannel) -> float:
-    """Loss between the two values farthest apart: exact on the noise as implemented, in the tails and near 0."""
-    words = ChosenWords(np.array([[1, 2], [1, 2]], dtype=np.uint64))
-    shift = int(np.ptp(channel.randomize(np.array([-1e9, 1e9]), words)))
-    sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
-    here = np.array(implemented_tail(channel.noise, sizes)) - implemented_tail(channel.noise, sizes + 1)
-    there = np.array(implemented_tail(channel.noise, sizes + shift)) - implemented_tail(
-        channel.noise, sizes + shift + 1
-    )
-    return max(math.log(a) - math.log(b) for a, b in zip(here, there, strict=True))
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_hybrid_as_a_whole(epsilon: float) -> None:
+    loss = hybrid_loss(HybridChannel(epsilon), (-1.0, 0.0, 1 / 3, 1.0))
+    assert 0.99 * min(epsilon, 20.0) < loss <= epsilon + TOLERANCE
 
 
 @pytest.mark.parametrize("epsilon", [2.0**-15, 0.1, 1.0, 4.0, 8.0])

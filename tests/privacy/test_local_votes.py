@@ -6,21 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE, ChosenWords, worst_loss
+from meanstream.operators.audit.local import bit_probabilities, response_masses, subset_pmf, worst_bits_loss
 from meanstream.operators.noise.random_bits import RandomWords
-from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.records import Reports
 from meanstream.operators.rounds.votes.choice import RandomizedResponseVotes, SubsetVotes
 from meanstream.operators.rounds.votes.registry import VOTES, make_votes
 from meanstream.operators.rounds.votes.unary import BinaryVotes, OptimizedVotes, SymmetricVotes
-from tests.privacy.local_audit import (
-    TOLERANCE,
-    ChosenWords,
-    bit_probabilities,
-    interval_masses,
-    subset_pmf,
-    worst_bits_loss,
-    worst_loss,
-)
 
 EPSILONS = (0.05, 0.3, 22 / 35, 1.0, 4.0, 8.0, 30.0)
 
@@ -76,17 +69,6 @@ def test_binary_refuses_rows_beyond_its_budget() -> None:
 
 
 # Choices
-
-
-def response_masses(votes: RandomizedResponseVotes, row: int) -> dict[int, int]:
-    """Masses of the reports, out of 2**63."""
-
-    def respond(numbers: Words) -> Ints:
-        words = np.column_stack([numbers << np.uint64(1), numbers])
-        return votes.randomize(np.full(len(numbers), row), ChosenWords(words))[:, 0]
-
-    others = votes.categories - 1
-    return interval_masses(respond, [*(i * votes.unlikely_mass for i in range(others + 1)), 2**63])
 
 
 @pytest.mark.parametrize("zero_row", [True, False])

@@ -14,12 +14,12 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
+from meanstream.operators.audit.counters import counter_columns
 from meanstream.operators.counters.registry import COUNTERS, make_counter
 from meanstream.operators.noise.calibration import gaussian_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA
 from meanstream.operators.noise.keyed import GaussianNoise
 from meanstream.operators.records import Words
-from tests.privacy.test_counter_sensitivity import columns
 
 OTHERS = 2
 RELEASES = 3
@@ -98,7 +98,7 @@ def largest_move(how: AgentsSettings, sent: int, limit: type = PersonCounts) -> 
 def test_what_a_person_moves_is_k_times_what_a_sample_moves(counter: str, per_person: int, sent: int) -> None:
     """Over all placements, cuts into increments and corners; all that was sent is replaced, also what is over K."""
     how = settings(per_person, counter=counter)
-    norms = np.sqrt((columns(how.mechanism, RELEASES) ** 2).sum(0))
+    norms = np.sqrt((counter_columns(how.mechanism, RELEASES) ** 2).sum(0))
     assert largest_move(how, sent) == pytest.approx(per_person * how.grid.span * norms.max(), rel=1e-9)
 
 
@@ -119,7 +119,7 @@ def test_known_bad_twins_are_caught() -> None:
 def test_no_spread_over_the_increments_costs_more_than_all_in_one(name: str, k: int) -> None:
     """All ways to place k changes of -1, 0 or 1 in up to five increments, for l2 and, where there is one, l1."""
     counter = make_counter(name, horizon=5)
-    matrix = columns(counter, 5)
+    matrix = counter_columns(counter, 5)
     one = np.array(list(product((-1, 0, 1), repeat=5)))
     placed = {tuple(row) for row in one if np.abs(row).sum() <= 1}
     reached = {(0,) * 5}
@@ -136,7 +136,7 @@ def test_no_spread_over_the_increments_costs_more_than_all_in_one(name: str, k: 
 def test_all_releases_together_spend_exactly_delta_for_k_samples(counter: str, k: int) -> None:
     how = settings(k, counter=counter, horizon=40)
     assert isinstance(how.fresh, GaussianNoise)
-    moved = k * how.grid.span * np.sqrt((columns(how.mechanism, 40) ** 2).sum(0)).max()
+    moved = k * how.grid.span * np.sqrt((counter_columns(how.mechanism, 40) ** 2).sum(0)).max()
     spent = gaussian_delta(how.fresh.stddev / moved, how.epsilon)
     assert spent == pytest.approx(how.delta - how.horizon * TAIL_DELTA, rel=1e-5)
 

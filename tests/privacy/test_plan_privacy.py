@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE, worst_pmf_loss
+from meanstream.operators.audit.local import bit_probabilities
 from meanstream.operators.estimators.plan.plan import Plan
 from meanstream.operators.estimators.plan.stages import PairVoteStage, WindowStage
 from meanstream.operators.records import Floats
@@ -14,7 +16,6 @@ from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.records import Public, Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.words import SeededWords
-from tests.privacy.local_audit import TOLERANCE, bit_probabilities, worst_pmf_loss
 
 SPAN = 1000
 CENTERS: tuple[Public, ...] = (

@@ -14,13 +14,13 @@ import pytest
 from river import utils
 
 from meanstream.operators.agents.running_mean import PrivateMean
+from meanstream.operators.audit.black_box import above, audit_epsilon_lower_bound
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.counters.registry import COUNTERS, make_counter
 from meanstream.operators.noise.calibration import gaussian_delta
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseSource
 from meanstream.operators.records import Floats
 from meanstream.operators.simulation.noise import SimulationNoise
-from tests.privacy.audit import above, audit_epsilon_lower_bound
 
 EPSILON, DELTA = 1.0, 1e-6
 N = 60

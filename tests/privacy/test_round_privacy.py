@@ -12,6 +12,8 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE, worst_loss
+from meanstream.operators.audit.local import bit_probabilities, window_masses, worst_bits_loss
 from meanstream.operators.estimators.baselines import Item, Semi, Split
 from meanstream.operators.estimators.dame import Dame
 from meanstream.operators.estimators.duchi import Duchi
@@ -27,7 +29,6 @@ from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.vote_stage import VoteRound
 from meanstream.operators.rounds.votes.registry import make_votes
 from meanstream.operators.simulation.words import SeededWords
-from tests.privacy.local_audit import TOLERANCE, bit_probabilities, window_masses, worst_bits_loss, worst_loss
 
 EPSILON = 22 / 35
 SPAN = 2**20

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import meanstream
+from meanstream.pipelines.commands.audit import command as audit
 from meanstream.pipelines.commands.demo import agents as demo
 from meanstream.pipelines.commands.explain import command as explain
 from meanstream.pipelines.commands.explain import plan
@@ -60,6 +61,7 @@ app.add_typer(theory.app, name="theory")
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(explain.app, name="explain")
 app.add_typer(plan.app, name="plan")
+app.add_typer(audit.app, name="audit")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(secret.app, name="secret")

@@ -8,6 +8,8 @@ import math
 import numpy as np
 import pytest
 
+from meanstream.operators.audit.chosen_bits import TOLERANCE, worst_pmf_loss
+from meanstream.operators.audit.local import bit_probabilities
 from meanstream.operators.estimators.plan.plan import Plan
 from meanstream.operators.estimators.plan.unknown_sizes import (
     CLASSES,
@@ -23,7 +25,6 @@ from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tal
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.simulation.words import SeededWords
-from tests.privacy.local_audit import TOLERANCE, bit_probabilities, worst_pmf_loss
 
 
 def plan(users: int = 20_000, epsilon: float = 1.0, **options) -> Plan:

@@ -7,32 +7,21 @@ number moved, in units of its scale: the largest log-likelihood ratio of these o
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-import pytest
 
-from meanstream.operators.estimators import central_mean
-from meanstream.operators.estimators.cummings import deviation as cummings_deviation
-from meanstream.operators.estimators.cummings import initial_mean as cummings_mean
-from meanstream.operators.estimators.cummings import known_sizes as cummings_known_sizes
-from meanstream.operators.estimators.cummings import private_sizes as cummings_private_sizes
-from meanstream.operators.estimators.cummings import ratio as cummings_ratio
+from meanstream.operators.audit.record import require_as_audited
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Ints
 from meanstream.operators.rounds.central import central_noised, central_noisy_argmax
 from meanstream.operators.rounds.records import Public, Summaries
-
-MODULES = (
-    central_mean,
-    cummings_deviation,
-    cummings_known_sizes,
-    cummings_mean,
-    cummings_private_sizes,
-    cummings_ratio,
-)
 
 
 class Recorder:
@@ -44,6 +33,7 @@ class Recorder:
         self._repeat = repeat
 
     def noised(self, total: int, sensitivity: int, epsilon: float, words: RandomWords, draw: int) -> int:
+        """Stand for `central_noised`."""
         return self._record(
             np.array([total]), sensitivity, epsilon, lambda: central_noised(total, sensitivity, epsilon, words, draw)
         )
@@ -51,6 +41,7 @@ class Recorder:
     def noisy_argmax(
         self, scores: Ints, sensitivity: int, epsilon: float, words: RandomWords, first_draw: int = 0
     ) -> int:
+        """Stand for `central_noisy_argmax`."""
         return self._record(
             scores, sensitivity, epsilon, lambda: central_noisy_argmax(scores, sensitivity, epsilon, words, first_draw)
         )
@@ -62,11 +53,14 @@ class Recorder:
 
     @contextmanager
     def listening(self) -> Iterator[Recorder]:
-        with pytest.MonkeyPatch.context() as patch:
-            for module in MODULES:
-                for name in ("central_noised", "central_noisy_argmax"):
+        """Stand for both, in every module of estimators that imported them."""
+        stands_for = {"central_noised": self.noised, "central_noisy_argmax": self.noisy_argmax}
+        known = [module for name, module in sys.modules.items() if name.startswith("meanstream.operators.estimators.")]
+        with ExitStack() as patches:
+            for module in known:
+                for name, instead in stands_for.items():
                     if hasattr(module, name):
-                        patch.setattr(module, name, getattr(self, name.removeprefix("central_")))
+                        patches.enter_context(patch.object(module, name, instead))
             yield self
 
 
@@ -83,10 +77,11 @@ def losses(step: Any, one: Summaries, other: Summaries, public: Public, words: R
     second = Recorder(repeat=first)
     with second.listening():
         again = step.release(step.tally(step.encode(other, public), public), public, words)
-    assert shown(found) == shown(again), "what is released depends on more than the noised numbers"
+    require_as_audited(shown(found) == shown(again), "what is released depends on more than the noised numbers")
     lost = []
     for (a, scale_a, epsilon_a), (b, scale_b, epsilon_b) in zip(first.given, second.given, strict=True):
-        assert (scale_a, epsilon_a) == (scale_b, epsilon_b), "the scale of the noise depends on private data"
+        same = (scale_a, epsilon_a) == (scale_b, epsilon_b)
+        require_as_audited(same, "the scale of the noise depends on private data")
         lost.append(float(np.abs(a - b).max()) * epsilon_a / scale_a)
     return lost
 
@@ -96,3 +91,31 @@ def shown(found: Any) -> Any:
     if isinstance(found, dict):
         return found
     return [float(x) for x in (found.value, found.lower, found.upper, found.stderr, found.unclipped)], found.stages
+
+
+def replaced_user(given: Summaries, who: int, count: int, share: float, first: float) -> Summaries:
+    """Give the same users, but one of them holds other samples."""
+    counts, totals, firsts = given.count.copy(), given.total.copy(), given.first.copy()
+    counts[who] = count
+    totals[who] = round(share * count) * given.span
+    firsts[who] = round(first) * given.span
+    return replace(given, count=counts, total=totals, first=firsts)
+
+
+def central_neighbors(
+    given: Summaries, rng: np.random.Generator, *, same_size: bool, number: int
+) -> Iterator[tuple[Summaries, Summaries]]:
+    """Give pairs of inputs that differ in all that one user holds: extremes first, then random ones."""
+    extremes = list(itertools.product((1, 2, 8, 64, 10**6), (0.0, 0.3, 0.31, 1.0)))
+    pairs = list(itertools.combinations(extremes, 2))
+    for index in range(number):
+        who = int(rng.integers(len(given)))
+        one, other = pairs[int(rng.integers(len(pairs)))]
+        if same_size:
+            size = int(given.count[who])
+            yield replaced_user(given, who, size, one[1], 0.0), replaced_user(given, who, size, other[1], 1.0)
+        elif index % 2:
+            yield replaced_user(given, who, *one, 0.0), replaced_user(given, who, *other, 1.0)
+        else:
+            size = int(rng.integers(1, 200))
+            yield given, replaced_user(given, who, size, float(rng.random()), float(rng.integers(2)))

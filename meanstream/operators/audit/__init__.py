@@ -1,0 +1,1 @@
+"""Evidence: what the implemented mechanisms prove of the privacy that they claim, counted or sampled."""

@@ -1,0 +1,199 @@
+"""Lower bounds on privacy from one run: many canaries, each with a coin of its own, and how well the coins are guessed.
+
+One canary is one person (or agent) whose input is one of two neighbors, by a fair coin. Whoever reads all that is
+released scores each canary; how well the scores tell the coins bounds what the mechanism can promise from below. The
+noise of the canaries is independent, so one run is as good as many.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri
+
+from meanstream.operators.audit.black_box import clopper_pearson_lower
+from meanstream.operators.audit.record import AuditRow
+from meanstream.operators.noise.group import group_epsilon
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import require
+
+CONFIDENCE = 0.95
+"""Of a proved bound."""
+ALARM_ERROR = 1e-6
+"""A violation is told where the bound at this error exceeds the claim: so often a good mechanism is blamed."""
+LEAST_CANARIES = 200
+"""Sums of fewer scores are not normal enough for a bound at `ALARM_ERROR`."""
+PARTS = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Shares of the canaries, the surest ones, whose guesses are counted for pure privacy; the best is taken."""
+
+_ONE_RUN = "one run"
+
+
+def gaussian_one_run(
+    name: str, score: Floats, *, mu: float, reach: float, claimed: float, delta: float, what: str
+) -> AuditRow:
+    """Bound mu, hence epsilon at delta, from matched-filter scores.
+
+    Parameters
+    ----------
+    name : str
+        Of what was run.
+    score : float array (n,) or (n, k)
+        For each canary: +-1 by its coin, times the filter's output minus its middle. Canaries of one row share noise;
+        rows are independent.
+    mu : float
+        Gaussian-DP parameter that is claimed.
+    reach : float
+        Mean of the canaries' own parts of mu, as a share of it: 1 where each canary is the worst one.
+    claimed, delta : float
+        The promise that mu is worth.
+    what : str
+        What was run, in words.
+
+    Notes
+    -----
+    Of scores `+-m / 2 + noise` of deviation s the mean is m / 2 and `2 mean / s` is at most mu: the likelihood ratio
+    test of two normal laws at distance mu has just this power. That scores are normal is an assumption; it is tested
+    by `guesses_one_run`, which has none, and by the law of the noise (`meanstream audit store`).
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> score = rng.normal(0.25, 1.0, 100_000)  # mu is 1/2
+    >>> row = gaussian_one_run("toy", score, mu=0.5, reach=1.0, claimed=2.2, delta=1e-6, what="normal numbers")
+    >>> 2.0 < row.proved < 2.3, row.violated
+    (True, False)
+    """
+    rows = np.asarray(score, np.float64).reshape(len(score), -1)
+    require(len(rows) >= LEAST_CANARIES, "canaries", f"be at least {LEAST_CANARIES}", len(rows))
+    deviation = math.sqrt(float(((rows - rows.mean()) ** 2).mean()))
+    found = 2.0 * float(rows.mean()) / deviation
+    # Canaries of one row are added first: their noise is not independent.
+    error = 2.0 * float(rows.mean(axis=1).std()) / deviation / math.sqrt(len(rows))
+    expected = 2.0 / math.sqrt(rows.size)
+    surely, alarm = (found + float(ndtri(share)) * error for share in (1.0 - CONFIDENCE, ALARM_ERROR))
+    ceiling = mu * reach + float(ndtri(1.0 - CONFIDENCE)) * expected
+    epsilons = [group_epsilon(value, delta) if value > 0 else 0.0 for value in (surely, alarm, ceiling)]
+    return AuditRow(
+        name=name,
+        claimed=claimed,
+        delta=delta,
+        proved=epsilons[0],
+        ceiling=epsilons[2],
+        alarm=epsilons[1],
+        method=f"{_ONE_RUN}, matched filter: mu >= {max(surely, 0.0):.4f} of {mu:.4f} ({CONFIDENCE:.0%} sure); {what}",
+        assumption="scores are normal; canaries' noise is independent",
+    )
+
+
+def guesses_one_run(name: str, score: Floats, *, mu: float, claimed: float, delta: float, what: str) -> AuditRow:
+    """Bound mu from how many coins are guessed by the sign of the score, whatever the law of the scores.
+
+    Parameters
+    ----------
+    name, score, mu, claimed, delta, what
+        As for `gaussian_one_run`.
+
+    Notes
+    -----
+    A fair coin behind a mu-GDP mechanism is guessed with probability `Phi(mu / 2)` at most. The first canary of each
+    row counts only: then guesses are independent, and the number of right ones is binomial.
+    """
+    first = np.asarray(score, np.float64).reshape(len(score), -1)[:, 0]
+    n, right = len(first), int((first > 0).sum())
+    share = 0.5 * math.erfc(-0.5 * mu / math.sqrt(2.0))
+    expected = share + float(ndtri(1.0 - CONFIDENCE)) * math.sqrt(share * (1.0 - share) / n)
+    shares = [clopper_pearson_lower(right, n, error) for error in (1.0 - CONFIDENCE, ALARM_ERROR)]
+    bounds = [2.0 * float(ndtri(value)) for value in (*shares, expected)]
+    epsilons = [group_epsilon(value, delta) if value > 0 else 0.0 for value in bounds]
+    return AuditRow(
+        name=name,
+        claimed=claimed,
+        delta=delta,
+        proved=epsilons[0],
+        ceiling=epsilons[2],
+        alarm=epsilons[1],
+        method=f"{_ONE_RUN}, guesses: {right:,} of {n:,} coins right ({CONFIDENCE:.0%} sure); {what}",
+        assumption="canaries' noise is independent",
+    )
+
+
+def pure_one_run(name: str, reports: Ints, coins: Ints, *, epsilon: float, what: str = "reports") -> AuditRow:
+    """Bound pure epsilon from reports of two inputs: half of them teach a score, the other half is guessed by it.
+
+    Parameters
+    ----------
+    name : str
+        Of the mechanism.
+    reports : int array (n, width)
+        One row for each canary.
+    coins : int array (n,)
+        Which of the two inputs each holds.
+    epsilon : float
+        What is claimed.
+    what : str
+        What was run, in words.
+
+    Notes
+    -----
+    Whoever guesses a fair coin behind a pure mechanism is right with probability `e**epsilon / (1 + e**epsilon)` at
+    most, also if only the surest guesses are made, since these are chosen by the report alone.
+
+    References
+    ----------
+    T. Steinke, M. Nasr, M. Jagielski, Privacy Auditing with One (1) Training Run, NeurIPS 2023, Theorem 3.1.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> coins = rng.integers(0, 2, 100_000)
+    >>> flipped = coins ^ (rng.random(100_000) < 1 / (1 + np.e))
+    >>> row = pure_one_run("coin", flipped[:, None], coins, epsilon=1.0)
+    >>> 0.95 < row.proved < 1.02, row.violated
+    (True, False)
+    """
+    require(len(coins) >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", len(coins))
+    half = len(coins) // 2
+    score = learned_score(reports[:half], coins[:half], reports[half:])
+    return pure_guesses(name, score, coins[half:], epsilon=epsilon, what=what)
+
+
+def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what: str) -> AuditRow:
+    """Bound pure epsilon from scores that were fixed before these coins were looked at; positive ones stand for 1."""
+    n, order = len(score), np.argsort(-np.abs(score), kind="stable")
+    right = np.cumsum(((score > 0) == (coins == 1))[order])
+    taken = [max(1, math.ceil(part * n)) for part in PARTS]
+    bounds = [
+        max(_logit(clopper_pearson_lower(int(right[k - 1]), k, error / len(PARTS))) for k in taken)
+        for error in (1.0 - CONFIDENCE, ALARM_ERROR)
+    ]
+    k = taken[int(np.argmax([_logit(clopper_pearson_lower(int(right[k - 1]), k, 0.01)) for k in taken]))]
+    share = 1.0 / (1.0 + math.exp(-epsilon))
+    least = share + float(ndtri((1.0 - CONFIDENCE) / len(PARTS))) * math.sqrt(share * (1.0 - share) / k)
+    return AuditRow(
+        name=name,
+        claimed=epsilon,
+        delta=0.0,
+        proved=bounds[0],
+        ceiling=_logit(least),
+        alarm=bounds[1],
+        method=f"{_ONE_RUN}, guesses of the surest {k:,} of {n:,} coins ({CONFIDENCE:.0%} sure); {what}",
+        assumption="canaries' noise is independent",
+    )
+
+
+def learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64) -> Floats:
+    """Give log-likelihood ratios of unseen reports, learned from others: each column by itself, in quantiles."""
+    score = np.zeros(len(unseen))
+    for column in range(reports.shape[1]):
+        seen = reports[:, column]
+        edges = np.unique(np.quantile(seen, np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf"))
+        bins, n = np.searchsorted(edges, seen), len(edges) + 1
+        ones, zeros = (np.bincount(bins[coins == coin], minlength=n) + 1.0 for coin in (1, 0))
+        score += (np.log(ones / ones.sum()) - np.log(zeros / zeros.sum()))[np.searchsorted(edges, unseen[:, column])]
+    return score
+
+
+def _logit(share: float) -> float:
+    return 0.0 if share <= 0.5 else math.log(share) - math.log1p(-share) if share < 1.0 else math.inf
