@@ -89,7 +89,7 @@ def test_a_sum_over_samples_instead_of_means_is_caught(monkeypatch):
     rng = np.random.default_rng(5)
     given = summaries(300, rng)
     step = build_estimator("central.mean", epsilon=1.0, users=300).rounds[0]
-    one, other = replaced(given, 0, 100, 1.0, 1.0), replaced(given, 0, 100, 0.0, 0.0)
+    one, other = replaced_user(given, 0, 100, 1.0, 1.0), replaced_user(given, 0, 100, 0.0, 0.0)
     assert 0.9 * step.parts[0] < loss(step, one, other, {}, SeededWords(rng, 1)) <= step.epsilon * EXACT
     monkeypatch.setattr(NoisyMean, "encode", summed)
     assert loss(step, one, other, {}, SeededWords(rng, 1)) > 50 * step.epsilon

@@ -49,7 +49,7 @@ def audit_epsilon_lower_bound(
         hits_a, hits_b = event(outputs_a), event(outputs_b)
         for a, b in ((hits_a, hits_b), (hits_b, hits_a), (~hits_a, ~hits_b), (~hits_b, ~hits_a)):
             low = clopper_pearson_lower(int(a.sum()), len(a), error) - delta
-            high = clopper_pearson_upper(int(b.sum()), len(b), error)
+            high = _clopper_pearson_upper(int(b.sum()), len(b), error)
             if low > 0:
                 bound = max(bound, math.log(low / high))
     return bound
@@ -69,6 +69,6 @@ def clopper_pearson_lower(hits: int, n: int, error: float) -> float:
     return 0.0 if hits == 0 else float(stats.beta.ppf(error, hits, n - hits + 1))
 
 
-def clopper_pearson_upper(hits: int, n: int, error: float) -> float:
+def _clopper_pearson_upper(hits: int, n: int, error: float) -> float:
     """Give the upper end of the exact interval of a share, which fails with probability `error`."""
     return 1.0 if hits == n else float(stats.beta.isf(error, hits + 1, n - hits))

@@ -124,7 +124,7 @@ def _of_counter(counter: str, noise: str, name: str, epsilon: float, delta: floa
 
 def _of_means_and_votes(name: str, epsilon: float, delta: float) -> Audit:
     settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=delta, horizon=HORIZON)
-    return partial(audit_means_and_votes, name, settings)
+    return partial(_audit_means_and_votes, name, settings)
 
 
 def _of_channel(channel: str, name: str, epsilon: float, delta: float) -> Audit:  # noqa: ARG001 - pure
@@ -132,11 +132,11 @@ def _of_channel(channel: str, name: str, epsilon: float, delta: float) -> Audit:
 
 
 def _of_votes(votes: str, name: str, epsilon: float, delta: float) -> Audit:  # noqa: ARG001 - pure
-    return partial(audit_votes, name, make_votes(votes, epsilon, BINS))
+    return partial(_audit_votes, name, make_votes(votes, epsilon, BINS))
 
 
 def _of_central(estimator: str, name: str, epsilon: float, delta: float) -> Audit:  # noqa: ARG001 - its own
-    return partial(audit_central, name, build_estimator(estimator, epsilon=epsilon, users=CENTRAL_USERS))
+    return partial(_audit_central, name, build_estimator(estimator, epsilon=epsilon, users=CENTRAL_USERS))
 
 
 def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
@@ -155,7 +155,7 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
     return _exact(name, settings.epsilon, delta, proved, what, slack=settings.numeric_slack)
 
 
-def audit_means_and_votes(name: str, settings: AgentsSettings) -> AuditRow:
+def _audit_means_and_votes(name: str, settings: AgentsSettings) -> AuditRow:
     """Audit means and votes of an agent together, as they are by default."""
     vote, fresh = settings.vote, settings.fresh
     if vote is None or not isinstance(fresh, GaussianNoise):
@@ -189,7 +189,7 @@ def audit_channel(name: str, channel: Any) -> AuditRow:
     return _local(name, channel.epsilon, count, report, "values within, on and outside of the bounds")
 
 
-def audit_votes(name: str, votes: Any) -> AuditRow:
+def _audit_votes(name: str, votes: Any) -> AuditRow:
     """Audit a vote: by counting where its kind is known, else by its reports."""
 
     def count() -> float | None:
@@ -232,7 +232,7 @@ def _local(
     return pure_one_run(name, report(coins, SeededWords(rng, SAMPLED)), coins, epsilon=epsilon)
 
 
-def audit_central(name: str, built: Any) -> AuditRow:
+def _audit_central(name: str, built: Any) -> AuditRow:
     """Audit the releases of a trusted curator: the same noised numbers about inputs that differ in one user.
 
     The loss of a pair of inputs is exact; the pairs are searched.

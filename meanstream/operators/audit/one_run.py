@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from meanstream.operators.audit.black_box import clopper_pearson_lower
 from meanstream.operators.audit.record import AuditRow
+from meanstream.operators.audit.sequential import sequential_gaussian, sequential_guesses
 from meanstream.operators.noise.group import group_epsilon
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
@@ -24,6 +25,8 @@ ALARM_ERROR = 1e-6
 """A violation is told where the bound at this error exceeds the claim: so often a good mechanism is blamed."""
 LEAST_CANARIES = 200
 """Sums of fewer scores are not normal enough for a bound at `ALARM_ERROR`."""
+SURE = 0.9
+"""Share of epsilon from which on a log-likelihood ratio is sure enough for a sequential test."""
 PARTS = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Shares of the canaries, the surest ones, whose guesses are counted for pure privacy; the best is taken."""
 
@@ -67,7 +70,7 @@ def gaussian_one_run(
     """
     rows = np.asarray(score, np.float64).reshape(len(score), -1)
     require(len(rows) >= LEAST_CANARIES, "canaries", f"be at least {LEAST_CANARIES}", len(rows))
-    deviation = math.sqrt(float(((rows - rows.mean()) ** 2).mean()))
+    deviation = max(math.sqrt(float(((rows - rows.mean()) ** 2).mean())), 1e-9)  # 0 where there is no noise
     found = 2.0 * float(rows.mean()) / deviation
     # Canaries of one row are added first: their noise is not independent.
     error = 2.0 * float(rows.mean(axis=1).std()) / deviation / math.sqrt(len(rows))
@@ -82,18 +85,30 @@ def gaussian_one_run(
         proved=epsilons[0],
         ceiling=epsilons[2],
         alarm=epsilons[1],
-        method=f"{_ONE_RUN}, matched filter: mu >= {max(surely, 0.0):.4f} of {mu:.4f} ({CONFIDENCE:.0%} sure); {what}",
+        runs=sequential_gaussian(rows[:, 0], mu, error=ALARM_ERROR),
+        method=f"{_ONE_RUN}, matched filter: mu {max(surely, 0.0):.4f} of {mu:.4f} (confidence {CONFIDENCE:g}); {what}",
         assumption="scores are normal; canaries' noise is independent",
     )
 
 
-def guesses_one_run(name: str, score: Floats, *, mu: float, claimed: float, delta: float, what: str) -> AuditRow:
+def guesses_one_run(
+    name: str,
+    score: Floats,
+    *,
+    mu: float,
+    claimed: float,
+    delta: float,
+    what: str,
+    confidence: float = CONFIDENCE,
+) -> AuditRow:
     """Bound mu from how many coins are guessed by the sign of the score, whatever the law of the scores.
 
     Parameters
     ----------
     name, score, mu, claimed, delta, what
         As for `gaussian_one_run`.
+    confidence : float
+        Of the proved bound.
 
     Notes
     -----
@@ -103,8 +118,8 @@ def guesses_one_run(name: str, score: Floats, *, mu: float, claimed: float, delt
     first = np.asarray(score, np.float64).reshape(len(score), -1)[:, 0]
     n, right = len(first), int((first > 0).sum())
     share = 0.5 * math.erfc(-0.5 * mu / math.sqrt(2.0))
-    expected = share + float(ndtri(1.0 - CONFIDENCE)) * math.sqrt(share * (1.0 - share) / n)
-    shares = [clopper_pearson_lower(right, n, error) for error in (1.0 - CONFIDENCE, ALARM_ERROR)]
+    expected = share + float(ndtri(1.0 - confidence)) * math.sqrt(share * (1.0 - share) / n)
+    shares = [clopper_pearson_lower(right, n, error) for error in (1.0 - confidence, ALARM_ERROR)]
     bounds = [2.0 * float(ndtri(value)) for value in (*shares, expected)]
     epsilons = [group_epsilon(value, delta) if value > 0 else 0.0 for value in bounds]
     return AuditRow(
@@ -114,7 +129,8 @@ def guesses_one_run(name: str, score: Floats, *, mu: float, claimed: float, delt
         proved=epsilons[0],
         ceiling=epsilons[2],
         alarm=epsilons[1],
-        method=f"{_ONE_RUN}, guesses: {right:,} of {n:,} coins right ({CONFIDENCE:.0%} sure); {what}",
+        runs=sequential_gaussian(first, mu, error=ALARM_ERROR),
+        method=f"{_ONE_RUN}, guesses: {right:,} of {n:,} coins right (confidence {confidence:g}); {what}",
         assumption="canaries' noise is independent",
     )
 
@@ -150,12 +166,12 @@ def pure_one_run(name: str, reports: Ints, coins: Ints, *, epsilon: float, what:
     >>> coins = rng.integers(0, 2, 100_000)
     >>> flipped = coins ^ (rng.random(100_000) < 1 / (1 + np.e))
     >>> row = pure_one_run("coin", flipped[:, None], coins, epsilon=1.0)
-    >>> 0.95 < row.proved < 1.02, row.violated
+    >>> 0.9 < row.proved < 1.05, row.violated
     (True, False)
     """
     require(len(coins) >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", len(coins))
     half = len(coins) // 2
-    score = learned_score(reports[:half], coins[:half], reports[half:])
+    score = _learned_score(reports[:half], coins[:half], reports[half:])
     return pure_guesses(name, score, coins[half:], epsilon=epsilon, what=what)
 
 
@@ -170,6 +186,7 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
     ]
     k = taken[int(np.argmax([_logit(clopper_pearson_lower(int(right[k - 1]), k, 0.01)) for k in taken]))]
     share = 1.0 / (1.0 + math.exp(-epsilon))
+    is_sure = np.abs(score) >= SURE * epsilon
     least = share + float(ndtri((1.0 - CONFIDENCE) / len(PARTS))) * math.sqrt(share * (1.0 - share) / k)
     return AuditRow(
         name=name,
@@ -178,12 +195,13 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
         proved=bounds[0],
         ceiling=_logit(least),
         alarm=bounds[1],
-        method=f"{_ONE_RUN}, guesses of the surest {k:,} of {n:,} coins ({CONFIDENCE:.0%} sure); {what}",
+        runs=sequential_guesses(((score > 0) == (coins == 1))[is_sure], share, error=ALARM_ERROR),
+        method=f"{_ONE_RUN}, guesses of the surest {k:,} of {n:,} coins (confidence {CONFIDENCE:g}); {what}",
         assumption="canaries' noise is independent",
     )
 
 
-def learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64) -> Floats:
+def _learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64) -> Floats:
     """Give log-likelihood ratios of unseen reports, learned from others: each column by itself, in quantiles."""
     score = np.zeros(len(unseen))
     for column in range(reports.shape[1]):

@@ -42,6 +42,8 @@ class AuditRow:
     alarm : float, optional
         The bound on which a violation is decided, where chance has a part in `proved`; surer than that, so that no
         good mechanism is blamed.
+    runs : int, optional
+        After how many canaries it was clear that more than the claim is proved; None if it never was.
     fault : str, optional
         What was found wrong, where it is not a matter of epsilon.
     """
@@ -54,13 +56,14 @@ class AuditRow:
     method: str
     assumption: str
     alarm: float | None = None
+    runs: int | None = None
     fault: str | None = None
 
     @property
     def violated(self) -> bool:
         """Whether more was proved than is claimed."""
         found = self.proved if self.alarm is None else self.alarm
-        return self.fault is not None or not found <= self.claimed * (1.0 + NUMERIC)
+        return self.fault is not None or self.runs is not None or not found <= self.claimed * (1.0 + NUMERIC)
 
     @property
     def ratio(self) -> float:
@@ -79,5 +82,6 @@ class AuditRow:
             "method": self.method,
             "assumption": self.assumption,
             "violated": self.violated,
+            "runs": self.runs,
             "fault": self.fault,
         }

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from meanstream.pipelines.commands.audit.engine import AuditEngineOptions, audit_engine_rows
 from meanstream.pipelines.commands.audit.table import show_audit
-from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, takes_options
 from meanstream.pipelines.options.errors import refusing_options
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -49,3 +50,21 @@ def mechanism(
         require_between(0, 1, delta=delta)
         audits = mechanism_audits(names or ["all"], epsilon=epsilon, delta=delta)
     show_audit((audit() for audit in audits.values()), as_json=as_json)
+
+
+@app.command("engine")
+@takes_options(AuditEngineOptions)
+def engine(options: AuditEngineOptions) -> None:
+    """Guess the coins behind agents' first samples from all that one run releases; bound epsilon from below by that.
+
+    Each canary's first samples lie at a bound by coins of their own. What is right keeps its claim; noise that is too
+    small, averaged, shared or used again does not, and the exit code is 1. Options are those of `run agents`: with
+    --config that configuration is audited, with deaths and replays in between. Places and columns play no part.
+
+    \b
+    Examples:
+      meanstream audit engine
+      meanstream audit engine --config run.yaml --canaries 5000
+    """  # noqa: D301 - click reads the escape
+    rows, notes = audit_engine_rows(options)
+    show_audit(rows, as_json=options.json, notes=notes)

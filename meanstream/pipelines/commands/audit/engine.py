@@ -1,0 +1,152 @@
+"""`meanstream audit engine`: a whole run with canaries, through the class that makes releases or through the engine."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.shared import OPERATION, cli_option
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from meanstream.operators.agents.settings import AgentsSettings
+    from meanstream.operators.audit.agents import CanaryEvidence
+    from meanstream.operators.audit.canaries import Canaries
+    from meanstream.operators.audit.record import AuditRow
+
+DEPLOYMENT = "audit"
+THROUGH = ("agents", "engine")
+CANARIES = {"agents": 100_000, "engine": 2_000}
+AGAIN = 2_000
+"""Agents that run a second time, in another life and in another deployment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEngineOptions(AgentsOptions):
+    """What `run agents` takes, and how large the audit is; places and columns play no part."""
+
+    through: Annotated[
+        str | None,
+        cli_option("agents: what makes every host's releases; engine (default with --config): all of it.", OPERATION),
+    ] = None
+    canaries: Annotated[
+        int | None, cli_option("Agents whose first samples are canaries; default: 100,000, or 2,000.", OPERATION)
+    ] = None
+    kills: Annotated[int, cli_option("Deaths of an engine, anywhere, each followed by another life.", OPERATION)] = 20
+    seed: Annotated[int | None, cli_option("Of coins and deaths; default: another one each time.", OPERATION)] = None
+
+    @property
+    def way(self) -> str:
+        """What the canaries run through."""
+        chosen = self.through or ("agents" if self.config is None else "engine")
+        if chosen not in THROUGH:
+            raise BadOption(f"through must be one of {', '.join(THROUGH)}, got {chosen!r}")
+        return chosen
+
+
+def _audited_settings(options: AuditEngineOptions) -> AgentsSettings:
+    """Check the privacy part; where nothing is said, the bounds are [0, 1], epsilon 1 and delta 1e-6."""
+    from dataclasses import replace
+
+    usual: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6}
+    given = {name: value for name, value in usual.items() if getattr(options, name) is None}
+    return replace(options, **given).settings()
+
+
+def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], list[str]]:
+    """Check the options; give what an audit finds, and what is to be known of it."""
+    import numpy as np
+
+    from meanstream.operators.audit.agents import CanaryEvidence
+    from meanstream.operators.audit.canaries import Canaries, compressed
+    from meanstream.operators.audit.one_run import LEAST_CANARIES
+    from meanstream.operators.validation import require
+
+    with refusing_options():
+        way, settings = options.way, _audited_settings(options)
+        agents = CANARIES[way] if options.canaries is None else options.canaries
+        require(agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents)
+        require(options.kills >= 0, "kills", "be at least 0", options.kills)
+        require(options.runner is None, "runner", "be left out: Beam runs what --through agents audits", options.runner)
+        engine_options = options.engine_options()
+        canaries = Canaries(compressed(settings, settings.name or DEPLOYMENT), agents)
+        turns = canaries.seconds * 2
+        require(options.kills <= 8 * turns, "kills", f"be at most {8 * turns}", options.kills)
+    rng = np.random.default_rng(options.seed)
+    what = f"{canaries.number} of {agents:,} agents' samples each, {settings.horizon} releases jointly"
+    evidence = CanaryEvidence(canaries, what)
+    notes = [
+        "the schedule is compressed to a release per second: the noise depends on the horizon alone",
+        "a violation is told where chance explains it once in a million audits",
+    ]
+    if way == "agents":
+        return _through_agents(evidence, rng), notes
+    notes.append("store and secret were made for this audit and are thrown away")
+    return _through_engine(evidence, rng, engine_options, options.kills), notes
+
+
+def _coins(rng: np.random.Generator, n: int, canaries: Canaries) -> Any:
+    return rng.integers(0, 2, (n, canaries.number))
+
+
+def _again(canaries: Canaries) -> Iterator[tuple[str, Canaries]]:
+    """Give the lives whose noise must be independent of the first one's."""
+    from meanstream.pipelines.commands.audit.engine_run import replayed
+
+    name = str(canaries.settings.name)
+    yield "another input", replayed(canaries, name)
+    yield "another deployment", replayed(canaries, f"{name}-2")
+
+
+def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator) -> Iterator[AuditRow]:
+    from meanstream.operators.audit.agents import CHUNK, run_canaries
+    from meanstream.operators.audit.canaries import first_canaries
+    from meanstream.streaming.store.secret import noise_from_secret
+
+    canaries, secret = evidence.canaries, secrets.token_hex(32).encode()
+    noise = noise_from_secret(secret, canaries.settings.name)
+    for first in range(0, canaries.agents, CHUNK):
+        n = min(CHUNK, canaries.agents - first)
+        coins = _coins(rng, n, canaries)
+        outputs = run_canaries(canaries, noise, coins, first)
+        evidence.take(outputs, coins)
+        if first == 0:
+            few = min(n, AGAIN)
+            others, beside = _coins(rng, few, canaries), first_canaries(outputs, few)
+            for told, again in _again(canaries):
+                found = run_canaries(again, noise_from_secret(secret, again.settings.name), others)
+                evidence.take_again(told, beside, coins[:few], again=again, other=found, others=others)
+    yield from evidence.rows()
+
+
+def _through_engine(evidence: CanaryEvidence, rng: np.random.Generator, options: Any, kills: int) -> Iterator[AuditRow]:
+    from meanstream.operators.audit.canaries import first_canaries
+    from meanstream.pipelines.commands.audit.engine_run import deaths, read_outputs, run_engine
+    from meanstream.streaming.crash import no_crash
+
+    canaries, secret = evidence.canaries, secrets.token_hex(32)
+    n, few = canaries.agents, min(canaries.agents, AGAIN)
+    coins, others = _coins(rng, n, canaries), _coins(rng, few, canaries)
+    crash = deaths(rng, kills, canaries.seconds)
+    with tempfile.TemporaryDirectory(prefix="meanstream-audit-") as name:
+        folder = Path(name)
+        seen, died = run_engine(folder / "first", canaries, coins, secret=secret, options=options, crash=crash)
+        # The store is lost, the secret is not: what was released is released again, and nothing else.
+        run_engine(folder / "lost", canaries, coins, secret=secret, options=options, crash=no_crash, observer=seen)
+        evidence.what += f", {died} deaths, a replay into a lost store"
+        outputs = read_outputs(canaries, seen, n)
+        evidence.take(outputs, coins)
+        beside = first_canaries(outputs, few)
+        for told, again in _again(canaries):
+            found, _ = run_engine(folder / told, again, others, secret=secret, options=options, crash=no_crash)
+            evidence.take_again(
+                told, beside, coins[:few], again=again, other=read_outputs(again, found, few), others=others
+            )
+    yield from evidence.rows()

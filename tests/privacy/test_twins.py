@@ -1,0 +1,153 @@
+"""Products that are known to be wrong, each caught by the audit that the right one passes: exit code 1, and its name.
+
+A mechanism that keeps its claim is blamed once in a million audits; how many canaries it takes is printed by
+`python -m tests.privacy.test_twins`, and here none may need more than there are.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.agents.rows import AgentRows
+from meanstream.operators.counters.registry import make_counter
+from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, NoiseIds
+from meanstream.operators.records import Floats, Ints, Words
+from meanstream.pipelines.commands.audit import engine_run
+from tests.pipelines.command_line import Ran, meanstream
+
+AGENTS = ("audit", "engine", "--through", "agents", "--canaries", "6000", "--horizon", "8", "--seed", "1")
+ENGINE = (
+    "audit",
+    "engine",
+    "--through",
+    "engine",
+    "--canaries",
+    "400",
+    "--horizon",
+    "4",
+    "--seed",
+    "1",
+    "--kills",
+    "6",
+)
+
+BITS, VERSION = KeyedNoise.bits, KeyedNoise.version_of
+FRESH: Any = AgentsSettings.__dict__["fresh"].func
+INIT, OPENED, RESTORE = Agents.__init__, engine_run.open_deployment, AgentRows.restore
+
+
+def half_noise(self: AgentsSettings) -> GaussianNoise:
+    return GaussianNoise(0.5 * FRESH(self).stddev)
+
+
+def unclipped(self: FixedPoint, values: Any) -> Ints:
+    return np.rint((np.asarray(values) - self.lower) / self.resolution).astype(np.int64)
+
+
+def no_version(self: KeyedNoise, count: Ints, total: Ints) -> Words:
+    return np.zeros(len(count), np.uint64)
+
+
+def seeded_bits(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
+    """A generator that every process seeds alike."""
+    rng = np.random.default_rng([7, draw, int(ids.index[0]) if len(ids) else 0])
+    return rng.integers(0, 2**64, (len(ids), 2), dtype=np.uint64)
+
+
+def sticky_bits(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
+    """The same noise for everybody, at each release."""
+    return BITS(self, NoiseIds(np.zeros_like(ids.owner), ids.index, np.zeros_like(ids.version)), draw)
+
+
+def unkeyed_index(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
+    return BITS(self, NoiseIds(ids.owner, np.ones_like(ids.index), np.zeros_like(ids.version)), draw)
+
+
+def longer(self: Agents, settings: AgentsSettings, noise: KeyedNoise) -> None:
+    """Noise for one horizon, releases for a longer one."""
+    more = replace(settings, horizon=settings.horizon + 5)
+    more.__dict__.update(mechanism=make_counter(settings.counter, horizon=more.horizon), fresh=settings.fresh)
+    INIT(self, more, noise)
+
+
+def truncated(self: Toeplitz, state: Any, rows: Ints, release: Ints, fresh: Floats) -> Floats:
+    return fresh
+
+
+def noise_of_its_own(*args: Any, **named: Any) -> Any:
+    """Every life of the process draws anew."""
+    found = OPENED(*args, **named)
+    key = os.urandom(32).hex().encode()
+    return replace(found, noise=KeyedNoise.of_judged_key(key, deployment="audit", purpose="agents"))
+
+
+def forgetful(self: AgentRows, chunk: int, state: dict[str, np.ndarray]) -> None:
+    RESTORE(self, chunk, state | {"released": np.zeros_like(state["released"])})
+
+
+@dataclass
+class Twin:
+    """What is wrong, where, and what the audit says of it."""
+
+    patches: list[tuple[Any, str, Any]]
+    command: tuple[str, ...] = AGENTS
+    named: str = "engine"
+
+
+TWINS = {
+    "averaged retries": Twin([(engine_run, "open_deployment", noise_of_its_own)], ENGINE),
+    "half sensitivity": Twin([(AgentsSettings, "fresh", property(half_noise))]),
+    "half column norm": Twin([(Toeplitz, "l2_sensitivity", property(lambda self: 0.7))]),
+    "unclipped input": Twin([(FixedPoint, "encode", unclipped)]),
+    "seed reused for another input": Twin([(KeyedNoise, "bits", seeded_bits)], named="engine.another_input"),
+    "shared sticky noise": Twin([(KeyedNoise, "bits", sticky_bits)], named="engine.another_agent"),
+    "horizon overrun": Twin([(Agents, "__init__", longer)]),
+    "version digest ignored": Twin([(KeyedNoise, "version_of", no_version)], named="engine.another_input"),
+    "truncated Toeplitz": Twin([(Toeplitz, "_step", truncated)]),
+    "truncated Toeplitz, counted": Twin(
+        [(Toeplitz, "_step", truncated)], ("audit", "mechanism", "counter.toeplitz"), "counter.toeplitz.gaussian"
+    ),
+    "unkeyed index": Twin([(KeyedNoise, "bits", unkeyed_index)], named="engine.another_release"),
+    "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], ENGINE),
+}
+
+
+def audited(twin: Twin | None, command: tuple[str, ...]) -> Ran:
+    with ExitStack() as patches, patch("os.fsync"):
+        for place, name, wrong in twin.patches if twin else ():
+            patches.enter_context(patch.object(place, name, wrong))
+        return meanstream(*command, "--json")
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_every_twin_is_caught(name: str) -> None:
+    twin = TWINS[name]
+    ran = audited(twin, twin.command)
+    assert ran.code == 1, ran.err
+    assert twin.named in ran.json["violated"]
+
+
+@pytest.mark.parametrize("command", [AGENTS, ENGINE], ids=["agents", "engine"])
+def test_the_product_itself_is_not(command: tuple[str, ...]) -> None:
+    """False alarms: 1e-6 for each row."""
+    ran = audited(None, command)
+    assert (ran.code, ran.json["violated"]) == (0, [])
+    assert ran.json["rows"][0]["proved"] > 0.4 * ran.json["rows"][0]["ceiling"] > 0.2
+
+
+if __name__ == "__main__":
+    for name, twin in TWINS.items():
+        ran = audited(twin, twin.command)
+        found = [row for row in ran.json["rows"] if row["violated"]]
+        runs = [1 if row["fault"] else row["runs"] for row in found if row["fault"] or row["runs"]]
+        print(f"{name:<32} exit {ran.code} {min(runs, default=1):>6}  {', '.join(row['name'] for row in found)}")  # noqa: T201 - a table
