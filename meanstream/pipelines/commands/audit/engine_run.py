@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,12 +86,10 @@ class _KilledError(Exception):
 def deaths(rng: np.random.Generator, kills: int, turns: int) -> CrashHook:
     """Make a hook that dies at so many steps, anywhere; it goes on counting from one life to the next."""
     chosen = set(rng.choice(2 * STEPS_OF_A_TURN * turns, size=kills, replace=False).tolist())
-    step = 0
+    steps = count(1)
 
     def hook(point: CrashPoint, moment: Moment) -> None:  # noqa: ARG001 - a `CrashHook`
-        nonlocal step
-        step += 1
-        if step in chosen:
+        if next(steps) in chosen:
             raise _KilledError
 
     return hook
