@@ -128,7 +128,7 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator) -> Itera
 
 def _through_engine(evidence: CanaryEvidence, rng: np.random.Generator, options: Any, kills: int) -> Iterator[AuditRow]:
     from meanstream.operators.audit.canaries import first_canaries
-    from meanstream.pipelines.commands.audit.engine_run import deaths, read_outputs, run_engine
+    from meanstream.pipelines.commands.audit.engine_run import deaths, read_outputs, run_canary_engine
     from meanstream.streaming.crash import no_crash
 
     canaries, secret = evidence.canaries, secrets.token_hex(32)
@@ -137,15 +137,17 @@ def _through_engine(evidence: CanaryEvidence, rng: np.random.Generator, options:
     crash = deaths(rng, kills, canaries.seconds)
     with tempfile.TemporaryDirectory(prefix="meanstream-audit-") as name:
         folder = Path(name)
-        seen, died = run_engine(folder / "first", canaries, coins, secret=secret, options=options, crash=crash)
+        seen, died = run_canary_engine(folder / "first", canaries, coins, secret=secret, options=options, crash=crash)
         # The store is lost, the secret is not: what was released is released again, and nothing else.
-        run_engine(folder / "lost", canaries, coins, secret=secret, options=options, crash=no_crash, observer=seen)
+        run_canary_engine(
+            folder / "lost", canaries, coins, secret=secret, options=options, crash=no_crash, observer=seen
+        )
         evidence.what += f", {died} deaths, a replay into a lost store"
         outputs = read_outputs(canaries, seen, n)
         evidence.take(outputs, coins)
         beside = first_canaries(outputs, few)
         for told, again in _again(canaries):
-            found, _ = run_engine(folder / told, again, others, secret=secret, options=options, crash=no_crash)
+            found, _ = run_canary_engine(folder / told, again, others, secret=secret, options=options, crash=no_crash)
             evidence.take_again(
                 told, beside, coins[:few], again=again, other=read_outputs(again, found, few), others=others
             )

@@ -95,7 +95,7 @@ def deaths(rng: np.random.Generator, kills: int, turns: int) -> CrashHook:
     return hook
 
 
-def run_engine(
+def run_canary_engine(
     folder: Path,
     canaries: Canaries,
     coins: Ints,
