@@ -13,7 +13,7 @@ from meanstream.operators.estimators.registry import ESTIMATORS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "meanstream"
-WHOLE = {"adaptive", "item", "semi", "split", "plan"}
+WHOLE = {"adaptive", "repeating", "item", "semi", "split", "plan"}
 """Names that are words: only a string that is nothing else names the estimator."""
 IN_TEXT = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(ESTIMATORS.keys() - WHOLE | {'cummings'}))})\b")
 EXCEPTIONS = {

@@ -30,6 +30,7 @@ ESTIMATORS: dict[str, str] = {
     "plan": "meanstream.operators.estimators.plan.plan:Plan",
     "adaptive": "meanstream.operators.estimators.adaptive.adaptive:Adaptive",
     "central.mean": "meanstream.operators.estimators.central_mean:CentralMean",
+    "repeating": "meanstream.operators.estimators.carried.carried:Carried",
     "cummings.ideal": "meanstream.operators.estimators.cummings.ideal:Ideal",
     "cummings.known_sizes": "meanstream.operators.estimators.cummings.known_sizes:KnownSizes",
     "cummings.private_sizes": "meanstream.operators.estimators.cummings.private_sizes:PrivateSizes",

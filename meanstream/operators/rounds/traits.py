@@ -74,6 +74,8 @@ class EstimatorTraits:
         Whether it can ask the users for the law of their sizes.
     privacy_unit : {"user", "sample"}
         What is protected: everything that a user holds, or each sample alone.
+    carries : bool
+        Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
     taken_for : str
         When a forecast of one mean takes it: where "no search" for a narrower window pays, where the users' spread is
         "declared" or their "tails" are, or where everybody trusts a "curator"; "" for never.
@@ -94,6 +96,7 @@ class EstimatorTraits:
     candidate: ClassVar[bool] = False
     sizes_unknown: ClassVar[bool] = False
     privacy_unit: ClassVar[str] = "user"
+    carries: ClassVar[bool] = False
     taken_for: ClassVar[str] = ""
     part: ClassVar[str] = "coordinate"
     features_of: ClassVar[str] = "coordinates"

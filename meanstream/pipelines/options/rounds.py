@@ -166,6 +166,9 @@ class RoundsOptions(StreamOptions):
         for side in ("reports_only", "from_reports"):
             rule = f"be of local privacy with --{side.replace('_', '-')}: {NO_SIDES}"
             require(getattr(self, side) is None or not settings.central, "estimator", rule, self.estimator)
+        for option in ("reports_only", "from_reports", "runner"):
+            if getattr(self, option) is not None:
+                settings.require_nothing_carried(f"with --{option.replace('_', '-')}")
         return settings
 
     @property

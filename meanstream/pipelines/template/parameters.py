@@ -178,7 +178,8 @@ _WORK = (
         help="The image made of docker/beam.Dockerfile. Required on Dataflow.",
     ),
 )
-_ESTIMATORS = tuple(name for name in ESTIMATORS if estimator_class(name).privacy_unit == "user")
+_CLASSES = {name: estimator_class(name) for name in ESTIMATORS}
+_ESTIMATORS = tuple(name for name, one in _CLASSES.items() if one.privacy_unit == "user" and not one.carries)
 _CURATORS = ", ".join(name for name in _ESTIMATORS if estimator_class(name).trust == "central")
 
 AGENTS = Template(

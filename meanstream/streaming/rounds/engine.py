@@ -101,6 +101,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         if sinks.dead_letters is not None:
             check_sink_trust(sinks.dead_letters.trust, PrivateDeadLetter)  # before anything is read
         require(results is None or not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
+        if results is not None:
+            settings.require_nothing_carried("on two sides")
         super().__init__(
             source=source,
             store=store,
@@ -142,6 +144,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         for number, columns in self._store.chunks(_KIND):
             self._windows.restore(number, columns)
         self._waiting.restore(self._store, state["waiting"])
+        self._runner.carried = state.get("carried")
         self._again = True  # the last commit may have left windows that have ended
 
     def _begun(self) -> dict[str, Any]:
@@ -228,7 +231,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             "intake": self._intake.save(self._store, self._saved_users),
             "waiting": self._waiting.save(self._store),
             "ended": ended,
-        }
+        } | ({} if self._runner.carried is None else {"carried": self._runner.carried})
         self._store.put_state("rounds", state)
         self._save_history()
         self.delivery.save()

@@ -107,6 +107,7 @@ class RoundRunner:
         self.directory = directory
         self._reserved: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for or entered
         self._index: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for
+        self.carried: Public | None = None  # what the last window's public results show the next one
 
     def begin(self, charged: Ints) -> None:
         """Start a turn: so many rounds are charged to each user, by number."""
@@ -123,7 +124,7 @@ class RoundRunner:
         horizon, spent = self._settings.horizon, self._reserved[sums.user]
         pays = np.ones(len(sums), np.bool_) if horizon is None else spent < horizon
         taking = sums.take(pays)
-        this = WindowRound(self._settings, window, users=len(taking))
+        this = WindowRound(self._settings, window, users=len(taking), carried=self.carried)
         if len(taking) < len(sums):
             out = np.flatnonzero(~pays)
             out = out[rounds_run_order(self.directory.words(sums.user[out]))]
@@ -154,7 +155,10 @@ class RoundRunner:
 
             def ask(stage: int, public: Public) -> tuple[Tally, Public | Estimate]:
                 tally = self.report(this, stage, public, sums, outcome)
-                return tally, this.decode(stage, public, tally)
+                found = this.decode(stage, public, tally)
+                if isinstance(found, Estimate):
+                    self.carried = this.carried_after(found)
+                return tally, found
 
             _run_stages(this, ask, len(sums), outcome)
         outcome.finished += 1

@@ -153,6 +153,8 @@ epsilon 1), got None
         fits = budget is None or math.isfinite(budget / self.epsilon)
         require(fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget)
         windows = self.windows
+        if windows.kind != "fixed":
+            self.require_nothing_carried(f"with {windows.kind} windows")
         object.__setattr__(self, "window", str(windows))
         overlap = windows.overlap
         if overlap > 1:
@@ -191,6 +193,16 @@ epsilon 1), got None
     @property
     def _class(self) -> Any:
         return estimator_class(self.estimator)
+
+    @property
+    def carries(self) -> bool:
+        """Whether a window is given what the last one's public results showed."""
+        return bool(getattr(self._class, "carries", False))
+
+    def require_nothing_carried(self, where: str) -> None:
+        """Refuse an estimator that carries from window to window where windows are not answered one after the other."""
+        rule = f"be one that carries nothing from window to window {where}"
+        require(not self.carries, "estimator", rule, self.estimator)
 
     @property
     def horizon(self) -> int | None:

@@ -291,5 +291,6 @@ PUBLIC_SECRET = b"the statistician has no secret"
 def statistician_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give the settings of a statistician's store."""
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
+    settings.require_nothing_carried("on two sides")
     require(settings.user_budget is None, "user_budget", "be given on the users' side only", settings.user_budget)
     return {SIDE: "statistician", **settings.protocol()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from meanstream.streaming.rounds.windows import Window
 
 MAX_DESCRIBED = 64
 _described: dict[tuple[bytes, int], dict[str, Any]] = {}
-"""What estimators say of themselves, by protocol and number of users."""
+"""What estimators say of themselves, by protocol, what is carried, and number of users."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class WindowRound:
         Which samples it is about.
     users : int
         How many users take part; the estimator is designed for `settings.design_users(users)`.
+    carried : dict, optional
+        What the last window's public results showed, for an estimator that carries it; see `carried_after`.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class WindowRound:
     settings: RoundsSettings
     window: Window
     users: int
+    carried: Public | None = None
 
     @cached_property
     def id(self) -> str:
@@ -59,7 +62,12 @@ class WindowRound:
     @cached_property
     def estimator(self) -> Estimator:
         """The estimator, designed for the number of users."""
-        return self.settings.estimator_for(self.users)
+        designed = self.settings.estimator_for(self.users)
+        return designed if self.carried is None else cast(Any, designed).carrying(self.carried)
+
+    def carried_after(self, estimate: Estimate) -> Public | None:
+        """Public: what the next window is given; None for an estimator that carries nothing."""
+        return canonical_plain(cast(Any, self.estimator).carried_after(estimate)) if self.settings.carries else None
 
     @cached_property
     def _local(self) -> Estimator:
@@ -70,7 +78,7 @@ class WindowRound:
     @cached_property
     def _design(self) -> dict[str, Any]:
         users = self.settings.design_users(self.users)
-        key = (canonical(self.settings.protocol()), users)
+        key = (canonical([self.settings.protocol(), self.carried]), users)
         if key not in _described:  # a description can take as long as a round, and a host asks for many
             if len(_described) >= MAX_DESCRIBED:
                 _described.clear()

@@ -51,9 +51,10 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "kent.mixture paper": ("kent.mixture", {"sizes": POINT, "components": 2, "mode": "paper", "half_width": 0.1}, 0),
     "kent.cover": ("kent.cover", {"radius": 0.25}, 0),
     "plan": ("plan", SPREAD, 0),
-    "plan adaptive": ("plan", {}, 0),
+    "plan adaptive": ("plan", {"tails": "exponential"}, 0),
     "plan unknown sizes": ("plan", {"sizes": "unknown", "between_users": 0.01}, 0),
     "adaptive": ("adaptive", {}, 0),
+    "repeating": ("repeating", {}, 0),
 }
 CENTRAL = {"central.mean", "cummings.ideal", "cummings.known_sizes", "cummings.private_sizes", "cummings.ratio"}
 

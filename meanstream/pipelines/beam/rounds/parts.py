@@ -270,6 +270,7 @@ def rounds_part_stages(settings: RoundsSettings, max_stages: int | None) -> int:
     """Say how many stages a pipeline needs."""
     require_beam_secret_named(settings)
     settings.require_user_privacy()
+    settings.require_nothing_carried("on Beam, which answers windows in any order")
     require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
     populations = POPULATIONS if settings.users is None else (settings.users,)
     designed = [settings.estimator_for(users) for users in populations]
@@ -281,4 +282,5 @@ def require_rounds_parts(settings: RoundsSettings) -> None:
     """Refuse to split a round into two sides where a trusted curator sees the samples, or users are not protected."""
     require_beam_secret_named(settings)
     settings.require_user_privacy()
+    settings.require_nothing_carried("on two sides")
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)

@@ -134,6 +134,21 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
         "predicted_stderr": float(described["predicted_stderr"]) * scale,
         "between_users": settings.between_users,
         "parameters": {k: v for k, v in described.items() if k != "predicted_stderr"},
+        "carried": _carried(estimator, scale) if settings.carries else None,
+    }
+
+
+def _carried(estimator: Any, scale: float) -> dict[str, Any]:
+    """Say what windows hand on, and what it gains after ten of them, by how far users' means are spread."""
+    spreads = (0.02, 0.05, 0.1, 0.2)
+    return {
+        "what": "a center, a spread (from votes), what a narrow window misses (from reports on the bounds, window "
+        "after window): functions of public results, in the store and in each estimate",
+        "stderr_after_ten": {
+            f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale for spread in spreads
+        },
+        "contradicted": "by reports on the bounds, three standard errors away in one window or over the recent ones, "
+        "or by users who left the window: it is then answered from reports on the bounds alone, and all begins anew",
     }
 
 
@@ -182,6 +197,7 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f"estimator       {estimator['name']}, {estimator['estimand']}",
         f"                for {estimator['users']:,} users ({estimator['users_are']}), predicted standard error"
         f" {estimator['predicted_stderr']:.4g}",
+        *_carried_lines(estimator.get("carried")),
         *(line for stage in facts["mechanisms"] for line in _stage_lines(stage)),
         f"post-processing {facts['post_processing']}",
         "who sees what",
@@ -223,6 +239,19 @@ def _stage_lines(stage: dict[str, Any]) -> list[str]:
         for channel in stage.get("channels", ())
     ]
     return lines
+
+
+def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
+    if carried is None:
+        return []
+    after = ", ".join(
+        f"{error:.3g} if they spread by {spread}" for spread, error in carried["stderr_after_ten"].items()
+    )
+    return [
+        f"carried         {carried['what']}",
+        f"                predicted standard error after ten windows, by the spread of users' own means: {after}",
+        f"                contradicted {carried['contradicted']}",
+    ]
 
 
 def _numbers(bound: float | tuple[float, ...]) -> str:

@@ -106,27 +106,40 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
     for block in _ledger_of_rounds(path):
         for report in map(decoder.decode, block.output):
             rounds[report["round_id"]][report["stage"]].append(report["payload"])
-    events = [event for name, stages in rounds.items() if (event := _answer(settings, name, stages)) is not None]
+    events, carried = [], None
+    for name in sorted(rounds, key=_begin_and_end):  # what one window shows may be carried into the next
+        event, carried = _answer(settings, name, rounds[name], carried)
+        events += [] if event is None else [event]
     lower, upper = settings.lower, settings.upper
     bounds = None if isinstance(lower, tuple) or isinstance(upper, tuple) else (lower, upper)
     return [window_row(event, bounds) for event in sorted(events, key=lambda event: str(event["start"]))]
 
 
-def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int]]]) -> dict[str, Any] | None:
-    """Compute one round's answer; None if a stage is missing whose users have not been asked yet."""
-    import json
+def _begin_and_end(name: str) -> tuple[int, int]:
+    """Read a round's window off its id, in microseconds."""
     from datetime import datetime
+
+    from meanstream.streaming.rounds.windows import MICROS
+
+    begin, end = (round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3])
+    return begin, end
+
+
+def _answer(
+    settings: RoundsSettings, name: str, stages: dict[int, list[list[int]]], carried: dict[str, Any] | None
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Compute one round's answer, and what it carries on; None if a stage is missing whose users are not asked yet."""
+    import json
 
     import numpy as np
 
     from meanstream.operators.rounds.records import Estimate
     from meanstream.streaming.rounds.event_lines import estimate_event_line
     from meanstream.streaming.rounds.window_round import WindowRound
-    from meanstream.streaming.rounds.windows import MICROS, Window
+    from meanstream.streaming.rounds.windows import Window
 
-    begin, end = (round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3])
     users = sum(map(len, stages.values()))
-    this = WindowRound(settings, Window(begin, end), settings.design_users(users))
+    this = WindowRound(settings, Window(*_begin_and_end(name)), settings.design_users(users), carried)
     public: dict[str, Any] = {}
     counted = 0
     for stage in this.stages:
@@ -137,9 +150,9 @@ def _answer(settings: RoundsSettings, name: str, stages: dict[int, list[list[int
         counted += tally.n
         if isinstance(found, Estimate):
             event: dict[str, Any] = json.loads(estimate_event_line(this, found, counted).lines[0])
-            return event
+            return event, this.carried_after(found)
         public = found
-    return None
+    return None, carried
 
 
 def _ledger_of_rounds(path: Path) -> Iterator[Any]:

@@ -1,0 +1,158 @@
+"""`repeating`: one mean per window where windows repeat, from what the last windows' public results showed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+from meanstream.operators.estimators.carried.stages import (
+    NARROW_MOMENT,
+    NarrowReports,
+    ReportsOnBounds,
+    VotesForSpread,
+)
+from meanstream.operators.estimators.carried.state import MEMORY, CarriedState
+from meanstream.operators.estimators.one_shot import OneShot
+from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
+from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.protocol import Round
+from meanstream.operators.rounds.records import Estimate, Public
+from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.validation import require
+
+LEARNING, SPREAD_TOO_WIDE, NARROW = (0.8, 0.2), (0.97, 0.03), (0.6, 0.03, 0.37)
+"""Shares of the users who report on the bounds, vote for the spread, report in the narrow window."""
+
+
+class Carried(EstimatorTraits):
+    """A population's mean in windows that repeat: the last windows' public results say where to ask.
+
+    In every window a share of the users reports on the declared bounds, a few vote for how far from the carried center
+    they are, and once their spread is known the others report in a narrow window around it. What narrow reports miss
+    (users beyond the window, however far) is measured by the reports on the bounds, window after window, and added. A
+    window whose reports contradict what is carried is answered from those on the bounds alone, and the state begins
+    anew.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy of one user's whole window of samples, its size included.
+    users : int
+        How many users take part in a window (public).
+    sizes : SizeDistribution, optional
+        Law of the numbers of samples; only helps to choose channels and to predict.
+    mode : str, default "tuned"
+        No paper has it.
+    level : float, default 0.95
+        Nominal coverage of the intervals.
+
+    Notes
+    -----
+    **Privacy.** Local, pure epsilon per window, of everything a user contributes to it, its number of samples included:
+    each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
+
+    Nothing is assumed of users' law; assumed is that what a narrow window misses is what it was in the windows before,
+    as far as reports on the bounds do not say otherwise (three standard errors, in one window or over the recent ones).
+    A group that appears far out from one window to the next, too small for its own reports to be told, is missed until
+    then.
+
+    Examples
+    --------
+    >>> first = Carried(epsilon=1.0, users=3000)
+    >>> [stage.name for stage in first.rounds], first.shares
+    (['on the bounds', 'spread'], (0.8, 0.2))
+    """
+
+    name = "repeating"
+    assumes = (
+        "that what a window misses is what it was in the windows before, unless reports on the bounds say otherwise"
+    )
+    of_a_paper = False
+    trust = "local"
+    carries = True
+    options = COMMON_OPTIONS
+
+    rounds: Sequence[Round]
+    shares: Sequence[float]
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        users: int,
+        sizes: SizeDistribution | None = None,
+        mode: str = "tuned",
+        level: float = 0.95,
+    ) -> None:
+        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        require(self._settings.tuned, "mode", "be 'tuned': no paper has a method for windows that repeat", mode)
+        self.epsilon, self.mode = epsilon, mode
+        self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
+        self._carry(CarriedState())
+
+    def carrying(self, state: Public | None) -> Carried:
+        """Public: the same for a window into which this is carried, as `carried_after` gave it."""
+        other = copy(self)
+        other._carry(CarriedState.of(state))
+        return other
+
+    @staticmethod
+    def carried_after(estimate: Estimate) -> Public:
+        """Public: what the next window is given."""
+        state: Public = estimate.stages[-1]["state"]
+        return state
+
+    def _carry(self, state: CarriedState) -> None:
+        settings, moment = self._settings, self._one_shot.second_moment
+        self.state = state
+        bounds = ReportsOnBounds(settings, state, moment)
+        if state.half_width is None:
+            self.shares = LEARNING if state.pays else SPREAD_TOO_WIDE
+            self.rounds = (bounds, VotesForSpread(settings, state, last=True))
+        else:
+            self.shares = NARROW
+            self.rounds = (
+                bounds, VotesForSpread(settings, state, last=False), NarrowReports(settings, state, moment)
+            )  # fmt: skip
+
+    def describe(self) -> dict[str, Any]:
+        """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""
+        wide = self._one_shot.predicted_mse() / self.shares[0]
+        scale = self.state.scale(self.epsilon)
+        return self._settings.describe() | {
+            "assumption": self.assumes,
+            "shares": list(self.shares),
+            "stages": [stage.name for stage in self.rounds],
+            "carried": self.state.plain(),
+            "spread": None if scale is None else scale.value,
+            "predicted_stderr": math.sqrt(self._predicted(wide)),
+            "one_shot_stderr": math.sqrt(self._one_shot.predicted_mse()),
+        }
+
+    def predicted_mse(self, spread: float, windows: int) -> float:
+        """Predict the mean squared error on [-1, 1] after so many windows, where users' means have this spread."""
+        state = CarriedState(half_width=CarriedState().reach * spread, gain=0.84)
+        later = copy(self)
+        later._carry(state)
+        wide = self._one_shot.predicted_mse() / NARROW[0]
+        before = (wide + later._narrow()) * max(1.0 / max(windows - 2, 1), MEMORY / (2.0 - MEMORY))
+        return later._combined(wide, before)
+
+    def _predicted(self, wide: float) -> float:
+        if self.state.half_width is None or self.state.missed_variance is None:
+            return wide
+        return self._combined(wide, self.state.missed_variance)
+
+    def _combined(self, wide: float, before: float) -> float:
+        narrow = self._narrow()
+        gain = max(before / (before + wide + narrow), MEMORY)
+        return (1.0 - gain) ** 2 * (narrow + before) + gain**2 * wide
+
+    def _narrow(self) -> float:
+        c0, c1 = best_channel(self.epsilon, NARROW_MOMENT).moments
+        half_width = self.state.half_width or 1.0
+        reports = max(self.shares[-1] * self._settings.users, 1.0)
+        return (half_width / self.state.gain) ** 2 * (c0 + c1 * NARROW_MOMENT) / reports

@@ -1,0 +1,195 @@
+"""What one window's public results tell the next one: a center, a spread, what a narrow window misses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import ndtr
+
+from meanstream.operators.estimators.adaptive.scale import (
+    Scale,
+    fit_scale,
+    scale_halving_edges,
+    scale_votes,
+)
+from meanstream.operators.records import Floats
+from meanstream.operators.rounds.records import Public
+
+EDGES: Floats = scale_halving_edges(0.4, 0.025)
+"""Between the bins of users' distance from the center, on [-1, 1]."""
+
+REACH = 1.4
+"""Half-width of a narrow window, in standard deviations of users' means: what it cuts off is measured, so that it may
+be as narrow as the noise asks for."""
+
+WIDEST = 0.6
+"""A window of this half-width or more is not worth its reports."""
+
+SURE = 0.3
+"""Standard error of the spread's logarithm from which on windows are narrow."""
+
+SATURATED = 0.5
+"""Mean report, in half-widths, from which on users have left the window."""
+
+CONTRADICTION = 3.0
+"""Standard errors between what the bounds say and what was carried, in one window or in the recent ones together, from
+which on nothing is carried: 3 in 1,000 windows without a reason."""
+
+RECENT = 0.2
+"""Weight of the newest window among the recent ones."""
+
+MEMORY = 1.0 / 24.0
+"""Least weight of the newest window in what is carried: what is older than some 24 windows is forgotten."""
+
+USUAL = 10.0
+"""So many windows of usual surprises are taken for granted before more surprise widens intervals."""
+
+MOST_VOTES = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedState:
+    """Public: what is carried, on [-1, 1]; plain data as `plain` gives it.
+
+    Attributes
+    ----------
+    windows : int
+        Since it began, or began anew.
+    center, center_variance : float
+        The last answer, and its squared standard error.
+    votes, voters : tuple of int, int
+        Randomized votes for the bins of users' distance from the center, over all windows; how many voted.
+    half_width, gain : float or None, float
+        Of the narrow window, once the spread is known; the share of a move that its reports show.
+    pays : bool
+        Whether the spread that is known lets a narrow window pay.
+    missed, missed_variance : float, float or None
+        What narrow reports miss of the mean (users beyond the window times their distance), and its uncertainty: from
+        the reports on the bounds of the same windows. None: not measured yet.
+    recent, squares, compared : float, float, int
+        Surprises: the newest ones' average, the sum of all squares, how many.
+    reach : float
+        Half-widths in standard deviations; half as much again whenever users left a window.
+    """
+
+    windows: int = 0
+    center: float = 0.0
+    center_variance: float = 4.0
+    votes: tuple[int, ...] = ()
+    voters: int = 0
+    half_width: float | None = None
+    gain: float = 1.0
+    pays: bool = True
+    missed: float = 0.0
+    missed_variance: float | None = None
+    recent: float = 0.0
+    squares: float = 0.0
+    compared: int = 0
+    reach: float = REACH
+
+    @classmethod
+    def of(cls, found: Public | None) -> Self:
+        """Read what `plain` gave; nothing is carried into the first window."""
+        return cls() if found is None else cls(**{**found, "votes": tuple(found["votes"])})
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self) | {"votes": list(self.votes)}
+
+    @property
+    def caution(self) -> float:
+        """Factor of intervals: above 1 where windows have surprised more than their noise does."""
+        return math.sqrt(max((USUAL + self.squares) / (USUAL + self.compared), 1.0))
+
+    def anew(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
+        """Forget all but where the answer is; a window that users have left was too narrow."""
+        reach = min(self.reach * 1.5, 8.0) if left else self.reach
+        return CarriedState(windows=1, center=center, center_variance=variance, reach=reach)
+
+    def voted(self, counts: tuple[int, ...], voters: int, epsilon: float) -> CarriedState:
+        """Add votes, and choose the window once they tell the spread, or when it is another than it was."""
+        before = np.array(self.votes or (0,) * (len(EDGES) + 1))
+        old, known = (before // 2, self.voters // 2) if self.voters > MOST_VOTES else (before, self.voters)
+        state = replace(self, votes=tuple((old + np.array(counts)).tolist()), voters=known + voters)
+        scale = state.scale(epsilon)
+        if scale is None or scale.log_stderr > SURE:
+            return state
+        wanted = self.reach * max(scale.value, 2.5 * math.sqrt(self.center_variance))
+        if self.half_width is not None and 0.7 < wanted / self.half_width < 1.4:
+            return state
+        gain = 2.0 * float(ndtr(wanted / scale.value)) - 1.0
+        pays = wanted < WIDEST
+        return replace(
+            state, half_width=round(wanted, 6) if pays else None, gain=round(gain, 6), pays=pays, missed=0.0,
+            missed_variance=None, recent=0.0,
+        )  # fmt: skip
+
+    def scale(self, epsilon: float) -> Scale | None:
+        """Read the standard deviation of users' means around the center off all votes."""
+        if not self.voters:
+            return None
+        votes = scale_votes(epsilon, len(EDGES) + 1)
+        shares = votes.shares(self.votes, self.voters)
+        return fit_scale(shares, EDGES, votes.share_variance(shares, self.voters))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Public: what a window's own reports on the bounds say of what was carried, and the answer from both.
+
+    `contradicts` says why nothing is carried on, or is empty.
+    """
+
+    answer: float
+    variance: float
+    contradicts: str
+    state: CarriedState
+
+
+def carried_comparison(
+    state: CarriedState, wide: tuple[float, float], narrow: tuple[float, float], position: float
+) -> Compared:
+    """Weigh reports on the bounds against narrow ones and what they are known to miss.
+
+    Parameters
+    ----------
+    state : CarriedState
+    wide, narrow : (float, float)
+        Mean and variance of the mean that either kind of reports tells of the same window.
+    position : float
+        Mean narrow report, in half-widths of its window.
+
+    Notes
+    -----
+    What narrow reports miss is followed by a filter whose gain does not fall below `MEMORY`; the answer is the narrow
+    mean and the newest estimate of what it misses, hence unbiased whatever the law of the users, if that is what it was
+    in the windows before.
+    """
+    mean, variance = wide
+    if abs(position) > SATURATED:
+        return Compared(mean, variance, "users have left the window", state.anew(mean, variance, left=True))
+    difference, noise = mean - narrow[0], variance + narrow[1]
+    if state.missed_variance is None:
+        gain, before, surprise, compared = 1.0, 0.0, 0.0, 0
+    else:
+        before, compared = state.missed_variance, 1
+        gain = max(before / (before + noise), MEMORY)
+        surprise = (difference - state.missed) / math.sqrt(noise + before)
+    recent = (1.0 - RECENT) * state.recent + RECENT * surprise
+    if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:
+        return Compared(mean, variance, "reports on the bounds say otherwise", state.anew(mean, variance))
+    missed = state.missed + gain * (difference - state.missed)
+    after = replace(
+        state,
+        missed=missed,
+        missed_variance=(1.0 - gain) ** 2 * before + gain**2 * noise,
+        recent=recent,
+        squares=state.squares + surprise**2,
+        compared=state.compared + compared,
+    )
+    # The answer is (1 - gain) (narrow + missed before) + gain wide.
+    answered = (1.0 - gain) ** 2 * (narrow[1] + before) + gain**2 * variance
+    return Compared(narrow[0] + missed, answered, "", after)
