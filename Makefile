@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
-JOBS ?= auto
+# One more than there are processors: the tests of servers wait much.
+JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
