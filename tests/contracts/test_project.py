@@ -19,6 +19,13 @@ def test_one_version() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert citation["version"] == meanstream.__version__
     assert re.search(r"## \[(\d[\d.]*)\]", changelog)[1] == meanstream.__version__  # type: ignore[index]
+    tagged = [*(ROOT / "docker").rglob("*ockerfile"), ROOT / "docker" / "compose.yaml", ROOT / "docs" / "deployment.md"]
+    images = {
+        tag
+        for file in tagged
+        for tag in re.findall(r"meanstream-[\w-]+:(\d[\d.]*\d)", file.read_text(encoding="utf-8"))
+    }
+    assert images == {meanstream.__version__}
     assert {word["family-names"] for paper in citation["references"] for word in paper["authors"]} >= {"Yakimenka"}
 
 

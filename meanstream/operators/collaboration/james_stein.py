@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
+from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
-from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, usable_releases
+from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 
@@ -100,7 +101,7 @@ class JamesStein(FitOfBins):
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedJamesStein | FittedAlone:
         """Fit center and spread to the newest release of every agent, with their total variances."""
-        usable = usable_releases(releases, variance)
+        usable = releases_fit_for_bins(releases, variance)
         used, total, ones = releases.take(usable), variance[usable], np.ones(int(usable.sum()))
         noise = NoiseShare.of(ones, noise=used.noise_variance, total=total, width=self.upper - self.lower)
         return self._fit(used.mean, total, ones, noise)

@@ -9,11 +9,12 @@ import numpy as np
 from scipy.special import gammaln
 
 from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.noise_share import NoiseShare
 from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures, prior_fit_best_spread
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
-from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, bin_releases, usable_releases
+from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
@@ -93,7 +94,7 @@ class LearnedPrior(FitOfBins):
             Total variance of each released mean: of the sampling and of the noise. Releases whose variance is not
             finite and positive say nothing and are left out.
         """
-        usable = usable_releases(releases, variance)
+        usable = releases_fit_for_bins(releases, variance)
         noise, total = releases.noise_variance[usable], variance[usable]
         share = NoiseShare.of(np.ones(len(total)), noise=noise, total=total, width=self.upper - self.lower)
         return self._fit(bin_releases(releases.mean, variance, lower=self.lower, upper=self.upper), share)

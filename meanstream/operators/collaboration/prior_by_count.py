@@ -10,10 +10,11 @@ import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
+from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.prior import LearnedPrior, Models
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_families import Families
-from meanstream.operators.collaboration.release_bins import FitOfBins, ReleaseBins, usable_releases
+from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 
@@ -98,7 +99,7 @@ class PriorByCount(FitOfBins):
             finite and positive say nothing and are left out. What is not noise is taken for the sampling of one
             variance that all samples have in common, the mean of what these say.
         """
-        some = usable_releases(releases, variance)
+        some = releases_fit_for_bins(releases, variance)
         used = releases.take(some)
         if len(used) < 2:
             return FittedAlone(self.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from meanstream.operators.collaboration.prior_points import (
     prior_point_octave_means,
     tally_prior_points,
 )
-from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns
+from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require, require_bounds
 
 SNAPSHOT_VERSION = 1
@@ -297,32 +296,3 @@ def bin_releases(mean: Floats, variance: Floats, *, lower: float, upper: float) 
     bins = ReleaseBins(lower, upper)
     bins.update(mean, np.full(len(mean), np.inf), variance)
     return bins.points(0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class FitOfBins:
-    """Base of the ways to collaborate that fit a population to everybody's releases in bins.
-
-    Parameters
-    ----------
-    lower, upper : float
-        Declared bounds of a sample, in the value's unit.
-    """
-
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        require_bounds(self.lower, self.upper)
-
-    def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
-        """Count releases in bins, which add up with those of other agents."""
-        bins = ReleaseBins(self.lower, self.upper)
-        bins.update(releases.mean, releases.count, releases.noise_variance)
-        return bins
-
-
-def usable_releases(releases: ReleaseColumns, variance: Floats) -> Bools:
-    """Tell which releases say something: those with a number, and a total variance that is finite and positive."""
-    require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
-    return np.asarray(np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -196,3 +197,14 @@ def _has_log(path: Path) -> bool:
     """
     file = path.resolve()
     return any(file.with_name(file.name + suffix).exists() for suffix in _LOGS)
+
+
+def create_database_file(path: Path) -> bool:
+    """Make an empty file that its owner can read; say so, or that there is one."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        return True
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StoreError(f"store must be in a writable folder, got {str(path)!r} ({error.strerror})") from None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from meanstream.streaming.store.database import DamagedStoreError, Database, EmptyStoreError, StoreError
+from meanstream.streaming.store.database import (
+    DamagedStoreError,
+    Database,
+    EmptyStoreError,
+    StoreError,
+    create_database_file,
+)
 from meanstream.streaming.store.identity import (
     OtherIdentityError,
     identify,
@@ -89,7 +94,7 @@ class Store(StoreTables):
         made, witness = [file for file in _files_of(path) if not file.exists()], Witness.of(path)
         lock = StoreLock.take(path)
         try:
-            begun = not _create(path)
+            begun = not create_database_file(path)
             store = cls(Database(path, read_only=False), lock)
         except BaseException:
             lock.close()
@@ -299,14 +304,3 @@ def _files_of(path: Path) -> list[Path]:
     """Name the files of a store that is open: its own, SQLite's beside it, and at the end its lock."""
     place = path.resolve()
     return [place, *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")), lock_path(path)]
-
-
-def _create(path: Path) -> bool:
-    """Make an empty file that its owner can read; say so, or that there is one."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        return True
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise StoreError(f"store must be in a writable folder, got {str(path)!r} ({error.strerror})") from None
