@@ -23,7 +23,7 @@ NO_CODE = {
 LONG_FUNCTIONS = {
     "operators/collaboration/count_trend.py TrendFit.of": "one integration in the order of its formula",
     "operators/estimators/kent/sparse_select.py SparseSelect.__init__": "a list of parameters",
-    "operators/forecast/agents.py forecast_table": "its parameters and the entries of its table are half of it",
+    "operators/forecast/agents.py forecast_agents_table": "its parameters and the entries of its table are half of it",
     "operators/forecast/rounds.py forecast_rounds": "its parameters and the fields of its answer are half of it",
     "operators/simulation/config.py SimulationConfig.from_options": "a list of options, passed on by name",
     "pipelines/agents.py CollaborateAgents.__init__": "a list of parameters",

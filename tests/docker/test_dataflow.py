@@ -278,7 +278,7 @@ def test_the_launchers_image_has_the_workers_packages_and_no_others() -> None:
 
 
 def test_a_file_of_the_secret_is_a_workers_file() -> None:
-    from meanstream.pipelines.template.places import template_secret
+    from meanstream.pipelines.template.places import template_secret_place
 
-    assert template_secret("/run/secrets/noise") == SecretPlace(file="/run/secrets/noise")
-    assert template_secret(PLACE) == SecretPlace(resource=PLACE)
+    assert template_secret_place("/run/secrets/noise") == SecretPlace(file="/run/secrets/noise")
+    assert template_secret_place(PLACE) == SecretPlace(resource=PLACE)

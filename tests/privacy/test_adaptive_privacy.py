@@ -15,7 +15,7 @@ from meanstream.operators.audit.chosen_bits import TOLERANCE, ChosenWords, inter
 from meanstream.operators.audit.local import bit_probabilities, subset_pmf, window_masses, worst_bits_loss
 from meanstream.operators.estimators.adaptive import stages as adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
-from meanstream.operators.estimators.adaptive.design import adaptive_cut_window
+from meanstream.operators.estimators.adaptive.design import adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.scale import scale_bin
 from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
 from meanstream.operators.noise.random_bits import RandomWords, random_bits_32
@@ -288,5 +288,5 @@ def test_twin_whose_small_users_abstain() -> None:
 def test_windows_that_decode_gives_lie_within_the_bounds() -> None:
     estimator = built(1.0)
     for public in itertools.chain(*publics(estimator)):
-        center, half_width = adaptive_cut_window(*public.get("window", (0.0, 1.0)))
+        center, half_width = adaptive_design_cut_window(*public.get("window", (0.0, 1.0)))
         assert -1.0 - 1e-12 <= center - half_width < center + half_width <= 1.0 + 1e-12

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.release_times import parse_schedule
+from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.audit.counters import counter_columns
 from meanstream.operators.counters.optimal import LONGEST, Factors, Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import COUNTERS, Counter, counter_noise, make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
-from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import GaussianNoise
 
 HORIZONS = [1, 2, 3, 7, 8, 100, 257]
@@ -60,7 +60,7 @@ def test_all_releases_together_spend_exactly_delta(name: str, epsilon: float) ->
     noise = counter_noise(counter, epsilon=epsilon, delta=delta, sensitivity=span)
     assert isinstance(noise, GaussianNoise)
     moved = span * np.sqrt((counter_columns(counter, 100) ** 2).sum(0)).max()
-    assert gaussian_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
+    assert calibration_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class HalfSeenOptimal(Optimal):
 @pytest.mark.parametrize("schedule", ["preferred:10", "geometric:200,1.1", "geometric:1,1.01"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
 def test_the_optimal_counter_is_covered_whatever_it_is_made_for(schedule: str, epsilon: float) -> None:
-    times = parse_schedule(schedule).times(40)  # type: ignore[union-attr]
+    times = parse_release_times(schedule).times(40)  # type: ignore[union-attr]
     counter = Optimal(40, optimal_counter_sampling(times, epsilon))
     norms = np.sqrt((counter_columns(counter, 40) ** 2).sum(0))
     np.testing.assert_allclose(norms, counter.l2_sensitivity, rtol=1e-9)  # of every column: nothing is wasted

@@ -23,7 +23,7 @@ from meanstream.operators.audit.counters import counter_columns as strategy_colu
 from meanstream.operators.audit.sampler import implemented_tail
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.counters.registry import COUNTERS
-from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import Floats, Words
 from meanstream.streaming.engine.options import EngineOptions
@@ -151,7 +151,7 @@ def spent_delta(settings: AgentsSettings) -> float:
         spent = np.abs(columns).sum(0).max() * settings.grid.span / fresh.scale
         return 0.0 if spent <= settings.epsilon * (1 + 1e-12) else math.inf
     moved = np.sqrt((columns**2).sum(0)).max() * settings.grid.span
-    return gaussian_delta(fresh.stddev / moved, settings.epsilon) + settings.horizon * fresh.tail_delta
+    return calibration_delta(fresh.stddev / moved, settings.epsilon) + settings.horizon * fresh.tail_delta
 
 
 @pytest.mark.parametrize("settings", CALIBRATIONS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.audit.black_box import Event, Outputs, above, audit_epsilon_lower_bound
-from meanstream.operators.noise.calibration import laplace_scale
+from meanstream.operators.noise.calibration import calibrated_laplace_scale
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Bools, Floats, Ints
@@ -17,7 +17,7 @@ from meanstream.operators.records import Bools, Floats, Ints
 EPSILON = 1.0
 N = 60_000
 GRID = FixedPoint(0.0, 1.0, bits=10)
-SCALE = GRID.span * laplace_scale(EPSILON)
+SCALE = GRID.span * calibrated_laplace_scale(EPSILON)
 SOURCE = KeyedNoise(b"f25735d7f2b7edd3a59407cfb81435ed", deployment="audit", purpose="twins")
 OWNERS = keyed_owner_words([f"agent {i}" for i in range(N)])
 
@@ -53,7 +53,7 @@ def low_bits(outputs: Outputs) -> Bools:
 
 def test_float_noise_of_numpy() -> None:
     def bad(value: float, run: int) -> Floats:
-        return value + np.random.default_rng(run).laplace(0.0, laplace_scale(EPSILON), N)
+        return value + np.random.default_rng(run).laplace(0.0, calibrated_laplace_scale(EPSILON), N)
 
     events = [*THRESHOLDS, low_bits]
     assert audited_epsilon(bad, THRESHOLDS) <= EPSILON  # in distribution it is right: only the low bits tell

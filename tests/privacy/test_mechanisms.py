@@ -9,10 +9,10 @@ from meanstream.operators.audit.black_box import above, audit_epsilon_lower_boun
 from meanstream.operators.audit.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
 from meanstream.operators.audit.sampler import implemented_pmf
 from meanstream.operators.noise.calibration import (
-    analytic_gaussian_stddev,
-    classical_gaussian_stddev,
-    gaussian_delta,
-    laplace_scale,
+    calibrated_analytic_stddev,
+    calibrated_classical_stddev,
+    calibrated_laplace_scale,
+    calibration_delta,
 )
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
@@ -28,7 +28,7 @@ def gaussian_pmf(stddev: float) -> tuple[GaussianNoise, int]:
 @pytest.mark.parametrize(("epsilon", "delta", "sensitivity"), GAUSSIAN_CASES)
 def test_the_rounded_gaussian_keeps_delta_at_every_shift(epsilon: float, delta: float, sensitivity: int) -> None:
     """The hockey-stick divergence over all integers, from the pmf and from counting all 2**128 inputs of the code."""
-    noise, largest = gaussian_pmf(sensitivity * analytic_gaussian_stddev(epsilon, delta))
+    noise, largest = gaussian_pmf(sensitivity * calibrated_analytic_stddev(epsilon, delta))
     shifts = range(1, sensitivity + 1)
     allowed = delta + noise.tail_delta * (1 + math.exp(epsilon))
     assert worst_hockey_stick(noise.pmf(np.arange(-largest, largest + 1)), shifts, epsilon) <= allowed
@@ -39,21 +39,21 @@ def test_the_rounded_gaussian_keeps_delta_at_every_shift(epsilon: float, delta: 
 
 @pytest.mark.parametrize(("epsilon", "delta", "sensitivity"), GAUSSIAN_CASES)
 def test_known_bad_twin_half_the_sensitivity_is_caught(epsilon: float, delta: float, sensitivity: int) -> None:
-    noise, largest = gaussian_pmf(0.5 * sensitivity * analytic_gaussian_stddev(epsilon, delta))
+    noise, largest = gaussian_pmf(0.5 * sensitivity * calibrated_analytic_stddev(epsilon, delta))
     for pmf in (noise.pmf(np.arange(-largest, largest + 1)), implemented_pmf(noise, largest)):
         assert worst_hockey_stick(pmf, [sensitivity], epsilon) > 5 * delta
 
 
 def test_rounding_costs_nothing_and_gains_nothing_on_a_fine_grid() -> None:
     """With a sensitivity of many grid steps the rounded mechanism approaches the continuous one from below."""
-    stddev = analytic_gaussian_stddev(1.0, 1e-3)
+    stddev = calibrated_analytic_stddev(1.0, 1e-3)
     noise, largest = gaussian_pmf(1000 * stddev)
     rounded = worst_hockey_stick(noise.pmf(np.arange(-largest, largest + 1)), [1000], 1.0)
-    assert 0.999 * gaussian_delta(stddev, 1.0) < rounded <= 1e-3
+    assert 0.999 * calibration_delta(stddev, 1.0) < rounded <= 1e-3
 
 
 def test_the_classical_calibration_keeps_delta_too() -> None:
-    noise, largest = gaussian_pmf(5 * classical_gaussian_stddev(1.0, 1e-5))
+    noise, largest = gaussian_pmf(5 * calibrated_classical_stddev(1.0, 1e-5))
     assert worst_hockey_stick(noise.pmf(np.arange(-largest, largest + 1)), range(1, 6), 1.0) <= 1e-5
 
 
@@ -61,7 +61,7 @@ def test_the_classical_calibration_keeps_delta_too() -> None:
 @pytest.mark.parametrize("sensitivity", [1, 4, 25])
 def test_the_discrete_laplace_is_pure(epsilon: float, sensitivity: int) -> None:
     """Exact likelihood ratios: `exp(epsilon)` at the full sensitivity, less below it."""
-    noise = LaplaceNoise(sensitivity * laplace_scale(epsilon))
+    noise = LaplaceNoise(sensitivity * calibrated_laplace_scale(epsilon))
     k = np.arange(-math.ceil(40 * noise.scale), math.ceil(40 * noise.scale) + 1)
     for shift in range(1, sensitivity + 1):
         ratio = pure_epsilon(np.log(noise.pmf(k)), np.log(noise.pmf(k + shift)))
@@ -73,7 +73,7 @@ def test_the_discrete_laplace_is_pure(epsilon: float, sensitivity: int) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 5.0])
 def test_known_bad_twin_half_the_scale_is_caught(epsilon: float) -> None:
-    noise = LaplaceNoise(0.5 * 4 * laplace_scale(epsilon))
+    noise = LaplaceNoise(0.5 * 4 * calibrated_laplace_scale(epsilon))
     k = np.arange(-100, 101)
     assert pure_epsilon(np.log(noise.pmf(k)), np.log(noise.pmf(k + 4))) == pytest.approx(2 * epsilon)
     counted = implemented_pmf(noise, math.ceil(60 * noise.scale))
@@ -87,7 +87,7 @@ def test_neighboring_sums_differ_by_at_most_the_span_exhaustively() -> None:
     steps = grid.encode(edges)
     differences = np.abs(np.subtract.outer(steps, steps))
     assert differences.max() == grid.span
-    noise = GaussianNoise(grid.span * analytic_gaussian_stddev(1.0, 1e-6))
+    noise = GaussianNoise(grid.span * calibrated_analytic_stddev(1.0, 1e-6))
     k = np.arange(-1500, 1501)
     for shift in np.unique(differences):
         assert hockey_stick(noise.pmf(k), noise.pmf(k - int(shift)), 1.0) <= 1e-6
@@ -106,7 +106,7 @@ def released(noise: GaussianNoise | LaplaceNoise, total: int, n: int, owner: str
 def test_the_keyed_laplace_release_as_a_black_box(epsilon: float) -> None:
     """False alarm 1e-6. The bound must also come close: an audit that sees nothing would pass anything."""
     sensitivity = 100
-    noise = LaplaceNoise(sensitivity * laplace_scale(epsilon))
+    noise = LaplaceNoise(sensitivity * calibrated_laplace_scale(epsilon))
     a, b = (released(noise, total, 100_000, owner) for total, owner in ((1000, "a"), (1000 + sensitivity, "b")))
     events = above(np.linspace(1000 - sensitivity, 1000 + 2 * sensitivity, 13))
     assert 0.8 * epsilon < audit_epsilon_lower_bound(a, b, events, delta=0.0) <= epsilon
@@ -115,7 +115,7 @@ def test_the_keyed_laplace_release_as_a_black_box(epsilon: float) -> None:
 def test_the_keyed_gaussian_release_as_a_black_box() -> None:
     """False alarm 1e-6."""
     sensitivity, epsilon, delta = 100, 1.0, 1e-2
-    noise = GaussianNoise(sensitivity * analytic_gaussian_stddev(epsilon, delta))
+    noise = GaussianNoise(sensitivity * calibrated_analytic_stddev(epsilon, delta))
     a, b = (released(noise, total, 100_000, owner) for total, owner in ((1000, "a"), (1000 + sensitivity, "b")))
     events = above(np.linspace(1000 - 5 * sensitivity, 1000 + 6 * sensitivity, 23))
     assert 0.3 * epsilon < audit_epsilon_lower_bound(a, b, events, delta=delta) <= epsilon

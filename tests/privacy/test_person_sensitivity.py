@@ -16,7 +16,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
 from meanstream.operators.audit.counters import counter_columns
 from meanstream.operators.counters.registry import COUNTERS, make_counter
-from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA
 from meanstream.operators.noise.keyed import GaussianNoise
 from meanstream.operators.records import Words
@@ -107,11 +107,11 @@ def test_known_bad_twins_are_caught() -> None:
     how = settings(2, counter="pm1")
     assert isinstance(how.fresh, GaussianNoise)
     budget = how.delta - how.horizon * TAIL_DELTA
-    assert gaussian_delta(how.fresh.stddev / largest_move(how, 3), how.epsilon) <= budget * (1 + 1e-9)
+    assert calibration_delta(how.fresh.stddev / largest_move(how, 3), how.epsilon) <= budget * (1 + 1e-9)
     for_one = settings(None, counter="pm1").fresh
     assert isinstance(for_one, GaussianNoise)
-    assert gaussian_delta(for_one.stddev / largest_move(how, 3), how.epsilon) > 100 * how.delta
-    assert gaussian_delta(how.fresh.stddev / largest_move(how, 3, NoLimit), how.epsilon) > 10 * how.delta
+    assert calibration_delta(for_one.stddev / largest_move(how, 3), how.epsilon) > 100 * how.delta
+    assert calibration_delta(how.fresh.stddev / largest_move(how, 3, NoLimit), how.epsilon) > 10 * how.delta
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))
@@ -137,7 +137,7 @@ def test_all_releases_together_spend_exactly_delta_for_k_samples(counter: str, k
     how = settings(k, counter=counter, horizon=40)
     assert isinstance(how.fresh, GaussianNoise)
     moved = k * how.grid.span * np.sqrt((counter_columns(how.mechanism, 40) ** 2).sum(0)).max()
-    spent = gaussian_delta(how.fresh.stddev / moved, how.epsilon)
+    spent = calibration_delta(how.fresh.stddev / moved, how.epsilon)
     assert spent == pytest.approx(how.delta - how.horizon * TAIL_DELTA, rel=1e-5)
 
 

@@ -17,7 +17,7 @@ from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.audit.black_box import above, audit_epsilon_lower_bound
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.counters.registry import COUNTERS, make_counter
-from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseSource
 from meanstream.operators.records import Floats
 from meanstream.operators.simulation.noise import SimulationNoise
@@ -69,7 +69,7 @@ def sensitivities(schedule: str | int, horizon: int, *, window: int | None) -> F
 
 
 def delta_of(mean: PrivateMean, sensitivity: float) -> float:
-    return gaussian_delta(mean._fresh.stddev / sensitivity, EPSILON)
+    return calibration_delta(mean._fresh.stddev / sensitivity, EPSILON)
 
 
 @pytest.mark.parametrize(("schedule", "horizon"), SCHEDULES)

@@ -16,7 +16,7 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.spread_vote import SpreadPairs, SpreadVote, spread_vote_bins
-from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
@@ -73,7 +73,7 @@ def moved(found: AgentsSettings) -> tuple[float, float]:
 def spent(found: AgentsSettings, squared: float) -> float:
     """Delta at the settings' epsilon of a Gaussian mechanism that moves by so much of its noise."""
     tails = found.horizon * (1 + VOTE_BINS) * TAIL_DELTA
-    return gaussian_delta(1 / math.sqrt(squared), found.epsilon) + tails
+    return calibration_delta(1 / math.sqrt(squared), found.epsilon) + tails
 
 
 @pytest.mark.parametrize("counter", ["toeplitz", "pm1"])

@@ -27,7 +27,7 @@ from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
-from meanstream.streaming.rounds.deployment import open_rounds_store
+from meanstream.streaming.rounds.deployment import open_rounds_deployment
 from meanstream.streaming.rounds.engine import RoundsEngine
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stats import RoundsStats
@@ -87,7 +87,7 @@ def run_agents(
 
 
 def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) -> None:
-    opened = open_rounds_store(folder / "rounds.db", ROUNDS, environment=SECRET)
+    opened = open_rounds_deployment(folder / "rounds.db", ROUNDS, environment=SECRET)
     engine = RoundsEngine(
         source=SlowSource(samples(20_000)),
         settings=ROUNDS,

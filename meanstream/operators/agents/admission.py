@@ -11,7 +11,7 @@ TOO_MANY = "too_many_agents"
 """The reason for which a sample of an agent that was not taken is rejected."""
 
 
-def admit_columns(first: Floats, words: Words, room: int) -> Bools:
+def admission_columns(first: Floats, words: Words, room: int) -> Bools:
     """Say which newcomers are taken: the first ones, whatever the order in which they are given.
 
     Parameters
@@ -30,7 +30,7 @@ def admit_columns(first: Floats, words: Words, room: int) -> Bools:
     Examples
     --------
     >>> words = np.array([[1, 1], [2, 1], [3, 1]], np.uint64)
-    >>> admit_columns(np.array([7.0, 5.0, 7.0]), words, 2).tolist()
+    >>> admission_columns(np.array([7.0, 5.0, 7.0]), words, 2).tolist()
     [True, True, False]
     """
     require(room >= 0, "room", "be at least 0", room)
@@ -39,7 +39,7 @@ def admit_columns(first: Floats, words: Words, room: int) -> Bools:
     return taken
 
 
-def admitted_names(words: Words, room: int) -> Bools:
+def admission_names(words: Words, room: int) -> Bools:
     """Say which newcomers are taken where even the time at which they were heard is protected: by their names alone.
 
     Parameters
@@ -55,7 +55,7 @@ def admitted_names(words: Words, room: int) -> Bools:
 
     Examples
     --------
-    >>> admitted_names(np.array([[3, 1], [1, 1], [2, 1]], np.uint64), 2).tolist()
+    >>> admission_names(np.array([[3, 1], [1, 1], [2, 1]], np.uint64), 2).tolist()
     [False, True, True]
     """
-    return admit_columns(np.zeros(len(words)), words, max(room, 0))
+    return admission_columns(np.zeros(len(words)), words, max(room, 0))

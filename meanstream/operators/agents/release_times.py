@@ -11,11 +11,11 @@ from itertools import count, islice, takewhile
 
 import numpy as np
 
+from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require, require_positive
 
 _LARGEST = 2**62
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _FORMS = "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)"
 _PREFERRED = (10, 15, 20, 30, 50, 70)
 """Preferred numbers, six to a decade."""
@@ -172,7 +172,7 @@ def _frozen(times: Iterable[int]) -> Ints:
     return array
 
 
-def parse_schedule(text: str) -> Counts | Every:
+def parse_release_times(text: str) -> Counts | Every:
     """Return the schedule that a text names, by its kind and parameters (durations in units s, m, h, d, w).
 
     `str` of a schedule is the one text of all that name it.
@@ -184,9 +184,9 @@ def parse_schedule(text: str) -> Counts | Every:
 
     Examples
     --------
-    >>> parse_schedule("preferred:10"), parse_schedule("geometric:10,1.25"), parse_schedule("every:1d")
+    >>> parse_release_times("preferred:10"), parse_release_times("geometric:10,1.25"), parse_release_times("every:1d")
     (Preferred(first=10), Geometric(first=10, factor=1.25), Every(seconds=86400.0))
-    >>> str(parse_schedule("geometric: 010,2")), str(parse_schedule("every:60m"))
+    >>> str(parse_release_times("geometric: 010,2")), str(parse_release_times("every:60m"))
     ('geometric:10,2', 'every:1h')
     """
     kind, _, rest = text.partition(":")
@@ -201,36 +201,3 @@ def parse_schedule(text: str) -> Counts | Every:
     except ValueError as error:
         raise ValueError(f"schedule must {_FORMS}, got {text!r}: {error}") from None
     raise ValueError(f"schedule must {_FORMS}, got {text!r}")
-
-
-def duration_text(seconds: float) -> str:
-    """Give the one text of a duration, which `parse_duration` reads: in the largest of d, h, m, s that divides it.
-
-    Examples
-    --------
-    >>> duration_text(3600.0), duration_text(7 * 86400), duration_text(1.5)
-    ('1h', '7d', '1.5s')
-    """
-    unit = next((u for u in ("d", "h", "m") if seconds % _UNITS[u] == 0), "s")
-    return f"{_shortest(seconds / _UNITS[unit])}{unit}"
-
-
-def parse_duration(name: str, text: str) -> float:
-    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, if the text has another form or the duration is negative or not finite.
-
-    Examples
-    --------
-    >>> parse_duration("lateness", "1.5h")
-    5400.0
-    """
-    try:
-        seconds = float(text[:-1]) * _UNITS[text[-1:]]
-    except (ValueError, KeyError):
-        seconds = math.nan
-    require(math.isfinite(seconds) and seconds >= 0, name, "be a duration such as 90s, 15m, 1h, 1d or 2w", text)
-    return seconds

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from river import stats
 
-from meanstream.operators.agents.release_times import Counts, parse_schedule
+from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise, make_counter
@@ -315,7 +315,7 @@ class _Stream:
 
 def _canonical_schedule(schedule: str | int) -> str | int:
     """Give one text to all that name the same schedule; it is part of the key."""
-    return str(parse_schedule(schedule)) if isinstance(schedule, str) else valid_int("schedule", schedule)
+    return str(parse_release_times(schedule)) if isinstance(schedule, str) else valid_int("schedule", schedule)
 
 
 def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
@@ -323,7 +323,7 @@ def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
     if isinstance(schedule, int):
         require(schedule >= 1, "schedule", "be at least 1 update", schedule)
         return tuple(range(schedule, schedule * (horizon + 2), schedule))
-    parsed = parse_schedule(schedule)
+    parsed = parse_release_times(schedule)
     if not isinstance(parsed, Counts):
         raise ValueError(f"schedule must be of counts or a number of updates, got {schedule!r}")
     return tuple(parsed.times(horizon + 1).tolist())

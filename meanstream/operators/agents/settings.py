@@ -9,12 +9,12 @@ from typing import cast
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts, Every, parse_schedule
+from meanstream.operators.agents.release_times import Counts, Every, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
-from meanstream.operators.noise.calibration import Calibration, gaussian_stddev
+from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
 from meanstream.operators.noise.canonical import UNSPELLED
 from meanstream.operators.noise.distributions import TAIL_DELTA
 from meanstream.operators.noise.fixed_point import FixedPoint
@@ -223,7 +223,7 @@ class AgentsSettings:
         # K samples of a person are in K pairs at most; where all move alike, that is K times the change of one.
         sensitivity = PAIR_SENSITIVITY * (self.per_person or 1) / math.sqrt(self.spread_share)
         rule = cast("Calibration", self.calibration)  # checked where it is used
-        stddev = gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
+        stddev = calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
         return SpreadVote(self.grid.span, GaussianNoise(stddev))
 
     @property
@@ -243,7 +243,7 @@ class AgentsSettings:
     @cached_property
     def times(self) -> Counts | Every:
         """When an agent releases."""
-        return parse_schedule(self.schedule)
+        return parse_release_times(self.schedule)
 
     @property
     def privacy_unit(self) -> str:

@@ -18,7 +18,7 @@ from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import FACTOR
 from meanstream.operators.audit.counters import counter_columns, counter_response
 from meanstream.operators.audit.one_run import CONFIDENCE
-from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.keyed import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
@@ -168,7 +168,7 @@ class Canaries:
     @cached_property
     def claimed_mu(self) -> float:
         """Gaussian-DP parameter that the promised epsilon and delta are worth, whatever the code makes of them."""
-        return 1.0 / analytic_gaussian_stddev(self.settings.epsilon, self.settings.delta)
+        return 1.0 / calibrated_analytic_stddev(self.settings.epsilon, self.settings.delta)
 
     @property
     def reach(self) -> float:

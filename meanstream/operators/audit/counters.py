@@ -38,9 +38,9 @@ def gaussian_sampler_epsilon(noise: GaussianNoise, shift: int, delta: float) -> 
 
     Examples
     --------
-    >>> from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+    >>> from meanstream.operators.noise.calibration import calibrated_analytic_stddev
     >>> shift = 2**16
-    >>> round(gaussian_sampler_epsilon(GaussianNoise(shift * analytic_gaussian_stddev(1, 1e-6)), shift, 1e-6), 6)
+    >>> round(gaussian_sampler_epsilon(GaussianNoise(shift * calibrated_analytic_stddev(1, 1e-6)), shift, 1e-6), 6)
     1.0
     """
 

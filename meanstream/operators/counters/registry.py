@@ -10,7 +10,7 @@ from meanstream.operators.counters.optimal import Optimal
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.toeplitz import Toeplitz
-from meanstream.operators.noise.calibration import Calibration, gaussian_stddev, laplace_scale
+from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev, calibrated_laplace_scale
 from meanstream.operators.noise.distributions import MAX_SCALE, GaussianNoise, LaplaceNoise
 from meanstream.operators.validation import require, require_positive
 
@@ -116,7 +116,7 @@ def counter_noise(
     require_positive(sensitivity=sensitivity)
     require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
     if noise == "laplace":
-        scale = laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity
+        scale = calibrated_laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity
     else:
         scale = _stddev(counter, epsilon, delta, calibration, composition) * sensitivity
     rule = f"be so large that noise is at most 2**40 grid units, not {scale:.1e}"
@@ -149,7 +149,7 @@ def counter_noise_variance(
     require_positive(sensitivity=sensitivity)
     require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
     if noise == "laplace":
-        return 2.0 * (laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity) ** 2
+        return 2.0 * (calibrated_laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity) ** 2
     return (_stddev(counter, epsilon, delta, calibration, composition) * sensitivity) ** 2
 
 
@@ -158,7 +158,7 @@ def _stddev(counter: Counter, epsilon: float, delta: float, calibration: str, co
     require(composition in ("basic", "concentrated"), "composition", "be basic or concentrated", composition)
     rule = cast("Calibration", calibration)  # checked where it is used
     if composition == "concentrated":
-        return gaussian_stddev(epsilon, delta, calibration=rule) * counter.l2_sensitivity
+        return calibrated_gaussian_stddev(epsilon, delta, calibration=rule) * counter.l2_sensitivity
     # one sample meets `parts` mechanisms; within each of them its l2 sensitivity is the rest of the column norm
     within = counter.l2_sensitivity / math.sqrt(counter.parts)
-    return gaussian_stddev(epsilon / counter.parts, delta / counter.parts, calibration=rule) * within
+    return calibrated_gaussian_stddev(epsilon / counter.parts, delta / counter.parts, calibration=rule) * within

@@ -1,6 +1,6 @@
 """Expected squared errors without a simulation: learning alone, with all data public, with known classes under noise.
 
-Everything here is a function of public parameters. `forecast_table` is what `meanstream theory agents` prints.
+Everything here is a function of public parameters. `forecast_agents_table` is what `meanstream theory agents` prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts, parse_schedule
+from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.statistic import statistic_variance_table
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
@@ -27,7 +27,7 @@ from meanstream.operators.validation import require, require_between, require_po
 SCHEDULES = ("round_robin", "restricted_round_robin", "broadcast")
 
 
-def forecast_alone(t: Ints, sample_variance: Floats | float) -> Floats:
+def forecast_agents_alone(t: Ints, sample_variance: Floats | float) -> Floats:
     """Return the mean squared error of agents that learn alone, at each time.
 
     Parameters
@@ -40,7 +40,7 @@ def forecast_alone(t: Ints, sample_variance: Floats | float) -> Floats:
     Examples
     --------
     >>> import numpy as np
-    >>> forecast_alone(np.array([1000, 5000]), 0.25).tolist()
+    >>> forecast_agents_alone(np.array([1000, 5000]), 0.25).tolist()
     [0.00025, 5e-05]
 
     References
@@ -50,20 +50,20 @@ def forecast_alone(t: Ints, sample_variance: Floats | float) -> Floats:
     return np.asarray(np.mean(sample_variance) / np.asarray(t, dtype=np.float64))
 
 
-def forecast_ideal(t: Ints, sample_variance: Floats | float, class_size: Ints) -> Floats:
+def forecast_agents_ideal(t: Ints, sample_variance: Floats | float, class_size: Ints) -> Floats:
     """Return the mean squared error of averaging all raw samples of one's class: a reference, not a bound.
 
     Parameters
     ----------
     t, sample_variance
-        As in `forecast_alone`.
+        As in `forecast_agents_alone`.
     class_size : int array, shape (agents,)
         Size of each agent's class, itself included.
 
     Examples
     --------
     >>> import numpy as np
-    >>> forecast_ideal(np.array([1000]), 0.25, np.array([2, 2, 1])).round(7).tolist()
+    >>> forecast_agents_ideal(np.array([1000]), 0.25, np.array([2, 2, 1])).round(7).tolist()
     [0.0001667]
 
     References
@@ -74,22 +74,22 @@ def forecast_ideal(t: Ints, sample_variance: Floats | float, class_size: Ints) -
     return np.asarray(share / np.asarray(t, dtype=np.float64))
 
 
-def forecast_ideal_random_classes(t: Ints, sample_variance: float, *, agents: int, classes: int) -> Floats:
-    """Return `forecast_ideal` averaged over placements of the agents in equally likely classes.
+def forecast_agents_random_classes(t: Ints, sample_variance: float, *, agents: int, classes: int) -> Floats:
+    """Return `forecast_agents_ideal` averaged over placements of the agents in equally likely classes.
 
     The size less one is binomial, and `E[1/(1 + K)] = (1 - (1 - p)^M) / (M p)` for K of M - 1 trials.
 
     Examples
     --------
     >>> import numpy as np
-    >>> forecast_ideal_random_classes(np.array([1000]), 0.25, agents=200, classes=3).round(12).tolist()
+    >>> forecast_agents_random_classes(np.array([1000]), 0.25, agents=200, classes=3).round(12).tolist()
     [3.75e-06]
     """
     p = 1.0 / classes
-    return forecast_alone(t, sample_variance) * (1 - (1 - p) ** agents) / (agents * p)
+    return forecast_agents_alone(t, sample_variance) * (1 - (1 - p) ** agents) / (agents * p)
 
 
-def forecast_table(
+def forecast_agents_table(
     *,
     agents: int,
     checkpoints: Sequence[int],
@@ -136,8 +136,8 @@ def forecast_table(
 
     Examples
     --------
-    >>> table = forecast_table(agents=200, checkpoints=[1000, 30000], classes=3, stddev=0.5, half_width=0.75**0.5,
-    ...                      epsilon=1, delta=1e-6)
+    >>> table = forecast_agents_table(
+    ...     agents=200, checkpoints=[1000, 30000], classes=3, stddev=0.5, half_width=0.75**0.5, epsilon=1, delta=1e-6)
     >>> [f"{x:.3g}" for x in table["oracle"]]
     ['1.16e-05', '3.3e-07']
     """
@@ -169,8 +169,8 @@ def forecast_table(
     releases, variance = _first_agent(t, schedule, agents, table)
     return {
         "checkpoints": t.tolist(),
-        "local": forecast_alone(t, stddev**2).tolist(),
-        "ideal": forecast_ideal_random_classes(t, stddev**2, agents=agents, classes=classes).tolist(),
+        "local": forecast_agents_alone(t, stddev**2).tolist(),
+        "ideal": forecast_agents_random_classes(t, stddev**2, agents=agents, classes=classes).tolist(),
         "oracle": errors.tolist(),
         "statistic_variance": variance,
         "releases": releases.tolist(),
@@ -192,7 +192,7 @@ def _broadcast_times(schedule: str) -> Counts:
     """Return the times of `broadcast:KIND:...`."""
     kind, _, rest = schedule.partition(":")
     require(kind == "broadcast", "schedule", f"be one of {', '.join(SCHEDULES)}", schedule)
-    times = parse_schedule(rest)
+    times = parse_release_times(rest)
     if not isinstance(times, Counts):
         raise ValueError(f"schedule must count samples here (broadcast:preferred:FIRST), got {schedule!r}")
     return times

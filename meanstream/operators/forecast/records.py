@@ -90,7 +90,7 @@ class Forecast:
         return asdict(self)
 
 
-def recommended_forecast(cases: Mapping[str, Candidate], declared: float | None, tails: str | None) -> Candidate:
+def recommended_forecast_record(cases: Mapping[str, Candidate], declared: float | None, tails: str | None) -> Candidate:
     """Take the one for what is declared, unless no search for a narrower window pays; nothing that clips by itself."""
     plain = cases["no search"]
     if declared is None and tails is None:
@@ -99,7 +99,7 @@ def recommended_forecast(cases: Mapping[str, Candidate], declared: float | None,
     return plain if best.mse > NOT_WORTH * plain.mse else best
 
 
-def forecast_sentence(
+def forecast_record_sentence(
     cases: Mapping[str, Candidate], best: Candidate, declared: float | None, z: float, target: float | None
 ) -> str:
     """Say the recommendation in one sentence; `z` turns a standard error on [-1, 1] into a half-width."""
@@ -136,7 +136,9 @@ def forecast_sentence(
     return text + "."
 
 
-def forecast_warning(name: str, breaking: float | None, half: float, declared: float | None, level: float) -> str:
+def forecast_record_warning(
+    name: str, breaking: float | None, half: float, declared: float | None, level: float
+) -> str:
     """Say what users who differ more than is declared do to the interval; `half` is half the range of a value."""
     if breaking is None:
         return ""
@@ -147,7 +149,7 @@ def forecast_warning(name: str, breaking: float | None, half: float, declared: f
     )
 
 
-def forecast_curator_sentence(curator: Candidate, best: Candidate) -> str:
+def forecast_record_curator_sentence(curator: Candidate, best: Candidate) -> str:
     """Say what trusting a curator would be worth."""
     needs = "" if curator.users_needed is None else f", with {curator.users_needed:,} users for the target"
     return (

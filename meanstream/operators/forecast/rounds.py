@@ -16,10 +16,10 @@ from meanstream.operators.estimators.registry import (
 from meanstream.operators.forecast.records import (
     Candidate,
     Forecast,
-    forecast_curator_sentence,
-    forecast_sentence,
-    forecast_warning,
-    recommended_forecast,
+    forecast_record_curator_sentence,
+    forecast_record_sentence,
+    forecast_record_warning,
+    recommended_forecast_record,
 )
 from meanstream.operators.forecast.users_needed import users_needed
 from meanstream.operators.rounds.sizes import SizeDistribution
@@ -27,7 +27,7 @@ from meanstream.operators.rounds.traits import DECLARED, TAILS
 from meanstream.operators.validation import require, require_between, require_positive
 
 
-def forecast_candidates(trust: str = "local") -> list[str]:
+def forecast_rounds_candidates(trust: str = "local") -> list[str]:
     """Names of the estimators of this trust that are compared: each class once."""
     classes = {name: estimator_class(name) for name in distinct_estimators()}
     return sorted(name for name, one in classes.items() if one.candidate and one.trust == trust)
@@ -100,13 +100,13 @@ narrower window would beat it.')
     require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
     ask = _Ask(epsilon, sizes, level, declared, tails)
     candidates = sorted(
-        (_candidate(ask, name, users, z, target) for name in forecast_candidates()), key=lambda one: one.mse
+        (_candidate(ask, name, users, z, target) for name in forecast_rounds_candidates()), key=lambda one: one.mse
     )
-    curators = [_curator(ask, name, users, z, target) for name in forecast_candidates("central")]
+    curators = [_curator(ask, name, users, z, target) for name in forecast_rounds_candidates("central")]
     (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
     breaking = _breaking_point(ask, users)
     cases = {estimator_class(one.name).taken_for: one for one in candidates}
-    best = recommended_forecast(cases, declared, tails)
+    best = recommended_forecast_record(cases, declared, tails)
     return Forecast(
         users=users,
         epsilon=epsilon,
@@ -116,12 +116,12 @@ narrower window would beat it.')
         target_half_width=target_half_width,
         candidates=tuple(candidates),
         recommended=best.name,
-        sentence=forecast_sentence(cases, best, declared, z, target_half_width),
-        warning=forecast_warning(cases["declared"].name, breaking, half, declared, level),
+        sentence=forecast_record_sentence(cases, best, declared, z, target_half_width),
+        warning=forecast_record_warning(cases["declared"].name, breaking, half, declared, level),
         breaking_point=None if breaking is None else half * breaking,
         curator=curator,
         curators=tuple(sorted(curators, key=lambda one: one.mse)),
-        curator_sentence=forecast_curator_sentence(curator, best),
+        curator_sentence=forecast_record_curator_sentence(curator, best),
     )
 
 

@@ -20,7 +20,7 @@ Calibration = Literal["classical", "analytic"]
 _SAFETY = 1.0 + 1e-10
 
 
-def laplace_scale(epsilon: float) -> float:
+def calibrated_laplace_scale(epsilon: float) -> float:
     """Scale of the Laplace mechanism with sensitivity 1: `1 / epsilon`.
 
     Raises
@@ -35,14 +35,14 @@ def laplace_scale(epsilon: float) -> float:
 
     Examples
     --------
-    >>> laplace_scale(0.5)
+    >>> calibrated_laplace_scale(0.5)
     2.0
     """
     require_positive(epsilon=epsilon)
     return 1.0 / epsilon
 
 
-def classical_gaussian_stddev(epsilon: float, delta: float) -> float:
+def calibrated_classical_stddev(epsilon: float, delta: float) -> float:
     """Return the standard deviation of the classical Gaussian mechanism with sensitivity 1.
 
     Raises
@@ -53,11 +53,12 @@ def classical_gaussian_stddev(epsilon: float, delta: float) -> float:
     Notes
     -----
     **Privacy.** A sum of sensitivity 1 (in L2) with Gaussian noise of width `sqrt(2 ln(1.25/delta)) / epsilon` is
-    (epsilon, delta)-DP for epsilon <= 1 (Dwork and Roth, Theorem A.1). It is not tight: `analytic_gaussian_stddev` is.
+    (epsilon, delta)-DP for epsilon <= 1 (Dwork and Roth, Theorem A.1). `calibrated_analytic_stddev` is
+    tight.
 
     Examples
     --------
-    >>> round(classical_gaussian_stddev(1.0, 1e-6), 3)
+    >>> round(calibrated_classical_stddev(1.0, 1e-6), 3)
     5.299
     """
     require_positive(epsilon=epsilon)
@@ -66,7 +67,7 @@ def classical_gaussian_stddev(epsilon: float, delta: float) -> float:
     return math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
 
 
-def analytic_gaussian_stddev(epsilon: float, delta: float) -> float:
+def calibrated_analytic_stddev(epsilon: float, delta: float) -> float:
     """Return the smallest standard deviation at which the Gaussian mechanism with sensitivity 1 is (epsilon, delta)-DP.
 
     Raises
@@ -76,8 +77,8 @@ def analytic_gaussian_stddev(epsilon: float, delta: float) -> float:
 
     Notes
     -----
-    **Privacy.** Exact for every epsilon, up to a factor 1 + 1e-10 to the safe side: `gaussian_delta` of the result does
-    not exceed delta (tested for epsilon from 1e-3 to 50 and delta from 1e-15 to 1/2). The published integer
+    **Privacy.** Exact for every epsilon, up to a factor 1 + 1e-10 to the safe side: `calibration_delta` of the result
+    does not exceed delta (tested for epsilon from 1e-3 to 50 and delta from 1e-15 to 1/2). The published integer
     `total + rint(noise)` is the rounding of `total + noise`, so the guarantee of the continuous mechanism carries over
     without loss.
 
@@ -87,14 +88,14 @@ def analytic_gaussian_stddev(epsilon: float, delta: float) -> float:
 
     Examples
     --------
-    >>> round(analytic_gaussian_stddev(1.0, 1e-6), 3)
+    >>> round(calibrated_analytic_stddev(1.0, 1e-6), 3)
     4.225
     """
     require_positive(epsilon=epsilon)
     require_between(0, 1, delta=delta)
 
     def excess(log_stddev: float) -> float:
-        return math.log(gaussian_delta(math.exp(log_stddev), epsilon) or math.ulp(0.0)) - math.log(delta)
+        return math.log(calibration_delta(math.exp(log_stddev), epsilon) or math.ulp(0.0)) - math.log(delta)
 
     # delta falls from 1 to 0 as the noise widens. Walk from stddev 1 towards the target and stop at the first change
     # of sign, so that neither end is evaluated where delta underflows further than it must.
@@ -105,7 +106,7 @@ def analytic_gaussian_stddev(epsilon: float, delta: float) -> float:
     return math.exp(brentq(excess, near, far, xtol=1e-13, rtol=1e-13)) * _SAFETY
 
 
-def gaussian_delta(stddev: float, epsilon: float) -> float:
+def calibration_delta(stddev: float, epsilon: float) -> float:
     """Smallest delta at which Gaussian noise of this standard deviation gives epsilon at sensitivity 1.
 
     Raises
@@ -119,7 +120,7 @@ def gaussian_delta(stddev: float, epsilon: float) -> float:
 
     Examples
     --------
-    >>> f"{gaussian_delta(4.2247, 1.0):.2e}"
+    >>> f"{calibration_delta(4.2247, 1.0):.2e}"
     '1.00e-06'
     """
     require_positive(stddev=stddev, epsilon=epsilon)
@@ -133,7 +134,7 @@ def gaussian_delta(stddev: float, epsilon: float) -> float:
     return max(0.0, 0.5 * math.erfc(-a / math.sqrt(2.0)) - density * _mills(-b))
 
 
-def gaussian_stddev(epsilon: float, delta: float, *, calibration: Calibration) -> float:
+def calibrated_gaussian_stddev(epsilon: float, delta: float, *, calibration: Calibration) -> float:
     """Return the standard deviation of the Gaussian mechanism with sensitivity 1 under the named calibration.
 
     Parameters
@@ -150,12 +151,12 @@ def gaussian_stddev(epsilon: float, delta: float, *, calibration: Calibration) -
 
     Examples
     --------
-    >>> gaussian_stddev(2.0, 1e-6, calibration="classical")
+    >>> calibrated_gaussian_stddev(2.0, 1e-6, calibration="classical")
     Traceback (most recent call last):
     ValueError: epsilon must be at most 1 with the classical calibration, got 2.0
     """
     require(calibration in get_args(Calibration), "calibration", "be classical or analytic", calibration)
-    compute = classical_gaussian_stddev if calibration == "classical" else analytic_gaussian_stddev
+    compute = calibrated_classical_stddev if calibration == "classical" else calibrated_analytic_stddev
     return compute(epsilon, delta)
 
 

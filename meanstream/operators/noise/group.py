@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from scipy.optimize import brentq
 
-from meanstream.operators.noise.calibration import gaussian_delta
+from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.validation import require_between, require_positive
 
 GROUPS = (2, 5, 10, 20, 50)
@@ -36,7 +36,7 @@ def group_epsilon(mu: float, delta: float) -> float:
 
     Notes
     -----
-    **Privacy.** The exact trade-off of the Gaussian mechanism: the inverse of `gaussian_delta`, which calibrates it.
+    **Privacy.** The exact trade-off of the Gaussian mechanism: the inverse of `calibration_delta`, which calibrates it.
 
     References
     ----------
@@ -44,8 +44,8 @@ def group_epsilon(mu: float, delta: float) -> float:
 
     Examples
     --------
-    >>> from meanstream.operators.noise.calibration import analytic_gaussian_stddev
-    >>> mu = 1 / analytic_gaussian_stddev(1.0, 1e-6)
+    >>> from meanstream.operators.noise.calibration import calibrated_analytic_stddev
+    >>> mu = 1 / calibrated_analytic_stddev(1.0, 1e-6)
     >>> [round(group_epsilon(k * mu, 1e-6), 1) for k in (1, *GROUPS)]
     [1.0, 2.1, 5.9, 13.5, 33.0, 125.5]
     """
@@ -53,12 +53,12 @@ def group_epsilon(mu: float, delta: float) -> float:
     require_between(0, 1, delta=delta)
     stddev = 1.0 / mu
     least = delta * 1e-12  # an epsilon that is as good as none
-    if gaussian_delta(stddev, least) <= delta:
+    if calibration_delta(stddev, least) <= delta:
         return 0.0
     most = 0.5 * mu * mu + mu * math.sqrt(2.0 * math.log(1.0 / delta))  # the privacy loss is N(mu^2 / 2, mu^2)
 
     def excess(epsilon: float) -> float:
-        return math.log(gaussian_delta(stddev, epsilon) or math.ulp(0.0)) - math.log(delta)
+        return math.log(calibration_delta(stddev, epsilon) or math.ulp(0.0)) - math.log(delta)
 
     return float(brentq(excess, least, most, xtol=1e-12, rtol=1e-12))
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts, parse_schedule
+from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.agents.statistic import statistic_release_covariance, statistic_variance_factors
 from meanstream.operators.agents.weights import weights, weights_gain
@@ -17,7 +17,7 @@ from meanstream.operators.collaboration.variance_pooled import PooledVariance, p
 from meanstream.operators.collaboration.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
-from meanstream.operators.noise.calibration import Calibration, gaussian_stddev
+from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
 from meanstream.operators.records import VOTE_BINS, AgentEstimates, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.operators.simulation.agreement import agreement_component_errors, agreement_rejection_errors
 from meanstream.operators.simulation.config import SimulationConfig
@@ -46,7 +46,7 @@ def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
     >>> result.mse[0] < 0.3 * result.local[0], result.coverage[0] > 0.9
     (True, True)
     """
-    schedule = parse_schedule(config.release_times)
+    schedule = parse_release_times(config.release_times)
     assert isinstance(schedule, Counts)  # noqa: S101 - for the type checker; config refused it
     errors = RunErrors.joined([_Run(config, schedule, run).simulate() for run in range(config.runs)])
     return SimulationResult.from_errors(config, errors)
@@ -159,7 +159,9 @@ class _Votes:
 
     def __init__(self, config: SimulationConfig, width: float) -> None:
         self._width, self._agents = width, config.agents
-        stddev = gaussian_stddev(config.epsilon, config.delta, calibration=cast("Calibration", config.calibration))
+        stddev = calibrated_gaussian_stddev(
+            config.epsilon, config.delta, calibration=cast("Calibration", config.calibration)
+        )
         self.noise_variance = (stddev * PAIR_SENSITIVITY) ** 2 / config.spread_share
         self._first: Floats | None = None  # samples without a partner
         self._steps, self._voted = 0, 0

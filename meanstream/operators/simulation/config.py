@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts, parse_schedule
+from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.settings import SPREAD_SHARE
 from meanstream.operators.counters.optimal import LONGEST
 from meanstream.operators.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
@@ -227,7 +227,7 @@ class SimulationConfig:
     def _check_broadcast(self) -> None:
         """Every release is read by all, so that everybody is tested anew: lazy and eager coincide."""
         rule = "be broadcast, broadcast:preferred:FIRST or broadcast:geometric:FIRST,FACTOR"
-        times = parse_schedule(self.release_times)
+        times = parse_release_times(self.release_times)
         require(isinstance(times, Counts), "schedule", rule, self.schedule)
         if self.counter == "optimal" and isinstance(times, Counts):
             releases = int(times.releases_up_to(np.array([self.steps]))[0])

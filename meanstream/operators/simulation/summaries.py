@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.collaboration.registry import Collaboration
-from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 from meanstream.operators.simulation.broadcast import simulate_broadcast
 from meanstream.operators.simulation.config import SimulationConfig
@@ -149,7 +149,7 @@ def _once(collaboration: Collaboration, means: Means, t: int, rng: np.random.Gen
     truth, label = means(rng)
     agent, count = np.arange(AGENTS), np.full(AGENTS, t)
     variance = np.full(AGENTS, STDDEV**2 / t)
-    noise = (analytic_gaussian_stddev(EPSILON, DELTA) * 2 * HALF_WIDTH / t) ** 2
+    noise = (calibrated_analytic_stddev(EPSILON, DELTA) * 2 * HALF_WIDTH / t) ** 2
     own = truth + rng.standard_normal(AGENTS) * np.sqrt(variance)
     released = own + rng.standard_normal(AGENTS) * np.sqrt(noise)
     releases = ReleaseColumns(

@@ -16,7 +16,12 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.steps import Step
-from meanstream.streaming.store.identity import OtherIdentityError, identify, identity_repeated_salt, require_same
+from meanstream.streaming.store.identity import (
+    OtherIdentityError,
+    identity_repeated_salt,
+    make_identity,
+    require_same_identity,
+)
 
 MADE = ReadModifyWriteStateSpec("made", BytesCoder())
 """The cell that says what made the others of its key."""
@@ -75,7 +80,7 @@ class StateMark:
         (self._settings,) = beam_event_from_json(beam_event_to_json([dict(settings)]))  # as it will be read
         self._secret = secret
         salt = identity_repeated_salt(self._settings, secret)
-        made = identify(self._settings, secret, salt=salt)
+        made = make_identity(self._settings, secret, salt=salt)
         self._encoded = beam_event_to_json([made])
         self._number = int(made["secret"], 16) % (1 << (63 - KEY_BITS))
 
@@ -101,7 +106,7 @@ class StateMark:
             made.write(self._encoded)
         elif saved != self._encoded:
             (identity,) = beam_event_from_json(saved)
-            require_same(identity, self._settings, self._secret)
+            require_same_identity(identity, self._settings, self._secret)
             raise OtherIdentityError("state must begin as this version writes it, got another mark")
 
     def key(self, shard: int) -> int:

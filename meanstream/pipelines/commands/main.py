@@ -26,7 +26,7 @@ from meanstream.pipelines.commands.state import dlq, ledger, secret, store
 from meanstream.pipelines.commands.state.budget import budget
 from meanstream.pipelines.commands.state.get import get
 from meanstream.pipelines.options.errors import BadOption, RunFailed
-from meanstream.pipelines.options.typed import TypedValues, refusing_in_one_line
+from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_one_line
 
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -110,7 +110,7 @@ def _run() -> tuple[int, str, bool]:
 
 @cache
 def _command() -> Any:
-    return refusing_in_one_line(typer.main.get_command(app))
+    return refusing_typed_in_one_line(typer.main.get_command(app))
 
 
 def _unexpected(error: Exception) -> tuple[int, str, bool]:

@@ -234,7 +234,7 @@ class AgentsOptions(AgentSideOptions):
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
-        from meanstream.operators.agents.release_times import parse_duration
+        from meanstream.operators.durations import parse_duration
 
         return replace(
             super().engine_options(),

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.options.typed import is_number_option
+from meanstream.pipelines.options.typed import is_typed_number
 
 T = TypeVar("T")
 
@@ -62,10 +62,10 @@ def _checked(parameter: Any, value: Any) -> Any:
         return value
     several = value if isinstance(value, list) else [value]
     if any(isinstance(one, bool) or not isinstance(one, str | int | float | None) for one in several):
-        rule = "a decimal number" if is_number_option(parameter) else "text or a number"
+        rule = "a decimal number" if is_typed_number(parameter) else "text or a number"
         raise BadOption(f"{option} must be {rule}, got {value!r}")
     if isinstance(value, list) and not parameter.multiple:
-        if is_number_option(parameter) or not all(isinstance(one, int | float) for one in value):
+        if is_typed_number(parameter) or not all(isinstance(one, int | float) for one in value):
             raise BadOption(f"{option} must be one value, got {value!r}")
         return str(value)
     return value

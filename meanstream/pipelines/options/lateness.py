@@ -22,7 +22,7 @@ class Lateness:
     @property
     def text(self) -> str:
         """As it is typed."""
-        from meanstream.operators.agents.release_times import duration_text
+        from meanstream.operators.durations import duration_text
 
         return duration_text(self.seconds) if self.seconds else "0s"
 
@@ -71,7 +71,7 @@ def lateness_in_force(
     ValueError
         If what was given is no duration.
     """
-    from meanstream.operators.agents.release_times import parse_duration
+    from meanstream.operators.durations import parse_duration
     from meanstream.streaming.store.source_identity import saved_lateness
 
     if given is not None:

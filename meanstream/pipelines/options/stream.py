@@ -145,7 +145,7 @@ class StreamOptions(ABC):
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.agents.release_times import parse_duration
+        from meanstream.operators.durations import parse_duration
         from meanstream.streaming.engine.options import EngineOptions
 
         return EngineOptions(

@@ -78,7 +78,7 @@ def _means(text: str, value: str) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def is_number_option(parameter: Any) -> bool:
+def is_typed_number(parameter: Any) -> bool:
     """Tell by the annotation, or by the type's name, as Typer comes with a click of its own or uses the package."""
     descriptor = getattr(parameter, "type_descriptor", None)
     kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()
@@ -94,7 +94,7 @@ def _names_a_file(parameter: Any, value: Any) -> bool:
     return "Path" in (str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__)
 
 
-def refusing_in_one_line(command: Any) -> Any:
+def refusing_typed_in_one_line(command: Any) -> Any:
     """Let whatever an option of a command and its parts refuses name the value, and numbers be decimal ones.
 
     An option that is typed twice is refused: which one is meant is unknown. What is typed is noted in the
@@ -104,7 +104,7 @@ def refusing_in_one_line(command: Any) -> Any:
     for parameter in command.params:
         parameter.process_value = partial(_process, parameter, parameter.process_value)
     for part in getattr(command, "commands", {}).values():
-        refusing_in_one_line(part)
+        refusing_typed_in_one_line(part)
     return command
 
 
@@ -164,7 +164,7 @@ def _check_text(parameter: Any, text: str) -> None:
         raise BadOption(f"{name} must hold no NUL character, got {text!r}")
     if not _encodes(text):
         raise BadOption(f"{name} must be text without halves of characters, got {text!r}")
-    if is_number_option(parameter) and not _NUMBER.fullmatch(text):
+    if is_typed_number(parameter) and not _NUMBER.fullmatch(text):
         raise BadOption(f"{name} must be a decimal number, got {text!r}")
     if _names_a_file(parameter, text):
         _check_path(name, text)

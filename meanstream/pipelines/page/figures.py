@@ -50,7 +50,9 @@ def page_figures(
         "budget": None if last is None else budget_histogram_record(last.agents, last.spent, horizon),
     }
     if kind == "rounds":
-        rows = sorted((window_row(event, bounds) for event in view.windows), key=lambda row: str(row["start"]))
+        rows = sorted(
+            (page_figures_of_window(event, bounds) for event in view.windows), key=lambda row: str(row["start"])
+        )
         return common | {"bounds": bounds, "windows": rows}
     population = None if view.population is None else population_figure(view.population)
     records = {
@@ -128,7 +130,7 @@ def _flow(view: PageView) -> dict[str, Any]:
     }
 
 
-def window_row(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
+def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
     """Public: one window's answer with its interval, and what each stage of its round found, in the value's unit.
 
     Examples
@@ -136,7 +138,7 @@ def window_row(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> 
     >>> event = {"start": "2024-01-01T00:00:00Z", "end": "2024-01-02T00:00:00Z", "value": 4.0, "interval": [3.0, 5.0],
     ...          "users": 9, "method": "dame", "epsilon": 1.0,
     ...          "stages": [{"stage": "vote", "users": 4, "bin": 1, "votes": 3, "lower": 0.0, "upper": 0.5}]}
-    >>> window_row(event, (0.0, 10.0))["stages"]
+    >>> page_figures_of_window(event, (0.0, 10.0))["stages"]
     [{'name': 'vote', 'users': 4, 'votes': 3, 'lower': 5.0, 'upper': 7.5, 'center': 6.25}]
     """
     value, interval = event["value"], event["interval"]

@@ -55,7 +55,7 @@ def _plotly_file() -> Path | None:
     return path if path.is_file() else None
 
 
-def check_page(address: str, *, remote: bool = False) -> None:
+def check_page_server(address: str, *, remote: bool = False) -> None:
     """Refuse an address that a page would not be served at.
 
     Raises
@@ -65,8 +65,8 @@ def check_page(address: str, *, remote: bool = False) -> None:
 
     Examples
     --------
-    >>> check_page("127.0.0.1:8080")
-    >>> check_page("0.0.0.0:8080")
+    >>> check_page_server("127.0.0.1:8080")
+    >>> check_page_server("0.0.0.0:8080")
     Traceback (most recent call last):
     ValueError: page must be an address of this machine only, unless --page-remote is given, got '0.0.0.0:8080'
     """
@@ -94,7 +94,7 @@ class PageServer:
     Raises
     ------
     ValueError
-        As `check_page`, or if the address cannot be listened on.
+        As `check_page_server`, or if the address cannot be listened on.
 
     Notes
     -----
@@ -113,7 +113,7 @@ class PageServer:
         remote: bool = False,
         outlook: Callable[[], BudgetOutlook | None] | None = None,
     ) -> None:
-        check_page(address, remote=remote)
+        check_page_server(address, remote=remote)
         host, port = parse_server_address(address, "page")
         try:
             family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

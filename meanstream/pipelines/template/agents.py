@@ -9,12 +9,12 @@ from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.validation import require
 from meanstream.pipelines.template.parameters import Given
 from meanstream.pipelines.template.places import (
-    check_template_dead_letters,
-    check_template_sinks,
-    check_template_source,
+    check_template_letters_place,
+    check_template_sink_places,
+    check_template_source_place,
     is_template_endless_place,
     is_template_file_place,
-    template_secret,
+    template_secret_place,
 )
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     options, own = given.options, given.own
     settings, engine_options = options.settings(), options.engine_options()
     make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
-    check_template_source(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
+    check_template_source_place(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
     if is_template_endless_place(options.source, until_end=options.until_end):
         require(options.refresh is not None, "refresh", "be given for a source without end", options.refresh)
     if is_template_file_place(options.source):
         require(options.refresh is None, "refresh", "be left out where the source is a file", options.refresh)
-    check_template_dead_letters(options.dead_letters, options.source)
-    check_template_sinks(options.sinks, options.source, until_end=options.until_end)
-    mapping, secret, shards = options.column_mapping(), template_secret(own["secret"]), own["shards"]
+    check_template_letters_place(options.dead_letters, options.source)
+    check_template_sink_places(options.sinks, options.source, until_end=options.until_end)
+    mapping, secret, shards = options.column_mapping(), template_secret_place(own["secret"]), own["shards"]
     places = {role: place for role, place in options.sinks.items() if role != "dead_letters"}
 
     from meanstream.pipelines.agents import CollaborateAgents

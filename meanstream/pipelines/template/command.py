@@ -28,7 +28,7 @@ SAME = {"secret_file": "secret"}
 """Parameters of a template that have another name."""
 
 
-def run_on_dataflow(key: str, options: AgentsOptions | RoundsOptions, runner_args: Sequence[str]) -> None:
+def template_command_on_dataflow(key: str, options: AgentsOptions | RoundsOptions, runner_args: Sequence[str]) -> None:
     """Submit a job and say which; it goes on without this process.
 
     Parameters

@@ -66,7 +66,7 @@ def launch_template(key: str, arguments: Sequence[str]) -> Any:
         texts, rest = template.split(arguments)
         given = template.read(texts)
         add = PIPELINES[key](given)
-        options, runner = template_beam_options(template, given, rest)
+        options, runner = launch_beam_options(template, given, rest)
         pipeline = _pipeline(options, runner)
         add(pipeline)
     result = pipeline.run()
@@ -75,7 +75,7 @@ def launch_template(key: str, arguments: Sequence[str]) -> Any:
     return result
 
 
-def template_beam_options(template: Template, given: Given, rest: Sequence[str]) -> tuple[PipelineOptions, str]:
+def launch_beam_options(template: Template, given: Given, rest: Sequence[str]) -> tuple[PipelineOptions, str]:
     """Check what is for Beam, and set what the template needs; give the options and the runner's name.
 
     No parameter of the template is among them, so that the job shows none.

@@ -21,7 +21,7 @@ def is_template_file_place(place: str) -> bool:
     return not is_kafka_location(place) and not place.startswith(PUBSUB)
 
 
-def check_template_source(source: str, *, until_end: bool, idle_seconds: float | None) -> None:
+def check_template_source_place(source: str, *, until_end: bool, idle_seconds: float | None) -> None:
     """Refuse what a pipeline cannot read.
 
     Raises
@@ -46,7 +46,7 @@ def is_template_endless_place(source: str, *, until_end: bool) -> bool:
     return not is_template_file_place(source) and not until_end
 
 
-def check_template_sinks(sinks: Mapping[str, str], source: str, *, until_end: bool) -> None:
+def check_template_sink_places(sinks: Mapping[str, str], source: str, *, until_end: bool) -> None:
     """Refuse places that cannot hold what would come, and two sinks in one place.
 
     Raises
@@ -76,7 +76,7 @@ def check_template_sinks(sinks: Mapping[str, str], source: str, *, until_end: bo
         _check_bucket(name, place)
 
 
-def check_template_dead_letters(place: str | None, source: str) -> None:
+def check_template_letters_place(place: str | None, source: str) -> None:
     """Refuse dead letters of a file: on Beam those are counted only."""
     require(
         place is None or not is_template_file_place(source),
@@ -86,7 +86,7 @@ def check_template_dead_letters(place: str | None, source: str) -> None:
     )
 
 
-def template_secret(text: str) -> SecretPlace:
+def template_secret_place(text: str) -> SecretPlace:
     """Tell a file from a version in Secret Manager."""
     return SecretPlace(file=text) if text.startswith("/") else SecretPlace(resource=text)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from meanstream.pipelines.template.parameters import Given
 from meanstream.pipelines.template.places import (
-    check_template_dead_letters,
-    check_template_sinks,
-    check_template_source,
+    check_template_letters_place,
+    check_template_sink_places,
+    check_template_source_place,
     is_template_file_place,
-    template_secret,
+    template_secret_place,
 )
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     options, own = given.options, given.own
     settings = options.settings()
     settings.require_user_privacy()
-    check_template_source(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
-    check_template_dead_letters(options.dead_letters, options.source)
-    check_template_sinks(options.sinks, options.source, until_end=options.until_end)
-    mapping, secret, shards = options.column_mapping(), template_secret(own["secret"]), own["shards"]
+    check_template_source_place(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
+    check_template_letters_place(options.dead_letters, options.source)
+    check_template_sink_places(options.sinks, options.source, until_end=options.until_end)
+    mapping, secret, shards = options.column_mapping(), template_secret_place(own["secret"]), own["shards"]
 
     from meanstream.pipelines.beam.rounds.file import AnswerRoundsSource, write_rounds_file
     from meanstream.pipelines.beam.source import SourcePlace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import parse_schedule
+from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.budget_forecast import BudgetForecast, ForecastSummary
 from meanstream.streaming.store.audit import audited_rows
@@ -94,7 +94,7 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
-    ends = None if forecast is None else forecast.ends(parse_schedule(str(settings["schedule"])))
+    ends = None if forecast is None else forecast.ends(parse_release_times(str(settings["schedule"])))
     horizon, epsilon, delta = int(settings["horizon"]), float(settings["epsilon"]), float(settings["delta"])
     return Budgets(
         [

@@ -96,10 +96,10 @@ class BudgetForecast:
 
     Examples
     --------
-    >>> from meanstream.operators.agents.release_times import parse_schedule
+    >>> from meanstream.operators.agents.release_times import parse_release_times
     >>> forecast = BudgetForecast(1, 4)
     >>> forecast.follow(np.array([0, 0]), np.array([0.0, 10.0]), [b'{"n":10}', b'{"n":20}'])
-    >>> forecast.ends(parse_schedule("geometric:10,2")).tolist()
+    >>> forecast.ends(parse_release_times("geometric:10,2")).tolist()
     [70.0]
     """
 

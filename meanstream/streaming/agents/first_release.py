@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts, Every, duration_text
+from meanstream.operators.agents.release_times import Counts, Every
+from meanstream.operators.durations import duration_text
 from meanstream.operators.records import Floats, Ints
 
 SHARE = 2
@@ -56,8 +57,8 @@ def expected_first_release(
 
     Examples
     --------
-    >>> from meanstream.operators.agents.release_times import parse_schedule
-    >>> two = parse_schedule("geometric:2,2")
+    >>> from meanstream.operators.agents.release_times import parse_release_times
+    >>> two = parse_release_times("geometric:2,2")
     >>> none, agent = np.zeros(2, np.int64), np.array([0, 1, 1])
     >>> expected_first_release(two, 60.0, counted=none, agent=agent, times=np.array([5.0, 6.0, 7.0]))
     FirstRelease(event_time=67.0, why="an agent's sample number 2 and 1m of lateness")
@@ -102,8 +103,8 @@ def next_release(
 
     Examples
     --------
-    >>> from meanstream.operators.agents.release_times import parse_schedule
-    >>> two, state = parse_schedule("geometric:2,2"), {"counted": np.array([3, 5]), "spent": np.array([1, 2])}
+    >>> from meanstream.operators.agents.release_times import parse_release_times
+    >>> two, state = parse_release_times("geometric:2,2"), {"counted": np.array([3, 5]), "spent": np.array([1, 2])}
     >>> waits = {"agent": np.array([0]), "times": np.array([5.0])}
     >>> next_release(two, 60.0, horizon=2, **state, **waits)
     FirstRelease(event_time=65.0, why='1m of lateness')

@@ -98,7 +98,7 @@ def concatenate_columns(parts: Sequence[SampleColumns]) -> SampleColumns:
     keys = [part.key for part in parts if part.key is not None]
     persons = [part.person for part in parts if part.person is not None]
     return SampleColumns(
-        *numbered_together(parts),
+        *numbered_columns_together(parts),
         np.concatenate([part.value for part in parts]),
         np.concatenate([part.time for part in parts]),
         np.concatenate(keys) if len(keys) == len(parts) else None,
@@ -107,7 +107,7 @@ def concatenate_columns(parts: Sequence[SampleColumns]) -> SampleColumns:
     )
 
 
-def numbered_together(parts: Sequence[SampleColumns]) -> tuple[list[str], Ints]:
+def numbered_columns_together(parts: Sequence[SampleColumns]) -> tuple[list[str], Ints]:
     """Give the agents of batches, of one directory or of several, numbers: the same name has the same number."""
     if all(part.names is parts[0].names for part in parts):
         return parts[-1].names, np.concatenate([part.agent for part in parts])

@@ -14,14 +14,14 @@ MOST_DIGITS = 320
 LARGEST = sys.float_info.max
 
 
-def nearest_float(text: str) -> float:
+def nearest_float_number(text: str) -> float:
     """Read a decimal number; of one beyond all floats, the largest one of its sign.
 
     Whether a sample is one is public and its value is not: that must follow from its form, not from its size.
 
     Examples
     --------
-    >>> nearest_float("2.5"), nearest_float("-1e400"), nearest_float("1" + "0" * 400)
+    >>> nearest_float_number("2.5"), nearest_float_number("-1e400"), nearest_float_number("1" + "0" * 400)
     (2.5, -1.7976931348623157e+308, 1.7976931348623157e+308)
     """
     return min(max(float(text), -LARGEST), LARGEST)
@@ -35,4 +35,4 @@ def whole_number(text: str) -> int | float:
     >>> whole_number("-12"), whole_number("9" * 5000)
     (-12, 1.7976931348623157e+308)
     """
-    return int(text) if len(text) <= MOST_DIGITS else nearest_float(text)
+    return int(text) if len(text) <= MOST_DIGITS else nearest_float_number(text)

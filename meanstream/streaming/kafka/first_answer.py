@@ -16,7 +16,7 @@ TOLD_EVERY_SECONDS = 30.0
 logger = logging.getLogger("meanstream.kafka")
 
 
-def wait_for_topics(topics: Sequence[KafkaLocation], seconds: float, noted: Callable[[str], None]) -> None:
+def wait_for_first_answers(topics: Sequence[KafkaLocation], seconds: float, noted: Callable[[str], None]) -> None:
     """Wait until the brokers of every topic answer; of brokers that had to be waited for, until they know the topics.
 
     Parameters

@@ -30,7 +30,7 @@ class RoundsDeployment:
     id_key: bytes
 
 
-def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
+def open_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
     """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`.
 
     Parameters
@@ -43,7 +43,7 @@ def open_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapp
     environment : mapping
         Usually `os.environ`.
     """
-    settings = continued_rounds(path, settings)
+    settings = continued_rounds_deployment(path, settings)
     store, secret = open_deployment_store(
         path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
     )
@@ -57,7 +57,7 @@ def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSet
     return replace(settings, name=kept_deployment_settings(store)["name"])
 
 
-def continued_rounds(path: Path, settings: RoundsSettings) -> RoundsSettings:
+def continued_rounds_deployment(path: Path, settings: RoundsSettings) -> RoundsSettings:
     """Give settings without an edition that of the store that they continue; a new store has the newest."""
     if settings.edition is not None or not path.is_file():
         return settings
@@ -74,9 +74,9 @@ def continued_rounds(path: Path, settings: RoundsSettings) -> RoundsSettings:
     return replace(settings, edition=saved.get("edition", 1))
 
 
-def check_rounds_store(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_rounds_store` would refuse, without making anything; say whether there is a store."""
-    settings = continued_rounds(path, settings)
+def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
+    """Refuse what `open_rounds_deployment` would refuse, without making anything; say whether there is a store."""
+    settings = continued_rounds_deployment(path, settings)
     return check_deployment_store(
         path, rounds_deployment_identity(settings), environment=environment, respelled=respelled_rounds_deployment
     )

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import duration_text, parse_duration
+from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.events.times import iso_times

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Rejects, SampleColumns
-from meanstream.streaming.events.numbers import nearest_float
+from meanstream.streaming.events.numbers import nearest_float_number
 from meanstream.streaming.sources.avro_cursor import PAD, AvroCursor, Bytes, Piece, Wanted
 from meanstream.streaming.sources.avro_schema import AvroType
 from meanstream.streaming.sources.decode import Decoder, RawColumns
@@ -160,5 +160,5 @@ def _decimals(data: Bytes, start: Ints, size: Ints, scale: int) -> pa.Array:
     found: list[bytes | None] = []
     for first, length in zip(start.tolist(), size.tolist(), strict=True):
         whole = int.from_bytes(data[first : first + length].tobytes(), "big", signed=True)
-        found.append(None if length > MAX_DECIMAL_BYTES else nearest_float(f"{whole}e-{scale}"))  # type: ignore[arg-type]
+        found.append(None if length > MAX_DECIMAL_BYTES else nearest_float_number(f"{whole}e-{scale}"))  # type: ignore[arg-type]
     return pa.array(found, pa.float64())

@@ -15,7 +15,7 @@ from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.streaming.events.base import SCHEMA_VERSION
 from meanstream.streaming.events.columns import Rejects, SampleColumns
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
-from meanstream.streaming.events.numbers import NUMBER, nearest_float
+from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
 from meanstream.streaming.events.times import ColumnTypeError, TimeParser
 from meanstream.streaming.sources.directory import NO_NAME, NOT_A_NAME, NameDirectory
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -234,7 +234,7 @@ def _parse_values(column: pa.Array) -> tuple[Floats, Codes | None]:
 def _parse_value(raw: bytes | str) -> tuple[float, int]:
     text = (raw.decode(errors="replace") if isinstance(raw, bytes) else raw).strip()
     if NUMBER.fullmatch(text):
-        return nearest_float(text), GOOD
+        return nearest_float_number(text), GOOD
     if _NOT_FINITE.fullmatch(text):
         return math.nan, NOT_FINITE
     return math.nan, BAD_VALUE if text else NO_VALUE

@@ -13,7 +13,7 @@ from pyarrow import json as arrow_json
 
 from meanstream.operators.records import Bools
 from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.events.numbers import nearest_float, whole_number
+from meanstream.streaming.events.numbers import nearest_float_number, whole_number
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import ColumnMapping, mapping_kind
 from meanstream.streaming.sources.nested import (
@@ -150,7 +150,7 @@ class JsonFormat:
             found = json.loads(
                 record.decode("utf-8-sig"),
                 object_pairs_hook=self._unique,
-                parse_float=nearest_float,
+                parse_float=nearest_float_number,
                 parse_int=whole_number,
             )
         except (ValueError, RecursionError):

@@ -30,7 +30,7 @@ def identity_fingerprint(secret: bytes, salt: bytes) -> bytes:
     return hmac.new(secret, b"meanstream store" + salt, hashlib.sha256).digest()[:16]
 
 
-def identify(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None = None) -> dict[str, Any]:
+def make_identity(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None = None) -> dict[str, Any]:
     """Give what a state begins with, as plain data.
 
     Parameters
@@ -44,8 +44,8 @@ def identify(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None =
 
     Examples
     --------
-    >>> made = identify({"name": "flights", "shards": 4}, b"sixteen bytes or more", salt=bytes(16))
-    >>> require_same(made, {"name": "flights", "shards": 8}, b"sixteen bytes or more")
+    >>> made = make_identity({"name": "flights", "shards": 4}, b"sixteen bytes or more", salt=bytes(16))
+    >>> require_same_identity(made, {"name": "flights", "shards": 8}, b"sixteen bytes or more")
     Traceback (most recent call last):
     meanstream.streaming.store.identity.OtherIdentityError: shards must be 4 as in the state that is continued, got 8
     """
@@ -63,7 +63,7 @@ def identity_repeated_salt(settings: Mapping[str, Any], secret: bytes) -> bytes:
     return hmac.new(secret, b"meanstream salt" + canonical(dict(settings)), hashlib.sha256).digest()[:_SALT_BYTES]
 
 
-def require_same(
+def require_same_identity(
     identity: Mapping[str, Any], settings: Mapping[str, Any], secret: bytes, *, what: str = "state"
 ) -> None:
     """Compare with what a state began with, before anything of it is read.

@@ -17,10 +17,10 @@ from meanstream.streaming.store.database import (
 )
 from meanstream.streaming.store.identity import (
     OtherIdentityError,
-    identify,
     identity_made_with,
+    make_identity,
     new_identity_name,
-    require_same,
+    require_same_identity,
 )
 from meanstream.streaming.store.kind import require_store_kind, store_kind
 from meanstream.streaming.store.layout import OLDEST_READ, VERSION, create_layout, layout_version
@@ -256,7 +256,7 @@ class Store(StoreTables):
                 f"{given['name']!r}"
             )
         try:
-            require_same({**identity, "settings": saved}, given, secret, what="store")
+            require_same_identity({**identity, "settings": saved}, given, secret, what="store")
         except OtherIdentityError as error:
             raise StoreError(str(error)) from None
 
@@ -297,7 +297,7 @@ class Store(StoreTables):
         """Begin with settings and a secret."""
         name = settings.get("name") or new_identity_name()
         with self.transaction():
-            self.put_state("identity", identify({**settings, "name": name}, secret))
+            self.put_state("identity", make_identity({**settings, "name": name}, secret))
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.release_times import Every, Geometric, Preferred, parse_schedule
+from meanstream.operators.agents.release_times import Every, Geometric, Preferred, parse_release_times
 
 
 @given(st.integers(1, 1000), st.floats(1.001, 10), st.integers(1, 400))
@@ -27,7 +27,7 @@ def test_releases_up_to_counts_the_times(first: int, factor: float, counts: list
 
 
 def test_default_serves_small_and_large_agents() -> None:
-    schedule = parse_schedule("geometric:10,1.25")
+    schedule = parse_release_times("geometric:10,1.25")
     assert schedule == Geometric(10, 1.25)
     assert isinstance(schedule, Geometric)
     assert schedule.releases_up_to(np.array([9, 15, 10**6])).tolist() == [0, 2, 52]
@@ -61,7 +61,7 @@ def test_the_array_is_shared_and_cannot_be_changed() -> None:
     ],
 )
 def test_durations(text: str, seconds: float) -> None:
-    assert parse_schedule(text) == Every(seconds)
+    assert parse_release_times(text) == Every(seconds)
 
 
 @pytest.mark.parametrize(
@@ -76,17 +76,17 @@ def test_malformed_schedules_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(
         ValueError, match="schedule must be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION"
     ) as caught:
-        parse_schedule(text)
+        parse_release_times(text)
     assert "\n" not in str(caught.value)
     assert repr(text) in str(caught.value)
 
 
 def test_preferred_numbers_are_round_increasing_and_six_to_a_decade() -> None:
-    times = parse_schedule("preferred:10").times(60)  # type: ignore[union-attr]
+    times = parse_release_times("preferred:10").times(60)  # type: ignore[union-attr]
     assert times[:7].tolist() == [10, 15, 20, 30, 50, 70, 100]
     assert np.all(np.diff(times) > 0)
     assert times[6:60].tolist() == (10 * times[:54]).tolist()
-    assert parse_schedule("preferred:1").times(12).tolist() == [1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]  # type: ignore[union-attr]
+    assert parse_release_times("preferred:1").times(12).tolist() == [1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]  # type: ignore[union-attr]
     assert Preferred(10).times(200)[-1] > 2**62  # no end
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.spread_vote import FACTOR, HALVINGS, spread_vote_bins
-from meanstream.operators.noise.calibration import gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
 from meanstream.operators.noise.distributions import TAIL_DELTA
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import VOTE_BINS
@@ -130,7 +130,7 @@ def test_means_and_votes_spend_the_budget_together(share: float, calibration: st
     means = (found.mechanism.l2_sensitivity * found.grid.span / found.fresh.stddev) ** 2  # type: ignore[union-attr]
     votes = 2 / found.vote.noise.stddev**2
     delta = found.delta - (1 + VOTE_BINS) * found.horizon * TAIL_DELTA
-    budget = gaussian_stddev(1.0, delta, calibration=calibration) ** -2  # type: ignore[arg-type]
+    budget = calibrated_gaussian_stddev(1.0, delta, calibration=calibration) ** -2  # type: ignore[arg-type]
     assert votes == pytest.approx(share * budget, rel=1e-12)
     assert means + votes == pytest.approx(budget, rel=1e-9)
 
@@ -144,7 +144,10 @@ def test_without_a_share_all_is_as_before() -> None:
     assert not batch.releases.votes.any()
     assert not [name for name in agents.snapshot_chunk(0) if name.startswith("vote")]
     assert found.fresh.stddev == pytest.approx(  # type: ignore[union-attr]
-        gaussian_stddev(1.0, 1e-6, calibration="analytic") * found.mechanism.l2_sensitivity * found.grid.span, rel=1e-9
+        calibrated_gaussian_stddev(1.0, 1e-6, calibration="analytic")
+        * found.mechanism.l2_sensitivity
+        * found.grid.span,
+        rel=1e-9,
     )
 
 

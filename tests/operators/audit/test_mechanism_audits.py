@@ -13,7 +13,7 @@ from meanstream.operators.audit.counters import gaussian_sampler_epsilon
 from meanstream.operators.audit.mechanisms import audit_channel, audit_counter, mechanism_audits
 from meanstream.operators.counters.registry import COUNTERS
 from meanstream.operators.counters.toeplitz import Toeplitz
-from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints
@@ -99,7 +99,7 @@ def test_half_a_column_norm_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-3), (0.5, 1e-9), (4.0, 1e-5)])
 def test_the_counted_gaussian_is_the_calibrated_one(epsilon: float, delta: float) -> None:
     shift = 2**14
-    noise = GaussianNoise(shift * analytic_gaussian_stddev(epsilon, delta))
+    noise = GaussianNoise(shift * calibrated_analytic_stddev(epsilon, delta))
     assert gaussian_sampler_epsilon(noise, shift, delta) == pytest.approx(epsilon, rel=1e-4)
     assert gaussian_sampler_epsilon(GaussianNoise(1e6 * shift), shift, delta) < 1e-5
 

@@ -13,7 +13,7 @@ import pytest
 from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
 from meanstream.operators.collaboration.prior_by_count_fitted import TRANSLATION
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 
 STDDEV = 0.25
@@ -44,7 +44,7 @@ def world(truth: Floats, count: Ints, seed: int, epsilon: float = 1.0) -> World:
     rng = np.random.default_rng(seed)
     agent, variance = np.arange(len(truth)), STDDEV**2 / count
     mean = truth + rng.normal(0, 1, len(truth)) * np.sqrt(variance)
-    noise = (analytic_gaussian_stddev(epsilon, 1e-6) / count) ** 2
+    noise = (calibrated_analytic_stddev(epsilon, 1e-6) / count) ** 2
     released = mean + rng.normal(0, 1, len(truth)) * np.sqrt(noise)
     ones = np.ones_like(agent)
     releases = ReleaseColumns(agent=agent, index=ones, count=count, total=ones, mean=released, noise_variance=noise)
@@ -108,7 +108,7 @@ def test_no_seed_is_much_worse_than_alone(epsilon: float) -> None:
 def liars(made: World, share: float, mean: float, count: int) -> ReleaseColumns:
     """Some of the agents publish this mean, of so many samples."""
     some = np.arange(len(made.releases)) < share * len(made.releases)
-    noise = (analytic_gaussian_stddev(1.0, 1e-6) / count) ** 2
+    noise = (calibrated_analytic_stddev(1.0, 1e-6) / count) ** 2
     return replace(
         made.releases,
         mean=np.where(some, mean, made.releases.mean),

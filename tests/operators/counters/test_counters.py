@@ -26,7 +26,7 @@ from meanstream.operators.counters.toeplitz import (
     toeplitz_excess_stddev,
     toeplitz_norm,
 )
-from meanstream.operators.noise.calibration import analytic_gaussian_stddev, classical_gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev, calibrated_classical_stddev
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 
 HORIZON = 45
@@ -157,12 +157,12 @@ def test_fresh_noise_in_grid_units() -> None:
     counter, span = make_counter("pm2", horizon=63), 1 << 20
     tuned = counter_noise(counter, epsilon=1.0, delta=1e-6, sensitivity=span)
     assert isinstance(tuned, GaussianNoise)
-    assert tuned.stddev == pytest.approx(analytic_gaussian_stddev(1.0, 1e-6) * span * math.sqrt(6))
+    assert tuned.stddev == pytest.approx(calibrated_analytic_stddev(1.0, 1e-6) * span * math.sqrt(6))
     basic = counter_noise(
         counter, epsilon=1.0, delta=1e-6, sensitivity=span, composition="basic", calibration="classical"
     )
     assert isinstance(basic, GaussianNoise)
-    assert basic.stddev == pytest.approx(classical_gaussian_stddev(1 / 6, 1e-6 / 6) * span)
+    assert basic.stddev == pytest.approx(calibrated_classical_stddev(1 / 6, 1e-6 / 6) * span)
     laplace = counter_noise(counter, epsilon=1.0, delta=1e-6, sensitivity=span, noise="laplace")
     assert isinstance(laplace, LaplaceNoise)
     assert laplace.scale == pytest.approx(6 * span)

@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.release_times import Counts, parse_schedule
+from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.counters.optimal import LONGEST, Optimal, factorize_optimal_counter, optimal_counter_sampling
 from meanstream.operators.counters.toeplitz import Toeplitz
-from meanstream.operators.forecast.agents import forecast_table
+from meanstream.operators.forecast.agents import forecast_agents_table
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Floats
 from meanstream.operators.simulation.config import SimulationConfig
@@ -21,7 +21,7 @@ DIGESTS = {"preferred:10": "36920a35333eef1f", "geometric:200,1.1": "a29f10b3416
 
 
 def times_of(schedule: str, n: int = 40) -> np.ndarray:
-    parsed = parse_schedule(schedule)
+    parsed = parse_release_times(schedule)
     assert isinstance(parsed, Counts)
     return parsed.times(n)
 
@@ -136,5 +136,5 @@ def test_theory_is_lower_with_it() -> None:
     common = {"agents": 200, "checkpoints": (300, 1000, 10_000), "classes": 3, "stddev": 0.5, "half_width": 0.75**0.5,
               "epsilon": 1.0, "delta": 1e-6, "schedule": "broadcast:preferred:10", "weights": "gls", "horizon": 40,
               "calibration": "analytic", "composition": "concentrated"}  # fmt: skip
-    optimal, root = (forecast_table(counter=name, **common)["oracle"] for name in ("optimal", "toeplitz"))  # type: ignore[arg-type]
+    optimal, root = (forecast_agents_table(counter=name, **common)["oracle"] for name in ("optimal", "toeplitz"))  # type: ignore[arg-type]
     assert np.prod(np.array(optimal) / root) < 0.9

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
-from meanstream.operators.estimators.adaptive.design import AdaptivePlan, adaptive_cut_window, adaptive_next_window
+from meanstream.operators.estimators.adaptive.design import (
+    AdaptivePlan,
+    adaptive_design_cut_window,
+    adaptive_design_next_window,
+)
 from meanstream.operators.estimators.adaptive.risk import (
     PlacedLaw,
     adaptive_one_shot_risk,
@@ -155,27 +159,27 @@ def test_sizes_that_differ_ask_for_wider_windows() -> None:
 
 
 def test_windows_are_cut_to_the_bounds() -> None:
-    assert adaptive_cut_window(0.0, 0.3) == (0.0, 0.3)
-    assert adaptive_cut_window(0.9, 0.3) == pytest.approx((0.8, 0.2))
-    assert adaptive_cut_window(1.5, 0.2) == (0.0, 1.0)
+    assert adaptive_design_cut_window(0.0, 0.3) == (0.0, 0.3)
+    assert adaptive_design_cut_window(0.9, 0.3) == pytest.approx((0.8, 0.2))
+    assert adaptive_design_cut_window(1.5, 0.2) == (0.0, 1.0)
 
 
 def test_a_wide_scale_sends_everybody_to_the_declared_bounds() -> None:
     plan = Adaptive(epsilon=1.0, users=20_000).plan
     public = {"center": 0.1, "center_stderr": 0.03}
-    assert adaptive_next_window(plan, Scale(0.25, 0.1), public, 1)["mode"] == "wide"
-    assert adaptive_next_window(plan, Scale(0.05, 0.5), public, 1)["mode"] == "wide"
-    narrow = adaptive_next_window(plan, Scale(0.05, 0.1), public, 1)
+    assert adaptive_design_next_window(plan, Scale(0.25, 0.1), public, 1)["mode"] == "wide"
+    assert adaptive_design_next_window(plan, Scale(0.05, 0.5), public, 1)["mode"] == "wide"
+    narrow = adaptive_design_next_window(plan, Scale(0.05, 0.1), public, 1)
     assert narrow["mode"] == "narrow"
     assert 0.15 < narrow["window"][1] < 0.4
     # The same scale next to a bound: half of the window is not needed.
-    assert adaptive_next_window(plan, Scale(0.25, 0.1), public | {"center": -0.8}, 1)["mode"] == "narrow"
+    assert adaptive_design_next_window(plan, Scale(0.25, 0.1), public | {"center": -0.8}, 1)["mode"] == "narrow"
 
 
 def test_a_second_vote_never_widens_the_window() -> None:
     plan = Adaptive(epsilon=1.0, users=20_000).plan
     public = {"center": 0.1, "center_stderr": 0.01, "mode": "narrow", "window": [0.1, 0.3]}
-    assert adaptive_next_window(plan, Scale(0.3, 0.1), public, 3)["window"] == [0.1, 0.3]
+    assert adaptive_design_next_window(plan, Scale(0.3, 0.1), public, 3)["window"] == [0.1, 0.3]
 
 
 def test_public_values_are_plain_data_and_carry_on() -> None:

@@ -12,7 +12,7 @@ from meanstream.operators.estimators.carried.carried import Carried
 from meanstream.operators.estimators.carried.state import CarriedState, carried_comparison
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.records import Floats
-from meanstream.operators.rounds.protocol import run_rounds, stages_of_positions
+from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Estimate, Summaries
 from meanstream.operators.simulation.words import SeededWords
 
@@ -28,9 +28,9 @@ def summaries(means: Floats) -> Summaries:
 
 
 def one_window(estimator: Carried, means: Floats, rng: np.random.Generator) -> Estimate:
-    stage = stages_of_positions(estimator.shares, rng.random(len(means)))
+    stage = protocol_stages_of_positions(estimator.shares, rng.random(len(means)))
     words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
-    return run_rounds(estimator, summaries(means), stage, words)
+    return run_protocol(estimator, summaries(means), stage, words)
 
 
 def windows(law: Law, runs: int = RUNS) -> tuple[Floats, Floats, list[list[str]]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
-from meanstream.operators.forecast.rounds import forecast_candidates, forecast_rounds
+from meanstream.operators.forecast.rounds import forecast_rounds, forecast_rounds_candidates
 from meanstream.operators.forecast.users_needed import users_needed
 from meanstream.operators.rounds.protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Summaries
@@ -23,8 +23,8 @@ SMALL = SizeDistribution.parse("point:2")
 
 def test_candidates_are_estimators_and_sorted_by_error() -> None:
     found = forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE)
-    assert set(forecast_candidates()) <= set(ESTIMATORS)
-    assert {one.name for one in found.candidates} == set(forecast_candidates())
+    assert set(forecast_rounds_candidates()) <= set(ESTIMATORS)
+    assert {one.name for one in found.candidates} == set(forecast_rounds_candidates())
     errors = [one.mse for one in found.candidates]
     assert errors == sorted(errors)
     assert json.loads(json.dumps(found.as_dict()))["recommended"] == found.recommended

@@ -15,10 +15,10 @@ from meanstream.operators.agents.weights import weights
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.registry import make_counter
 from meanstream.operators.forecast.agents import (
-    forecast_alone,
-    forecast_ideal,
-    forecast_ideal_random_classes,
-    forecast_table,
+    forecast_agents_alone,
+    forecast_agents_ideal,
+    forecast_agents_random_classes,
+    forecast_agents_table,
 )
 from meanstream.operators.forecast.oracle import (
     oracle_expected_reciprocal,
@@ -95,7 +95,7 @@ def test_restricted_round_robin_asks_its_class_only() -> None:
 
 
 def test_reference_table_of_figure_2() -> None:
-    table = forecast_table(checkpoints=TIMES, **FIGURE_2)
+    table = forecast_agents_table(checkpoints=TIMES, **FIGURE_2)
     np.testing.assert_allclose(table["local"], [2.5e-4, 1.25e-4, 5e-5, 2.5e-5, 8.33e-6], rtol=1e-3)
     np.testing.assert_allclose(table["ideal"], [3.75e-6, 1.88e-6, 7.5e-7, 3.75e-7, 1.25e-7], rtol=3e-3)
     np.testing.assert_allclose(table["oracle"], [1.16e-5, 5.33e-6, 2.03e-6, 1.0e-6, 3.30e-7], rtol=0.01)
@@ -107,31 +107,31 @@ def test_schedules_without_noise_reach_the_ideal() -> None:
     """As epsilon grows the noise vanishes, and late in the run the statistic's delay of one round does too."""
     free = FIGURE_2 | {"epsilon": 1e9}
     for schedule in ("round_robin", "broadcast:geometric:10,1.0001"):
-        table = forecast_table(checkpoints=[30_000], schedule=schedule, calibration="analytic", **free)
+        table = forecast_agents_table(checkpoints=[30_000], schedule=schedule, calibration="analytic", **free)
         assert 1.0 < table["oracle"][0] / table["ideal"][0] < 1.01
 
 
 def test_toeplitz_improves_on_pm1_and_gls_on_last() -> None:
     tuned = FIGURE_2 | {"agents": 20, "calibration": "analytic", "checkpoints": [200, 1500]}
-    pm1 = forecast_table(**tuned)["oracle"]
-    toeplitz = forecast_table(**tuned, counter="toeplitz")["oracle"]
-    gls = forecast_table(**tuned, counter="toeplitz", weights="gls")["oracle"]
+    pm1 = forecast_agents_table(**tuned)["oracle"]
+    toeplitz = forecast_agents_table(**tuned, counter="toeplitz")["oracle"]
+    gls = forecast_agents_table(**tuned, counter="toeplitz", weights="gls")["oracle"]
     assert all(c < b < a for a, b, c in zip(pm1, toeplitz, gls, strict=True))
 
 
 def test_local_and_ideal() -> None:
     t = np.array([10, 20])
-    np.testing.assert_allclose(forecast_alone(t, np.array([1.0, 3.0])), [0.2, 0.1])
-    np.testing.assert_allclose(forecast_ideal(t, np.array([1.0, 3.0]), np.array([1, 2])), [0.125, 0.0625])
+    np.testing.assert_allclose(forecast_agents_alone(t, np.array([1.0, 3.0])), [0.2, 0.1])
+    np.testing.assert_allclose(forecast_agents_ideal(t, np.array([1.0, 3.0]), np.array([1, 2])), [0.125, 0.0625])
     sizes = np.random.default_rng(4).binomial(9, 1 / 3, 200_000) + 1
     average = (1 / sizes).mean() / 10
     stderr = (1 / sizes).std() / 10 / np.sqrt(len(sizes))
-    exact = forecast_ideal_random_classes(np.array([10]), 1.0, agents=10, classes=3)[0]
+    exact = forecast_agents_random_classes(np.array([10]), 1.0, agents=10, classes=3)[0]
     assert abs(average - exact) < 4.5 * stderr  # false-alarm rate 7e-6
 
 
 def test_table_is_plain_data() -> None:
-    table = forecast_table(checkpoints=[5, 50], schedule="broadcast:geometric:10,2", **FIGURE_2)
+    table = forecast_agents_table(checkpoints=[5, 50], schedule="broadcast:geometric:10,2", **FIGURE_2)
     assert json.loads(json.dumps(table)) == table
     assert table["statistic_variance"][0] is None
     assert table["releases"] == [0, 3]
@@ -139,8 +139,8 @@ def test_table_is_plain_data() -> None:
 
 
 def test_one_class_and_many() -> None:
-    one = forecast_table(checkpoints=[500], **(FIGURE_2 | {"classes": 1, "agents": 10}))
-    restricted = forecast_table(
+    one = forecast_agents_table(checkpoints=[500], **(FIGURE_2 | {"classes": 1, "agents": 10}))
+    restricted = forecast_agents_table(
         checkpoints=[500], schedule="restricted_round_robin", **(FIGURE_2 | {"classes": 1, "agents": 10})
     )
     assert one["oracle"] == pytest.approx(restricted["oracle"], rel=1e-9)  # everybody is in the class
@@ -163,4 +163,4 @@ def test_one_class_and_many() -> None:
 )
 def test_refusals(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        forecast_table(**(FIGURE_2 | {"checkpoints": [100]} | change))
+        forecast_agents_table(**(FIGURE_2 | {"checkpoints": [100]} | change))

@@ -249,7 +249,7 @@ def test_a_step_that_is_not_installed_is_found(
 def test_a_main_session_and_the_list_of_packages_are_found(
     needles: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = launcher.template_beam_options
+    good = launcher.launch_beam_options
 
     def saves(*given: Any) -> tuple[PipelineOptions, str]:
         options, runner = good(*given)
@@ -258,7 +258,7 @@ def test_a_main_session_and_the_list_of_packages_are_found(
         options.view_as(beam.options.pipeline_options.DebugOptions).experiments = []
         return options, runner
 
-    monkeypatch.setattr(launcher, "template_beam_options", saves)
+    monkeypatch.setattr(launcher, "launch_beam_options", saves)
     found = faults(submit(*once(TEMPLATES["agents of a file"])), needles, tmp_path)
     assert "submission_environment_dependencies.txt" in found["staged"]
     assert found["environment"] == "beam:env:docker:v1"

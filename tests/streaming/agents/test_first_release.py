@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.release_times import parse_schedule
+from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
@@ -74,7 +74,7 @@ def test_it_says_what_is_missing(tmp_path: Path) -> None:
 def test_nothing_was_sent() -> None:
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     for schedule in ("preferred:10", "every:1h"):
-        due = expected_first_release(parse_schedule(schedule), 0.0, counted=none, agent=none, times=nothing)
+        due = expected_first_release(parse_release_times(schedule), 0.0, counted=none, agent=none, times=nothing)
         assert due.event_time is None
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_deployment_identity
+from meanstream.streaming.rounds.deployment import open_rounds_deployment, rounds_deployment_identity
 from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.identity import identity_fingerprint
 from meanstream.streaming.store.secret import load_secret, secret_path
@@ -185,17 +185,17 @@ def test_a_store_of_rounds_keeps_its_edition(tmp_path: Path) -> None:
     assert "edition" not in saved  # as before there were editions
     Store.open(first, settings=saved, secret=KEY.encode()).close()
     for edition in (None, 1):
-        deployment = open_rounds_store(first, replace(OLD_ROUNDS, edition=edition), **opened)
+        deployment = open_rounds_deployment(first, replace(OLD_ROUNDS, edition=edition), **opened)
         deployment.store.close()
         assert deployment.settings.edition == 1
         assert deployment.settings.digest() == replace(OLD_ROUNDS, edition=1).digest() != OLD_ROUNDS.digest()
     with pytest.raises(StoreError, match=r"edition must be .*, got 2"):
-        open_rounds_store(first, replace(OLD_ROUNDS, edition=2), **opened)
-    new = open_rounds_store(tmp_path / "new.db", OLD_ROUNDS, **opened)
+        open_rounds_deployment(first, replace(OLD_ROUNDS, edition=2), **opened)
+    new = open_rounds_deployment(tmp_path / "new.db", OLD_ROUNDS, **opened)
     new.store.close()
     assert new.settings.digest() == replace(OLD_ROUNDS, edition=2).digest()
     with pytest.raises(StoreError, match="edition must be 2"):
-        open_rounds_store(tmp_path / "new.db", replace(OLD_ROUNDS, edition=1), **opened)
+        open_rounds_deployment(tmp_path / "new.db", replace(OLD_ROUNDS, edition=1), **opened)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -206,12 +206,12 @@ def test_a_weak_key_opens_no_other_store_and_begins_none(version: int, key: str,
     before = path.read_bytes()
     for store in (path, tmp_path / "new.db"):
         with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .* in MEANSTREAM_SECRET$"):
-            open_rounds_store(store, OLD_ROUNDS, environment={"MEANSTREAM_SECRET": key})
+            open_rounds_deployment(store, OLD_ROUNDS, environment={"MEANSTREAM_SECRET": key})
     with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
-        open_rounds_store(tmp_path / "new.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+        open_rounds_deployment(tmp_path / "new.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
     (tmp_path / "empty.db").touch()
     with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
-        open_rounds_store(tmp_path / "empty.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+        open_rounds_deployment(tmp_path / "empty.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
     assert path.read_bytes() == before
     assert not (tmp_path / "new.db").exists()
 
@@ -223,7 +223,7 @@ def test_rounds_under_way_under_another_spelling_are_not_asked_again(
     saved = {"side": "users", **OLD_ROUNDS.plain(), name: value}
     Store.open(tmp_path / "s.db", settings=saved, secret=KEY.encode()).close()
     with pytest.raises(ValueError, match=rf"{name} must be {now} in a store that this version continues, got"):
-        open_rounds_store(tmp_path / "s.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": KEY})
+        open_rounds_deployment(tmp_path / "s.db", OLD_ROUNDS, environment={"MEANSTREAM_SECRET": KEY})
 
 
 def open_old(folder: Path) -> Store:

@@ -15,7 +15,7 @@ from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.loop import never_stop_loop
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Rejects
-from meanstream.streaming.rounds.deployment import open_rounds_store, rounds_deployment_identity
+from meanstream.streaming.rounds.deployment import open_rounds_deployment, rounds_deployment_identity
 from meanstream.streaming.rounds.engine import RoundsEngine
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsFile
@@ -85,7 +85,7 @@ class RoundsWorld:
     ) -> RoundsStats:
         """Read the source to its end; only reports, if there is a file of stage results to go on from."""
         self.folder.mkdir(exist_ok=True)
-        opened = open_rounds_store(self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": SECRET})
+        opened = open_rounds_deployment(self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": SECRET})
         if stages is not None:
             roles = [role for role in roles if role not in ("stages", "means")]
         sinks = self._sinks(roles)

@@ -74,29 +74,33 @@ class AdaptivePlan:
         return max(factor * scale.value, CENTER_ERRORS * center_stderr)
 
 
-def adaptive_next_window(plan: AdaptivePlan, scale: Scale, public: Public, stage: int) -> Public:
+def adaptive_design_next_window(plan: AdaptivePlan, scale: Scale, public: Public, stage: int) -> Public:
     """Public: the window of the next reports, after the vote of this stage."""
     center, stderr = public["center"], public["center_stderr"]
     half_width = plan.window(scale, stderr, stage)
     if "mode" in public:  # A second vote never widens the window.
         half_width = min(half_width, public["window"][1])
-    elif adaptive_cut_window(center, half_width)[1] >= WIDEST or scale.log_stderr > WORST_LOG_STDERR:
-        return adaptive_whole_window(_rounded(center**2 + stderr**2 + scale.value**2))
-    return {"mode": "narrow", "window": [center, half_width], "moment": adaptive_window_moment(center, half_width)}
+    elif adaptive_design_cut_window(center, half_width)[1] >= WIDEST or scale.log_stderr > WORST_LOG_STDERR:
+        return adaptive_design_whole_window(_rounded(center**2 + stderr**2 + scale.value**2))
+    return {
+        "mode": "narrow",
+        "window": [center, half_width],
+        "moment": adaptive_design_window_moment(center, half_width),
+    }
 
 
-def adaptive_whole_window(moment: float) -> Public:
+def adaptive_design_whole_window(moment: float) -> Public:
     """Public: everybody left reports on [-1, 1]."""
     return {"mode": "wide", "window": list(EVERYTHING), "moment": moment}
 
 
-def adaptive_window_moment(center: float, half_width: float) -> float:
+def adaptive_design_window_moment(center: float, half_width: float) -> float:
     """Public: expected mean square of reports in a window; where the bounds cut it, users do not lie at its middle."""
-    middle, half = adaptive_cut_window(center, half_width)
+    middle, half = adaptive_design_cut_window(center, half_width)
     return _rounded(((center - middle) ** 2 + NARROW_MOMENT * half_width**2) / half**2)
 
 
-def adaptive_cut_window(center: float, half_width: float) -> tuple[float, float]:
+def adaptive_design_cut_window(center: float, half_width: float) -> tuple[float, float]:
     """Public: center and half-width of a window, cut to [-1, 1]."""
     low, high = max(center - half_width, -1.0), min(center + half_width, 1.0)
     if high - low < 0.01 * half_width:  # The center lies beyond the bounds: nearly all the window would be cut.

@@ -18,9 +18,9 @@ from meanstream.operators.estimators.adaptive.design import (
     EVERYTHING,
     TOP_EDGE,
     AdaptivePlan,
-    adaptive_cut_window,
-    adaptive_next_window,
-    adaptive_window_moment,
+    adaptive_design_cut_window,
+    adaptive_design_next_window,
+    adaptive_design_window_moment,
 )
 from meanstream.operators.estimators.adaptive.scale import (
     BIAS_SHARE,
@@ -132,7 +132,7 @@ def _after_vote(plan: AdaptivePlan, law: PlacedLaw, start: _Part, scale: Scale) 
     unbiased = replace(start, bias=0.0)
     stderr = math.sqrt(start.variance)
     public = {"center": law.mean + start.bias, "center_stderr": stderr}
-    found = adaptive_next_window(plan, scale, public, 1)
+    found = adaptive_design_next_window(plan, scale, public, 1)
     if found["mode"] == "wide":
         return _mse([unbiased, _part(plan, law, EVERYTHING, found["moment"], float(sum(count[2:])))])
     half_width = found["window"][1]
@@ -144,7 +144,9 @@ def _after_vote(plan: AdaptivePlan, law: PlacedLaw, start: _Part, scale: Scale) 
         for second, q in _scales(plan, law, place, scale_vote_edges(half_width / 2.0, spread), count[3]):
             window = (law.mean + place, min(plan.window(second, spread, 3), half_width))
             risk += (
-                p * q * _mse([unbiased, narrow, _part(plan, law, window, adaptive_window_moment(*window), count[4])])
+                p
+                * q
+                * _mse([unbiased, narrow, _part(plan, law, window, adaptive_design_window_moment(*window), count[4])])
             )
     return risk
 
@@ -163,7 +165,7 @@ def _scales(
 
 def _part(plan: AdaptivePlan, law: PlacedLaw, window: tuple[float, float], moment: float, count: float) -> _Part:
     """Follow the reports of so many users in a window that is not yet cut to [-1, 1]."""
-    center, half_width = adaptive_cut_window(*window)
+    center, half_width = adaptive_design_cut_window(*window)
     position = np.clip((law.mean + law.deviation - center) / half_width, -1.0, 1.0)
     mean = float(np.sum(law.weight * position))
     c0, c1 = plan.channel(moment).moments

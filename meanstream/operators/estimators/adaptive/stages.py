@@ -17,9 +17,9 @@ from meanstream.operators.estimators.adaptive.design import (
     SATURATED,
     TOP_EDGE,
     AdaptivePlan,
-    adaptive_cut_window,
-    adaptive_next_window,
-    adaptive_whole_window,
+    adaptive_design_cut_window,
+    adaptive_design_next_window,
+    adaptive_design_whole_window,
 )
 from meanstream.operators.estimators.adaptive.scale import (
     Scale,
@@ -78,7 +78,7 @@ class ReportStage:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
-        center, half_width = adaptive_cut_window(*public.get("window", EVERYTHING))
+        center, half_width = adaptive_design_cut_window(*public.get("window", EVERYTHING))
         return self.channel(public).randomize((summaries.mean - center) / half_width, words)[:, None]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
@@ -103,7 +103,7 @@ class ReportStage:
             # Of the window before it is cut to the bounds: an end at a bound cuts nobody off.
             center, half_width = public["window"]
             if abs(part["mean"] - center) > SATURATED * half_width:
-                return {**found, **adaptive_whole_window(1.0)}
+                return {**found, **adaptive_design_whole_window(1.0)}
         found["parts"] = [*public.get("parts", []), part]
         found["center"], found["center_stderr"] = _combine(found["parts"])
         if found.get("mode", "wide") != "wide":
@@ -116,7 +116,7 @@ class ReportStage:
 
     def part(self, tally: Tally, public: Public) -> dict[str, Any]:
         """Public: mean of the reports, with the standard error that they show."""
-        center, half_width = adaptive_cut_window(*public.get("window", EVERYTHING))
+        center, half_width = adaptive_design_cut_window(*public.get("window", EVERYTHING))
         step = self.channel(public).step
         position = step * tally.sums[0] / tally.n
         stderr = self._plan.noise(tally.n, self.moment(public))
@@ -190,10 +190,10 @@ class VoteStage:
             return self._report.decode(tally, public)
         found = {**public, "n_users": public.get("n_users", 0) + tally.n}
         if not tally.n or "center" not in public:
-            return {**found, **adaptive_whole_window(1.0)} if self._first else found
+            return {**found, **adaptive_design_whole_window(1.0)} if self._first else found
         scale = self._fit(tally, public)
         found["scales"] = [*public.get("scales", []), {"value": scale.value, "log_stderr": scale.log_stderr}]
-        return {**found, **adaptive_next_window(self._plan, scale, public, self._stage)}
+        return {**found, **adaptive_design_next_window(self._plan, scale, public, self._stage)}
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot follow upon this vote, or upon the reports in its place; see `_check_known`."""
@@ -275,7 +275,7 @@ def _check_window(found: Public, public: Public) -> None:
     widest = public["window"][1] if "window" in public else 2.0
     result_number(center, "window", -MOST, MOST)
     result_number(half_width, "window", LEAST_WIDTH, widest * (1.0 + 1e-9))
-    result_number(2.0 * adaptive_cut_window(center, half_width)[1], "window", LEAST_WIDTH, 2.0)
+    result_number(2.0 * adaptive_design_cut_window(center, half_width)[1], "window", LEAST_WIDTH, 2.0)
 
 
 def _combine(parts: list[dict[str, Any]]) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from meanstream.operators.estimators.adaptive.design import EVERYTHING, adaptive_cut_window
+from meanstream.operators.estimators.adaptive.design import EVERYTHING, adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.scale import scale_bin, scale_votes
 from meanstream.operators.estimators.carried.state import EDGES, CarriedState, carried_comparison
 from meanstream.operators.noise.random_bits import RandomWords
@@ -159,7 +159,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         half_width = self._state.half_width
         if public["jump"] or half_width is None:
             return EVERYTHING
-        return adaptive_cut_window(self._state.center, half_width)
+        return adaptive_design_cut_window(self._state.center, half_width)
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the mean over users, and the state that the next window is given."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.agents.admission import TOO_MANY, admit_columns
+from meanstream.operators.agents.admission import TOO_MANY, admission_columns
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
@@ -154,7 +154,7 @@ class AgentShard:
         if len(fresh) <= room:
             return samples, 0
         names = list(fresh)
-        taken = admit_columns(np.array(list(fresh.values())), words(names), max(room, 0))
+        taken = admission_columns(np.array(list(fresh.values())), words(names), max(room, 0))
         out = {name for name, goes in zip(names, taken.tolist(), strict=True) if not goes}
         kept = [np.array([name not in out for name in part.names.to_pylist()])[part.agent] for part in samples]
         inside = [_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()]

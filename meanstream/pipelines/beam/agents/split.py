@@ -21,7 +21,7 @@ from meanstream.pipelines.beam.intake import SampleIntake, SampleReader, intake_
 from meanstream.pipelines.beam.packed import pack_narrow
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.steps import Step
-from meanstream.streaming.events.columns import numbered_together
+from meanstream.streaming.events.columns import numbered_columns_together
 
 NOTES = "notes"
 
@@ -71,7 +71,7 @@ class SplitByShard(Step):
             columns["key"] = np.concatenate([np.zeros(len(p), np.uint64) if p.key is None else p.key for p in parts])
         if self._intake.persons:
             columns["person"] = np.concatenate([part.person for part in parts if part.person is not None])
-        names, agent = numbered_together(parts)
+        names, agent = numbered_columns_together(parts)
         columns["point"] = pack_narrow(self._grid.encode(columns.pop("value")))
         yield from split_columns(names, agent, columns, self._directory, first)
         for note in split_notes(columns["time"], self._windows):

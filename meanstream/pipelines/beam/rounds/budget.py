@@ -11,7 +11,7 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
 
-from meanstream.operators.agents.admission import TOO_MANY, admitted_names
+from meanstream.operators.agents.admission import TOO_MANY, admission_names
 from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.rounds.coders import UserBatchCoder
@@ -120,7 +120,7 @@ class EnforceBudget(Step):
             return batch
         new = spend.spent(batch.words) == 0
         inside = ~new
-        inside[new] = admitted_names(batch.words[new], self._most - len(spend))
+        inside[new] = admission_names(batch.words[new], self._most - len(spend))
         kept = batch.take(inside)
         self._beyond.inc(batch.n_samples - kept.n_samples)
         return kept

@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import PaneInfoTiming
 
-from meanstream.operators.agents.admission import TOO_MANY, admitted_names
+from meanstream.operators.agents.admission import TOO_MANY, admission_names
 from meanstream.operators.records import Ints, Words
 from meanstream.pipelines.beam.intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
 from meanstream.pipelines.beam.metrics import metric_counter
@@ -136,7 +136,7 @@ class JoinBatches(Step):
         """Leave out users beyond the greatest number."""
         if self._most is None or len(batch) <= self._most:
             return batch
-        kept = batch.take(admitted_names(batch.words, self._most))
+        kept = batch.take(admission_names(batch.words, self._most))
         self._beyond.inc(batch.n_samples - kept.n_samples)
         return kept
 

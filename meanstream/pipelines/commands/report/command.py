@@ -36,7 +36,7 @@ def report(
       meanstream report out.html --store state.db
       meanstream report out.html --result means.jsonl
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.report.parts import ReportPart, report_as_html, report_command_line
+    from meanstream.pipelines.commands.report.parts import ReportPart, report_part_command_line, report_parts_as_html
     from meanstream.pipelines.commands.report.result import report_of_result
     from meanstream.pipelines.commands.report.store import report_of_store
     from meanstream.pipelines.commands.reproduce.plots import require_matplotlib_for_plots
@@ -51,9 +51,9 @@ def report(
     except StoreError as error:
         raise BadOption(str(error)) from None
     words = f"report {out.name}"
-    typed = report_command_line(words, {"store": store and store.name, "result": result and result.name})
+    typed = report_part_command_line(words, {"store": store and store.name, "result": result and result.name})
     found = replace(found, parts=[*found.parts, ReportPart(title="The command that made this report", lines=typed)])
-    save_output("out", out, report_as_html(found).encode())
+    save_output("out", out, report_parts_as_html(found).encode())
     if as_json:
         print_options_json({"report": str(out), "title": found.title, "parts": [part.title for part in found.parts]})
     else:

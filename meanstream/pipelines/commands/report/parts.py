@@ -75,7 +75,7 @@ REPORT_MARK = '<meta name="generator" content="meanstream report">'
 """By which a report of ours is known: a new one may take its place."""
 
 
-def report_as_html(report: ReportPage) -> str:
+def report_parts_as_html(report: ReportPage) -> str:
     """Write the report; nothing in it is fetched from anywhere."""
     parts = "\n".join(_section(part) for part in report.parts)
     return (
@@ -107,12 +107,12 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     return f"<table>{lines}</table>" if lines else ""
 
 
-def report_command_line(command: str, options: Mapping[str, Any]) -> str:
+def report_part_command_line(command: str, options: Mapping[str, Any]) -> str:
     """Write a command as it is typed; an option that is None is left out.
 
     Examples
     --------
-    >>> report_command_line("run agents", {"lower": 0.0, "schedule": "every:1 d", "users": None, "literal": False})
+    >>> report_part_command_line("run agents", {"lower": 0.0, "schedule": "every:1 d", "users": None, "literal": False})
     "meanstream run agents --lower 0 --schedule 'every:1 d' --no-literal"
     """
     words = ["meanstream", *command.split()]
@@ -131,12 +131,12 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-def report_number(value: float | None) -> str:
+def report_part_number(value: float | None) -> str:
     """Write a figure for reading.
 
     Examples
     --------
-    >>> report_number(1234567), report_number(0.123456), report_number(None)
+    >>> report_part_number(1234567), report_part_number(0.123456), report_part_number(None)
     ('1,234,567', '0.1235', '-')
     """
     if value is None:
@@ -164,21 +164,21 @@ def report_run_facts(path: Path, settings: Any) -> list[tuple[str, str]]:
     return [report_made(), *facts, ("version", version("meanstream"))]
 
 
-def report_ledger_table(ledger: LedgerReport) -> list[tuple[str, str]]:
+def report_part_ledger_table(ledger: LedgerReport) -> list[tuple[str, str]]:
     """Say what verifying the ledger found."""
     return [
-        ("rows of the ledger, each compared with its hash chain", report_number(ledger.rows)),
-        ("agents or users charged", report_number(ledger.agents)),
+        ("rows of the ledger, each compared with its hash chain", report_part_number(ledger.rows)),
+        ("agents or users charged", report_part_number(ledger.agents)),
         ("head of the ledger", ledger.head.hex()),
     ]
 
 
-def report_commands(kind: str, path: Path, flags: dict[str, Any], more: str = "") -> ReportPart:
+def report_part_commands(kind: str, path: Path, flags: dict[str, Any], more: str = "") -> ReportPart:
     """Write the commands of a run, with `more` behind the options of the first."""
     lines = [
-        report_command_line(f"run {kind}", {"source": "..."} | flags | {"store": path.name}) + more,
-        report_command_line("ledger verify", {"store": path.name}),
-        report_command_line("budget", {"store": path.name}),
+        report_part_command_line(f"run {kind}", {"source": "..."} | flags | {"store": path.name}) + more,
+        report_part_command_line("ledger verify", {"store": path.name}),
+        report_part_command_line("budget", {"store": path.name}),
     ]
     said = "Where source and sinks are is not in the store."
     return ReportPart(title="The commands that made the run, and check it", text=said, lines="\n".join(lines))

@@ -9,9 +9,9 @@ from typing import Any
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
     ReportPart,
-    report_command_line,
     report_made,
-    report_number,
+    report_part_command_line,
+    report_part_number,
 )
 from meanstream.pipelines.options.errors import BadOption
 
@@ -37,7 +37,7 @@ def report_of_result(path: Path) -> ReportPage:
     raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
 
 
-def report_window_parts(rows: list[dict[str, Any]]) -> list[ReportPart]:
+def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
     """Say what the windows answered: a picture, and figures."""
     from statistics import median
 
@@ -45,15 +45,15 @@ def report_window_parts(rows: list[dict[str, Any]]) -> list[ReportPart]:
 
     users = [row["users"] for row in rows]
     table = [
-        ("windows", report_number(len(rows))),
-        ("users per window, median", report_number(median(users))),
+        ("windows", report_part_number(len(rows))),
+        ("users per window, median", report_part_number(median(users))),
         ("from", rows[0]["start"]),
         ("to", rows[-1]["end"]),
         ("estimator", ", ".join(sorted({row["method"] for row in rows}))),
     ]
     if not isinstance(rows[-1]["value"], list):
         widths = [(row["upper"] - row["lower"]) / 2 for row in rows]
-        table.append(("half-width of the interval, median", report_number(median(widths))))
+        table.append(("half-width of the interval, median", report_part_number(median(widths))))
     said = "Each window's private mean over its users, with its interval."
     parts = [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
     drawn = stages_chart(rows[-1])
@@ -64,22 +64,22 @@ def report_window_parts(rows: list[dict[str, Any]]) -> list[ReportPart]:
 
 
 def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
-    from meanstream.pipelines.page.figures import window_row
+    from meanstream.pipelines.page.figures import page_figures_of_window
 
     made = [report_made(), ("source", path.name)]
-    rows = [window_row(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
+    rows = [page_figures_of_window(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
     newest = events[-1]
     privacy = [
         ("protected", "all that one user sent within a window; a user in several windows is protected less"),
-        ("epsilon", report_number(float(newest["epsilon"]))),
-        ("delta", report_number(float(newest["delta"]))),
+        ("epsilon", report_part_number(float(newest["epsilon"]))),
+        ("delta", report_part_number(float(newest["delta"]))),
         ("noise added by", "each user" if newest["trust"] == "local" else "a trusted curator"),
-        ("coverage of the intervals", report_number(float(newest["level"]))),
+        ("coverage of the intervals", report_part_number(float(newest["level"]))),
     ]
     return ReportPage(
         title="Meanstream: rounds",
         about=f"From the window estimates in {path.name}, all of which are public.",
-        parts=[*report_window_parts(rows), ReportPart(title="Privacy and reliability", table=privacy)],
+        parts=[*report_result_windows(rows), ReportPart(title="Privacy and reliability", table=privacy)],
         facts=made,
     )
 
@@ -89,10 +89,10 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
 
     config = result["config"]
     agents = "checkpoints" in result
-    figures = [(name, report_number(value)) for name, value in result.items() if _figure(value)]
+    figures = [(name, report_part_number(value)) for name, value in result.items() if _figure(value)]
     if agents:
         last = [
-            (f"{name} at {result['checkpoints'][-1]:,} samples", report_number(series[-1]))
+            (f"{name} at {result['checkpoints'][-1]:,} samples", report_part_number(series[-1]))
             for name, series in _series(result)
         ]
         parts = [
@@ -125,10 +125,10 @@ def _simulation_command(config: dict[str, Any], *, agents: bool) -> str:
     if agents:
         own = ("significance", "level")  # not options of the command
         options = {name: value for name, value in config.items() if name not in own}
-        return report_command_line("simulate agents", options | {"json": True})
+        return report_part_command_line("simulate agents", options | {"json": True})
     options = {name: value for name, value in config.items() if name != "options"}
     flags = "".join(f" --option {name}={value}" for name, value in config.get("options", {}).items())
-    return report_command_line("simulate rounds", options) + flags + " --json"
+    return report_part_command_line("simulate rounds", options) + flags + " --json"
 
 
 def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
@@ -137,8 +137,8 @@ def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
         unit = "one sample, over all releases of its agent; a person with many samples is protected less"
     elif _protects_samples(config.get("estimator")):
         unit = "one sample; a user with many samples is protected less"
-    rows = [("protected", unit), ("epsilon", report_number(float(config["epsilon"])))]
-    return [*rows, ("delta", report_number(float(config["delta"])))] if "delta" in config else rows
+    rows = [("protected", unit), ("epsilon", report_part_number(float(config["epsilon"])))]
+    return [*rows, ("delta", report_part_number(float(config["delta"])))] if "delta" in config else rows
 
 
 def _protects_samples(estimator: Any) -> bool:

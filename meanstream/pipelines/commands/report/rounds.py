@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
     ReportPart,
-    report_commands,
-    report_ledger_table,
-    report_number,
+    report_part_commands,
+    report_part_ledger_table,
+    report_part_number,
     report_run_facts,
 )
 
@@ -42,7 +42,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     """Report the rounds of a store whose ledger was verified."""
     from meanstream.pipelines.commands.explain import rounds as explain_rounds
     from meanstream.pipelines.commands.report.charts import budget_chart
-    from meanstream.pipelines.commands.report.result import report_window_parts
+    from meanstream.pipelines.commands.report.result import report_result_windows
     from meanstream.streaming.metrics.records import budget_histogram_record
     from meanstream.streaming.rounds.budget import rounds_budgets
 
@@ -52,7 +52,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     found = budget_histogram_record(len(counts), spent, settings.horizon)
     rows = [] if settings.central else report_answers_of_rounds(path, settings)
     if rows:
-        parts = report_window_parts(rows)
+        parts = report_result_windows(rows)
         times = f"{rows[0]['start']} to {rows[-1]['end']}"
     elif settings.central:
         said = "The answers of a trusted curator are not in the store: give the file of --sink as --result."
@@ -64,16 +64,18 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     text = f"{most}; {limit} {settings.protected}"
     parts.append(ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users")))
     table = [
-        *report_ledger_table(ledger),
-        ("users who cannot pay for another round", report_number(whole.summary.at_budget)),
+        *report_part_ledger_table(ledger),
+        ("users who cannot pay for another round", report_part_number(whole.summary.at_budget)),
     ]
     if rows:
-        table.append(("windows whose answer was computed again from the charged reports", report_number(len(rows))))
+        table.append(
+            ("windows whose answer was computed again from the charged reports", report_part_number(len(rows)))
+        )
     parts.append(ReportPart(title="Reliability", table=table))
     lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
     parts.append(ReportPart(title="What is protected, and how", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
-    parts.append(report_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))
+    parts.append(report_part_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))
     return ReportPage(
         title="Meanstream: rounds",
         about=f"From the store {path.name}; of users' reports only, hence public.",
@@ -99,7 +101,7 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
     """Public: compute the answer of every complete round again, from the reports in the ledger."""
     import msgspec
 
-    from meanstream.pipelines.page.figures import window_row
+    from meanstream.pipelines.page.figures import page_figures_of_window
 
     decoder = msgspec.json.Decoder(dict[str, Any])
     rounds: dict[str, dict[int, list[list[int]]]] = defaultdict(lambda: defaultdict(list))
@@ -112,7 +114,7 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
         events += [] if event is None else [event]
     lower, upper = settings.lower, settings.upper
     bounds = None if isinstance(lower, tuple) or isinstance(upper, tuple) else (lower, upper)
-    return [window_row(event, bounds) for event in sorted(events, key=lambda event: str(event["start"]))]
+    return [page_figures_of_window(event, bounds) for event in sorted(events, key=lambda event: str(event["start"]))]
 
 
 def _begin_and_end(name: str) -> tuple[int, int]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
     ReportPart,
-    report_commands,
-    report_ledger_table,
-    report_number,
+    report_part_commands,
+    report_part_ledger_table,
+    report_part_number,
     report_run_facts,
 )
 from meanstream.pipelines.commands.report.rounds import report_of_rounds
@@ -75,9 +75,9 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
         ReportPart(
             title="Reliability",
             table=[
-                *report_ledger_table(ledger),
-                ("releases refused", report_number(whole.summary.refused)),
-                ("agents at their horizon", report_number(whole.summary.at_horizon)),
+                *report_part_ledger_table(ledger),
+                ("releases refused", report_part_number(whole.summary.refused)),
+                ("agents at their horizon", report_part_number(whole.summary.at_horizon)),
             ],
         )
     )
@@ -89,7 +89,7 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
         ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts), aligned=True)
     )
     person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
-    parts.append(report_commands("agents", path, {name: getattr(settings, name) for name in FLAGS} | person))
+    parts.append(report_part_commands("agents", path, {name: getattr(settings, name) for name in FLAGS} | person))
     return ReportPage(
         title="Meanstream: agents",
         about=f"From the store {path.name}; of releases only, hence public.",
@@ -136,15 +136,15 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     )
     table = [
         (
-            f"center {report_number(c['center'])}",
-            f"weight {c['weight']:.0%}, {report_number(c['agents'])} agents, "
-            f"standard error {report_number(c['center_stddev'])}",
+            f"center {report_part_number(c['center'])}",
+            f"weight {c['weight']:.0%}, {report_part_number(c['agents'])} agents, "
+            f"standard error {report_part_number(c['center_stddev'])}",
         )
         for c in fitted["components"]
     ]
-    about = f"{report_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
+    about = f"{report_part_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
     if fitted["spread"] is not None:
-        about += f" Means within a component differ by {report_number(fitted['spread'])} (standard deviation)."
+        about += f" Means within a component differ by {report_part_number(fitted['spread'])} (standard deviation)."
     drawn = population_chart(fitted) if fitted["density"] else None
     parts = [
         ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
-from meanstream.pipelines.commands.run.engine import EngineKind, Input, rest_of_source, run_engine
+from meanstream.pipelines.commands.run.engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.private import private_agents_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import log_progress_summary
@@ -42,7 +42,7 @@ def host_agents(options: AgentSideOptions) -> None:
 
 def _rest_of_source(options: AgentSideOptions, deployment: Deployment) -> Input:
     """Read the source from where the store is, in batches that end where estimates are due."""
-    return rest_of_source(options, deployment, cut=options.engine_options().refresh)
+    return engine_input(options, deployment, cut=options.engine_options().refresh)
 
 
 def run_agents_engine(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
-from meanstream.pipelines.commands.run.opening import check_source
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.agents import AgentSideOptions
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 
@@ -57,7 +57,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
     with refusing_to_open():
         if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "agents": 0}
-        place["name"] = check_source(options)
+        place["name"] = check_opened_source(options)
         return {**place, **asdict(agents_budgets(options.store).summary)}
 
 

@@ -68,9 +68,9 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
         Before any data is read: an unknown runner, an option that a pipeline does not have, a sink that is there.
     """
     if runner == "DataflowRunner":
-        from meanstream.pipelines.template.command import run_on_dataflow
+        from meanstream.pipelines.template.command import template_command_on_dataflow
 
-        run_on_dataflow(command.name, options, options.runner_arg or [])
+        template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
     with refusing_options():
         arguments = runner_arguments(runner, options.runner_arg or [])

@@ -31,8 +31,8 @@ def check_agents(options: AgentSideOptions) -> AgentsSettings:
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.agents.release_times import parse_duration
     from meanstream.operators.collaboration.registry import make_collaboration
+    from meanstream.operators.durations import parse_duration
 
     with refusing_options():
         settings = options.settings()
@@ -67,7 +67,7 @@ def check_rounds(options: RoundsOptions) -> RoundsSettings:
 
 def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
     """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.agents.release_times import parse_duration
+    from meanstream.operators.durations import parse_duration
 
     with refusing_options():
         settings = options.settings()

@@ -39,8 +39,8 @@ def host_collaboration(options: CollaborateOptions) -> None:
 def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
     """Check every option, then open releases, store and sinks and answer."""
     from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.agents.release_times import parse_duration
     from meanstream.operators.collaboration.registry import make_collaboration
+    from meanstream.operators.durations import parse_duration
     from meanstream.streaming.agents.collaborate import Collaborator
     from meanstream.streaming.agents.own_state import own_settings
     from meanstream.streaming.engine.options import EngineOptions

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from meanstream.pipelines.commands.run.checks import check_places, refusing_to_open
 from meanstream.pipelines.commands.run.opening import (
-    closing_store,
-    kafka_sinks,
+    closing_opened_store,
+    open_kafka_sinks,
     open_samples,
     open_sinks,
     opening_stack,
@@ -59,7 +59,7 @@ class Input:
     done: Callable[[], bool] = lambda: False
 
 
-def rest_of_source(options: StreamOptions, deployment: DeployedStore, *, cut: float | None = None) -> Input:
+def engine_input(options: StreamOptions, deployment: DeployedStore, *, cut: float | None = None) -> Input:
     """Read the source from where the store is."""
     store, name = deployment.store, deployment.settings.name
     source = open_samples(options, store, id_key=deployment.id_key, name=name, cut=cut)
@@ -112,10 +112,10 @@ def run_engine(
             check_places(options)
             deployment = kind.open_store(options.store, settings, environment=option_environment(options.secret_file))
             store = deployment.store
-            opened.enter_context(closing_store(store))
+            opened.enter_context(closing_opened_store(store))
             # After the store, which may refuse: then no sink was touched.
             name, apart = deployment.settings.name, kind.private_apart
-            topics = kafka_sinks(options.sinks, store, stop, crash=hook, name=name, private_apart=apart)
+            topics = open_kafka_sinks(options.sinks, store, stop, crash=hook, name=name, private_apart=apart)
             sinks = open_sinks(options.sinks, topics, private=kind.private)
             opened.callback(sinks.close)
             taken = kind.open_input(options, deployment)

@@ -29,7 +29,7 @@ def opening_stack() -> Iterator[tuple[ExitStack, Callable[[], bool]]]:
 
 
 @contextmanager
-def closing_store(store: Store) -> Iterator[None]:
+def closing_opened_store(store: Store) -> Iterator[None]:
     """Close a store in the end; take away one that was made for a run that is refused."""
     try:
         yield
@@ -70,7 +70,7 @@ def open_samples(
     return source
 
 
-def check_source(options: StreamOptions) -> str | None:
+def check_opened_source(options: StreamOptions) -> str | None:
     """Refuse another source than a store is filled from, without noting or reading anything; give the store's name."""
     from meanstream.streaming.open_source import open_source
     from meanstream.streaming.store.source_identity import require_source_identity
@@ -113,7 +113,7 @@ def open_sinks(
     )
 
 
-def kafka_sinks(
+def open_kafka_sinks(
     places: Mapping[str, str],
     store: Store,
     stop: Callable[[], bool],

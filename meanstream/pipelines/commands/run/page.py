@@ -44,9 +44,9 @@ def check_page_options(page: str | None, *, remote: bool) -> None:
 
     require(page is not None or not remote, "page_remote", "come with --page", remote)
     if page is not None:
-        from meanstream.pipelines.page.server import check_page
+        from meanstream.pipelines.page.server import check_page_server
 
-        check_page(page, remote=remote)
+        check_page_server(page, remote=remote)
 
 
 def page_run_facts(settings: Any, *, source: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run
-from meanstream.pipelines.commands.run.engine import EngineKind, Input, rest_of_source, run_engine
+from meanstream.pipelines.commands.run.engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.page import page_telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
@@ -69,7 +69,7 @@ def run_rounds_engine(
 
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
-    from meanstream.streaming.rounds.deployment import open_rounds_store
+    from meanstream.streaming.rounds.deployment import open_rounds_deployment
     from meanstream.streaming.rounds.engine import RoundsEngine
     from meanstream.streaming.rounds.stage_results import StageResultsFile
 
@@ -85,8 +85,8 @@ def run_rounds_engine(
 
     settings = check_rounds_options(options)
     kind = EngineKind(
-        open_store=open_rounds_store,
-        open_input=rest_of_source,
+        open_store=open_rounds_deployment,
+        open_input=engine_input,
         make=make,
         private=("dead_letters",),
         private_apart=True,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
 from meanstream.pipelines.commands.run.checks import check_rounds, refusing_to_open
-from meanstream.pipelines.commands.run.opening import check_source
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.base import OPTION_OF, option_environment
 from meanstream.pipelines.options.rounds import RoundsOptions
 
@@ -30,13 +30,13 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
     from dataclasses import asdict
 
     from meanstream.streaming.rounds.budget import rounds_budgets
-    from meanstream.streaming.rounds.deployment import check_rounds_store
+    from meanstream.streaming.rounds.deployment import check_rounds_deployment
 
     place = {"place": str(options.store), "name": settings.name}
     with refusing_to_open():
-        if not check_rounds_store(options.store, settings, environment=option_environment(options.secret_file)):
+        if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "users": 0}
-        place["name"] = check_source(options)
+        place["name"] = check_opened_source(options)
         return {**place, **asdict(rounds_budgets(options.store).summary)}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_apart, check_sinks, check_store_place, refusing_to_open
-from meanstream.pipelines.commands.run.opening import closing_store, kafka_sinks, open_sinks, opening_stack
+from meanstream.pipelines.commands.run.opening import closing_opened_store, open_kafka_sinks, open_sinks, opening_stack
 from meanstream.pipelines.commands.run.waiting import wait_for_addresses, waiting_places
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -19,7 +19,7 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
     """Run the statistician's side alone."""
     from meanstream.streaming.open_sink import sink_place_of
     from meanstream.streaming.rounds.deployment import (
-        continued_rounds,
+        continued_rounds_deployment,
         named_rounds_deployment,
         respelled_rounds_deployment,
     )
@@ -32,7 +32,7 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
-        settings = continued_rounds(options.store, settings)
+        settings = continued_rounds_deployment(options.store, settings)
         identity = statistician_identity(settings)
         if not reports.is_file():
             raise BadOption(f"from_reports must be a readable file, got {str(reports)!r}")
@@ -48,8 +48,8 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
                 options.store, settings=identity, secret=PUBLIC_SECRET, respelled=respelled_rounds_deployment
             )
             settings = named_rounds_deployment(store, settings)
-            opened.enter_context(closing_store(store))
-            sinks = open_sinks(options.sinks, kafka_sinks(options.sinks, store, stop))
+            opened.enter_context(closing_opened_store(store))
+            sinks = open_sinks(options.sinks, open_kafka_sinks(options.sinks, store, stop))
             opened.callback(sinks.close)
             statistician = Statistician(reports=reports, settings=settings, store=store, sinks=sinks)
         return _statistician_summary(statistician.run(stop))

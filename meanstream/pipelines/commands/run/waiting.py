@@ -49,7 +49,7 @@ def wait_for_addresses(
     health: EngineHealth | None = None,
 ) -> None:
     """Wait for the topics among some places, each the value of an option; see `wait_for_places`."""
-    from meanstream.operators.agents.release_times import parse_duration
+    from meanstream.operators.durations import parse_duration
     from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
     def noted(what: str) -> None:
@@ -63,8 +63,8 @@ def wait_for_addresses(
         topics = [KafkaLocation.parse(place, role=option) for option, place in places if is_kafka_location(place)]
         if not topics:
             return
-        from meanstream.streaming.kafka.first_answer import wait_for_topics
+        from meanstream.streaming.kafka.first_answer import wait_for_first_answers
 
-        wait_for_topics(topics, seconds, noted)
+        wait_for_first_answers(topics, seconds, noted)
     if health is not None:
         health.waiting(None)

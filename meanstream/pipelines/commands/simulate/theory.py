@@ -88,9 +88,9 @@ def theory_of_agents(options: TheoryOptions) -> None:
 
 def theory_facts(config: SimulationConfig) -> dict[str, Any]:
     """Propositions 1 to 3 for a configuration with classes."""
-    from meanstream.operators.forecast.agents import forecast_table
+    from meanstream.operators.forecast.agents import forecast_agents_table
 
-    return forecast_table(
+    return forecast_agents_table(
         agents=config.agents,
         checkpoints=config.checkpoints,
         classes=len(config.means.split(",")),

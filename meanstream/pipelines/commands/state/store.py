@@ -88,7 +88,7 @@ def store_adopt(
       meanstream store adopt --store state.db --value departure_delay --lateness 2h
       meanstream store adopt --store state.db --older-copy   # the next run may write its releases again
     """  # noqa: D301 - click reads the escape
-    from meanstream.operators.agents.release_times import parse_duration
+    from meanstream.operators.durations import parse_duration
     from meanstream.streaming.replay.reopen import reopened_source_name
     from meanstream.streaming.store.source_identity import adopt_source_identity, adopt_source_identity_of_copy
     from meanstream.streaming.store.store import StoreError

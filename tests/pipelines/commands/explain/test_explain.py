@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.noise.calibration import analytic_gaussian_stddev, classical_gaussian_stddev
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev, calibrated_classical_stddev
 from tests.pipelines.command_line import arguments, files, meanstream, options, run_agents, write_samples
 
 
@@ -34,7 +34,7 @@ def test_what_is_protected_and_at_what_total() -> None:
 def test_the_scale_is_that_of_the_analytic_mechanism_times_the_column_norm(counter: str) -> None:
     """Up to what the cut tails take of delta: nothing that shows in six digits."""
     mechanism = explain(counter=counter, spread_share=0.0)["mechanism"]
-    scale = 150 * analytic_gaussian_stddev(1.0, 1e-6) * mechanism["column_norm"]
+    scale = 150 * calibrated_analytic_stddev(1.0, 1e-6) * mechanism["column_norm"]
     assert mechanism["stddev_of_a_fresh_draw"] == pytest.approx(scale, rel=1e-6)
 
 
@@ -43,7 +43,7 @@ def test_means_and_votes_have_their_parts_of_the_budget(share: float | None) -> 
     """By default a tenth is for votes; the squared ratios of sensitivity to noise add up to those of the total."""
     facts = explain() if share is None else explain(spread_share=share)
     mechanism, votes, part = facts["mechanism"], facts["votes"], share or 0.1
-    scale = analytic_gaussian_stddev(1.0, 1e-6)
+    scale = calibrated_analytic_stddev(1.0, 1e-6)
     of_means = 150 * scale * mechanism["column_norm"] / (1 - part) ** 0.5
     assert mechanism["stddev_of_a_fresh_draw"] == pytest.approx(of_means, rel=1e-6)
     assert votes["noise_stddev_of_a_bin"] == pytest.approx(scale * (2 / part) ** 0.5, rel=1e-6)
@@ -57,7 +57,7 @@ def test_paper_mode_is_the_paper() -> None:
     mechanism = facts["mechanism"]
     assert (facts["mode"], mechanism["counter"], mechanism["calibration"]) == ("paper", "pm1", "classical")
     assert facts["collaboration"]["method"] == "tests"
-    scale = 150 * classical_gaussian_stddev(1.0, 1e-6)
+    scale = 150 * calibrated_classical_stddev(1.0, 1e-6)
     assert mechanism["stddev_of_a_fresh_draw"] == pytest.approx(scale, rel=1e-6)
 
 
@@ -120,7 +120,7 @@ def test_what_epsilon_becomes_for_many_samples_of_one_person() -> None:
         2: 2.12, 5: 5.93, 10: 13.5, 20: 33.0, 50: 125.0
     }  # fmt: skip
     assert (round(unit["mu"], 4), round(unit["rho"], 5)) == (0.2367, 0.02801)
-    assert unit["mu"] == pytest.approx(1 / analytic_gaussian_stddev(1.0, 1e-6), rel=1e-6)
+    assert unit["mu"] == pytest.approx(1 / calibrated_analytic_stddev(1.0, 1e-6), rel=1e-6)
 
 
 def test_of_pure_differential_privacy_a_group_pays_its_multiple() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_as_html
+from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_parts_as_html
 from meanstream.pipelines.commands.report.rounds import report_answers_of_rounds
 from meanstream.pipelines.commands.report.store import report_convergence_of_store
 from meanstream.streaming.agents.own_state import own_settings
@@ -186,7 +186,7 @@ def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, comma
 def test_names_cannot_write_html(tmp_path: Path) -> None:
     evil = '<script src="http://x.invalid/"></script>'
     part = ReportPart(title=evil, text=evil, table=[(evil, evil)], lines=evil)
-    assert References(report_as_html(ReportPage(title=evil, about=evil, parts=[part]))).outside == []
+    assert References(report_parts_as_html(ReportPage(title=evil, about=evil, parts=[part]))).outside == []
     assert References(f"<p>{evil}</p>").outside == ["script", "http://x.invalid/"]  # and would be found
 
 
