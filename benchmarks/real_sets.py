@@ -26,11 +26,12 @@ SEASONS = (2013, 2014, 2015)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealSet:
-    """A stream of values: who, what, and the declared bounds."""
+    """A stream of values: who, what, on which day from the first on, and the declared bounds."""
 
     name: str
     owner: Ints
     value: Floats
+    day: Ints
     lower: float
     upper: float
 
@@ -76,9 +77,10 @@ def _flights(name: str) -> RealSet:
     text = [pc.cast(table[key], pa.string()) for key in keys]
     joined = pc.binary_join_element_wise(*text, "|").to_numpy(zero_copy_only=False).astype(str)
     value = np.clip(table[column].to_numpy().astype(np.float64), lower, upper)
+    day = table["time_hour"].to_numpy().astype("datetime64[D]").astype(np.int64)
     return RealSet(
-        name=name, owner=np.unique(joined, return_inverse=True)[1].astype(np.int64), value=value, lower=lower,
-        upper=upper,
+        name=name, owner=np.unique(joined, return_inverse=True)[1].astype(np.int64), value=value, day=day - day.min(),
+        lower=lower, upper=upper,
     )  # fmt: skip
 
 
@@ -100,7 +102,10 @@ def _baseball(name: str) -> RealSet:
     order = np.lexsort((rng.random(len(row)), season[row]))
     # Which of a season's tries were the events is drawn too: their order is not on record.
     ones = (rank < happened[row])[order].astype(np.float64)
-    return RealSet(name=name, owner=owner[row[order]].astype(np.int64), value=ones, lower=0.0, upper=1.0)
+    # A season has 180 days; on which of them a try was is not on record either.
+    years = season[row[order]] - min(SEASONS)
+    day = 180 * years + np.random.default_rng(2014).integers(0, 180, len(years))
+    return RealSet(name=name, owner=owner[row[order]].astype(np.int64), value=ones, day=day, lower=0.0, upper=1.0)
 
 
 SETS: dict[str, Callable[[str], RealSet]] = {
