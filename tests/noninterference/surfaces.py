@@ -67,7 +67,7 @@ OUTPUT_OPTIONS = {
 """Options, by the name of their parameter, that say where something is written or what is shown; `worlds` use them."""
 
 SETTINGS = {
-    "layout", "numbers_in_text", "answer_tokens",
+    "layout", "numbers_in_text", "answer_tokens", "kind", "print_config",
     "max_agents", "max_dead_letters", "max_future", "spread_share", "max_users", "older_copy", "quorum", "wait_for",
     "agent", "agents", "allowed_lateness", "as_of", "batch_size", "between_users", "between_users_law", "calibration",
     "checkpoints", "class_sizes", "collaboration", "components", "config", "configs", "constant", "counter", "data",
@@ -103,6 +103,7 @@ COMMANDS = {
     "plan agents": "settings only",
     "plan rounds": "settings only",
     "schema": "settings only",
+    "init": "settings only",
     "simulate agents": "made-up data",
     "simulate rounds": "made-up data",
     "secret new": "no data",

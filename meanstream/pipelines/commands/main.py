@@ -14,6 +14,7 @@ from meanstream.pipelines.commands.audit import command as audit
 from meanstream.pipelines.commands.demo import agents as demo
 from meanstream.pipelines.commands.explain import command as explain
 from meanstream.pipelines.commands.explain import plan
+from meanstream.pipelines.commands.init import init
 from meanstream.pipelines.commands.outputs import Output
 from meanstream.pipelines.commands.report.command import report
 from meanstream.pipelines.commands.reproduce import command as reproduce
@@ -26,6 +27,7 @@ from meanstream.pipelines.commands.state import dlq, ledger, secret, store
 from meanstream.pipelines.commands.state.budget import budget
 from meanstream.pipelines.commands.state.get import get
 from meanstream.pipelines.options.errors import BadOption, RunFailed
+from meanstream.pipelines.options.shown import with_environment_and_headings
 from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_one_line
 
 # Typer comes with a click of its own, or uses the package, by its version.
@@ -69,6 +71,7 @@ app.add_typer(store.app, name="store")
 app.add_typer(demo.app, name="demo")
 app.command("budget")(budget)
 app.command("get")(get)
+app.command("init")(init)
 app.command("report")(report)
 app.command("schema")(schema)
 
@@ -110,7 +113,7 @@ def _run() -> tuple[int, str, bool]:
 
 @cache
 def _command() -> Any:
-    return refusing_typed_in_one_line(typer.main.get_command(app))
+    return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(app)))
 
 
 def _unexpected(error: Exception) -> tuple[int, str, bool]:

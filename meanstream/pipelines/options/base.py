@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -82,24 +82,49 @@ def _parameter_name(key: str, names: dict[str, Any]) -> str:
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", callback=_load_config, is_eager=True, help="YAML file of option values; the command line wins."
+        "--config",
+        callback=_load_config,
+        is_eager=True,
+        help="YAML file of option values; the environment and the command line win.",
+        rich_help_panel="Operation",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel="Output")
+]
 
 
-def takes_options(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass as its options."""
+_PRINT_CONFIG = typer.Option(
+    "--print-config",
+    help="Print every option in force and where it comes from (command line, environment, YAML, default), and end.",
+    rich_help_panel="Operation",
+)
+
+
+def takes_options(
+    options: type[T], *, required: Sequence[str] = ()
+) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+    """Give a command the fields of a dataclass as its options, some of which its help calls required."""
     hints = get_type_hints(options, include_extras=True)
 
     def decorate(command: Callable[[T], None]) -> Callable[..., None]:
-        def call(**given: Any) -> None:
+        def call(context: typer.Context, *, print_config: bool, **given: Any) -> None:
+            if print_config:
+                from meanstream.pipelines.options.shown import options_in_force
+
+                sys.stdout.write(options_in_force(context))
+                return
             command(options(**given))
 
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
             for name, default in _in_order_of_help(options).items()
         ]
+        kinds = inspect.Parameter
+        hinted = Annotated[bool, _PRINT_CONFIG]
+        parameters.append(kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=hinted))
+        parameters.insert(0, kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context))
+        call.required_options = tuple(required)  # type: ignore[attr-defined]
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in parameters}
         call.__doc__ = command.__doc__

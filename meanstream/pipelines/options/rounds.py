@@ -59,7 +59,13 @@ class RoundsOptions(StreamOptions):
         str | None, cli_option("SIZE (7d), SIZE,PERIOD (7d,1d: sliding) or session:GAP (session:30m).", INPUT)
     ] = None
     allowed_lateness: Annotated[
-        str | None, cli_option(f"How long a window waits behind the newest event; {LATENESS_HELP}", INPUT)
+        str | None,
+        cli_option(
+            f"How long a window waits behind the newest event; {LATENESS_HELP}",
+            INPUT,
+            "--allowed-lateness",
+            "--lateness",
+        ),
     ] = None
     max_users: MaxUsersOption = MAX_AGENTS
 

@@ -27,7 +27,7 @@ def explain() -> None:
 
 
 @app.command("agents")
-@takes_options(AgentsOptions)
+@takes_options(AgentsOptions, required=("lower", "upper", "epsilon", "delta"))
 def explain_agents_command(options: AgentsOptions) -> None:
     """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
 
@@ -49,7 +49,7 @@ app.command("together")(explain_together)
 
 
 @app.command("rounds")
-@takes_options(RoundsOptions)
+@takes_options(RoundsOptions, required=("lower", "upper", "epsilon"))
 def explain_rounds_command(options: RoundsOptions) -> None:
     """Explain rounds: unit of privacy, mechanisms with epsilon and scale, who sees what, when the interval is honest.
 

@@ -22,7 +22,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options(AgentsOptions)
+@takes_options(AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"))
 def run_agents_command(options: AgentsOptions) -> None:
     """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
 
@@ -45,7 +45,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 
 
 @app.command("agent-side")
-@takes_options(AgentSideOptions)
+@takes_options(AgentSideOptions, required=("source", "lower", "upper", "epsilon", "delta", "releases"))
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -63,7 +63,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options(CollaborateOptions)
+@takes_options(CollaborateOptions, required=("releases", "store"))
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Answer the agents of a store from everybody's releases and their own samples (federated deployment).
 
@@ -78,7 +78,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 
 @app.command("rounds")
-@takes_options(RoundsOptions)
+@takes_options(RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"))
 def run_rounds_command(options: RoundsOptions) -> None:
     """Give the population's private mean per time window, with an interval; killed and started again, it goes on.
 

@@ -1,0 +1,150 @@
+"""Options as people see them: help under headings, what is in force and where from, and a file to begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+PREFIX = "MEANSTREAM_"
+"""Of the environment: every option has a variable of its name."""
+ELSEWHERE = ("secret_file",)
+"""Options whose variable means the same where the key is looked for."""
+GENERAL = "Options"
+_HIDDEN = re.compile(r"(//)[^/@]*@|((?:password|secret|token|key)[^=\s]*=)\S+", re.IGNORECASE)
+_ENDS = ("help", "version", "print_config")
+_ORDER = ("Input", "Privacy", "Estimation", "Collaboration", "Output", "Operation", "Two sides, two runners")
+_WIDTH = 100
+
+
+def with_environment_and_headings(command: Any) -> Any:
+    """Let every option of a command and its parts be given by `MEANSTREAM_NAME`, and show help under headings."""
+    for parameter in _options(command):
+        if parameter.name not in (*ELSEWHERE, *_ENDS):
+            parameter.envvar = f"{PREFIX}{parameter.name.upper()}"
+            parameter.show_envvar = False
+    if not hasattr(command, "commands"):
+        command.format_options = partial(_format_options, command)
+    for part in getattr(command, "commands", {}).values():
+        with_environment_and_headings(part)
+    return command
+
+
+def _options(command: Any) -> list[Any]:
+    return [one for one in command.params if one.param_type_name == "option"]
+
+
+def _required(command: Any) -> frozenset[str]:
+    """Give the options that a command cannot do without."""
+    return frozenset(getattr(command.callback, "required_options", ()))
+
+
+def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[Any]]]:
+    """Give options under their headings, in the order of the engine's data: in, private, out."""
+    found: dict[str, list[Any]] = {}
+    every = _options(command) if context is None else [*_options(command), command.get_help_option(context)]
+    for parameter in every:
+        found.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(parameter)
+    for heading in [*(one for one in _ORDER if one in found), *(one for one in found if one not in _ORDER)]:
+        yield heading, found[heading]
+
+
+def _format_options(command: Any, context: Any, formatter: Any) -> None:
+    """Write the part of the help that lists options; those that must be given say so."""
+    required = _required(command)
+    arguments = [p.get_help_record(context) for p in command.params if p.param_type_name == "argument"]
+    if any(arguments):
+        with formatter.section("Arguments"):
+            formatter.write_dl([record for record in arguments if record])
+    for heading, parameters in _by_heading(command, context):
+        records = [(p.name in required, p.get_help_record(context)) for p in parameters]
+        shown = [(names, f"{text}  [required]" if must else text) for must, (names, text) in filter(_is_shown, records)]
+        if shown:
+            with formatter.section(heading):
+                formatter.write_dl(shown)
+    if any(getattr(p, "envvar", None) for p in _options(command)):
+        formatter.write_paragraph()
+        formatter.write_text(f"Every option is also read from {PREFIX}NAME; the command line wins, YAML comes last.")
+
+
+def _is_shown(record: tuple[bool, Any]) -> bool:
+    return record[1] is not None
+
+
+def options_in_force(context: Any) -> str:
+    """Write every option with its value and where it comes from, as YAML that `--config` takes.
+
+    **Privacy.** No secret: a key is never an option's value, and what looks like a password is left out.
+    """
+    command, config = context.command, context.params.get("config")
+    lines = [f"# {context.command_path}: what is in force, and where it comes from"]
+    for heading, parameters in _by_heading(command):
+        several = [p for p in parameters if p.name not in (*_ENDS, "config") and p.name in context.params]
+        if several:
+            lines.append(f"# -- {heading}")
+        for parameter in several:
+            value = context.params[parameter.name]
+            source = _source(context.get_parameter_source(parameter.name), parameter, config)
+            empty = value is None or value in ([], ())
+            lines.append(f"{'# ' if empty else ''}{_entry(parameter.name, value)}  # {source}")
+    lines.append(f"# key of the noise: {_key(context.params, os.environ)}")
+    known = {p.envvar for p in _options(command) if p.envvar} | {f"{PREFIX}SECRET", f"{PREFIX}SECRET_FILE"}
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    lines += [f"# {name} is in the environment and no option of this command" for name in unknown]
+    return "\n".join(lines) + "\n"
+
+
+def _source(source: Any, parameter: Any, config: Any) -> str:
+    name = getattr(source, "name", "DEFAULT")
+    variable = f"environment ({parameter.envvar})"
+    return {"COMMANDLINE": "command line", "ENVIRONMENT": variable, "DEFAULT_MAP": str(config)}.get(name, "default")
+
+
+def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    if given.get("secret_file") is not None:
+        return "the file of secret_file"
+    if environment.get(f"{PREFIX}SECRET"):
+        return f"the variable {PREFIX}SECRET (not shown)"
+    return f"the file of {PREFIX}SECRET_FILE" if environment.get(f"{PREFIX}SECRET_FILE") else "a file beside the store"
+
+
+def _entry(name: str, value: Any) -> str:
+    """Write one entry of YAML on one line."""
+    import yaml
+
+    plain = value if isinstance(value, bool | int | float | list | tuple | type(None)) else str(value)
+    if isinstance(plain, list | tuple):
+        plain = [_HIDDEN.sub(r"\1\2...", str(one)) for one in plain]
+    if isinstance(plain, str):
+        plain = _HIDDEN.sub(r"\1\2...", plain)
+    if plain is None or plain == []:
+        return f"{name}:"
+    text = yaml.safe_dump({name: plain}, default_flow_style=None, width=2**31, allow_unicode=True)
+    return text.strip().removeprefix("{").removesuffix("}") if text.startswith("{") else text.strip()
+
+
+def options_to_begin_with(command: Any, context: Any, name: str) -> str:
+    """Write a commented file for `--config`: what must be given is open, everything else stands at its default."""
+    required = _required(command)
+    lines = [
+        f"# Options of `meanstream {name} --config THIS_FILE`; `--print-config` shows what is in force.",
+        "# What is required must be filled in; of everything else the default is shown: take the # away to change it.",
+    ]
+    for heading, parameters in _by_heading(command):
+        several = [p for p in parameters if p.name not in (*_ENDS, "config")]
+        lines += ["", f"# ---- {heading} ----"] if several else []
+        for parameter in several:
+            lines += ["", *_wrapped(parameter.help or "")]
+            if parameter.name in required:
+                lines.append(f"{parameter.name}:  # required")
+            else:
+                lines.append(f"# {_entry(parameter.name, parameter.get_default(context))}")
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
