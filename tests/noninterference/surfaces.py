@@ -78,7 +78,7 @@ SETTINGS = {
     "rows", "runner", "runner_arg", "runs", "samples_per_user", "schedule", "second_moment", "secret_file", "seed",
     "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
-    "edition", "tails", "variance", "votes", "weights", "window", "canaries", "kills", "names", "through",
+    "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 
@@ -109,6 +109,8 @@ COMMANDS = {
     "secret new": "no data",
     "audit mechanism": "no data",
     "audit engine": "made-up data",
+    "audit store": "releases only, which everybody reads",
+    "audit topic": "releases only, which everybody reads",
     "theory agents": "settings only",
     "reproduce colme": "made-up data",
     "reproduce dame": "made-up data",

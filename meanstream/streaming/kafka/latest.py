@@ -48,7 +48,7 @@ class ReleasesTopic:
 
     def __init__(self, location: KafkaLocation, possible: PossibleReleases | None = None) -> None:
         self._location = location
-        self._received = ReceivedReleases(possible)
+        self.received = ReceivedReleases(possible)
         admin = make_client_admin(location)
         self._offsets = dict.fromkeys(range(require_topic(admin, location, "READ").partitions), OFFSET_BEGINNING)
         self._behind = set(self._offsets)
@@ -63,12 +63,12 @@ class ReleasesTopic:
     @property
     def names(self) -> list[str]:
         """All agents that were met, in this order."""
-        return self._received.names
+        return self.received.names
 
     @property
     def rejected(self) -> Counter[str]:
         """Records that were left out, by reason; see `ReceivedReleases`."""
-        return self._received.rejected
+        return self.received.rejected
 
     @property
     def caught_up(self) -> bool:
@@ -97,11 +97,11 @@ class ReleasesTopic:
                 lines.append((message.key(), value and without_wire_head(value)))
             else:
                 self._note(error, partition)
-        return self._received.take(lines)
+        return self.received.take(lines)
 
     def latest(self) -> Releases:
         """Give the newest release of each agent, in the order of `names`."""
-        return self._received.latest()
+        return self.received.latest()
 
     def read_to_end(self, *, seconds: float = READ_SECONDS, each: Callable[[Releases], None] | None = None) -> Releases:
         """Read to the end of the topic and give everybody's latest release.
@@ -146,7 +146,7 @@ class ReleasesTopic:
         if position["topic"] != self._location.topic:
             return
         self._offsets.update({int(p): at for p, at in position["offsets"].items() if int(p) in self._offsets})
-        self._received.restore(latest)
+        self.received.restore(latest)
 
     def close(self) -> None:
         """Let go of the brokers."""

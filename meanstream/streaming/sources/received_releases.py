@@ -104,6 +104,11 @@ class ReceivedReleases:
         self._ids: list[str] = []  # by agent: what its release ids begin with
         self._newest: list[tuple[int, int]] = []  # by agent: index and noised sum
         self._latest = received_release_columns([])  # by agent, with room for more
+        self._all: dict[tuple[int, int], int] | None = None  # noised sum, by agent and index
+
+    def remember_all(self) -> None:
+        """From now on find a second value of any release, not of the newest of its agent alone."""
+        self._all = {}
 
     def take(self, lines: Iterable[Line]) -> Releases:
         """Read lines, each with its key; give the releases that are new, in their order."""
@@ -161,6 +166,8 @@ class ReceivedReleases:
             self.names.append(event.agent)
             self._ids.append(_id_of_agent(event.agent))
             self._newest.append((0, 0))
+        if self._all is not None and self._all.setdefault((code, event.index), event.total) != event.total:
+            return "conflict"
         index, total = self._newest[code]
         if event.index < index:
             return "superseded"

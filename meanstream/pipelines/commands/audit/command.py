@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from meanstream.pipelines.commands.audit.engine import AuditEngineOptions, audit_engine_rows
+from meanstream.pipelines.commands.audit.public import AuditTopicOptions, audit_store_rows, audit_topic_rows
 from meanstream.pipelines.commands.audit.table import show_audit
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, takes_options
 from meanstream.pipelines.options.errors import refusing_options
@@ -67,4 +69,39 @@ def engine(options: AuditEngineOptions) -> None:
       meanstream audit engine --config run.yaml --canaries 5000
     """  # noqa: D301 - click reads the escape
     rows, notes = audit_engine_rows(options)
+    show_audit(rows, as_json=options.json, notes=notes)
+
+
+@app.command("store")
+def store(
+    file: Annotated[Path, typer.Argument(help="Store of `run agents`; an engine may be running on it.")],
+    *,
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Check a store as anybody could who is given its ledger: chain, spend, sums on the grid, law of the noise.
+
+    No secret is read. What is wrong is named, and the exit code is 1.
+
+    \b
+    Example:
+      meanstream audit store state.db
+    """  # noqa: D301 - click reads the escape
+    rows, notes = audit_store_rows(file)
+    show_audit(rows, as_json=as_json, notes=notes)
+
+
+@app.command("topic")
+@takes_options(AuditTopicOptions)
+def topic(options: AuditTopicOptions) -> None:
+    """Check public releases against what was promised: spend, one value per id, sums on the grid, law of the noise.
+
+    Bounds, epsilon, delta, counter and horizon are those of `run agents`, from --config or one by one; places, columns
+    and the rest play no part. What is wrong is named, and the exit code is 1.
+
+    \b
+    Example:
+      meanstream audit topic releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6
+    """  # noqa: D301 - click reads the escape
+    rows, notes = audit_topic_rows(options)
     show_audit(rows, as_json=options.json, notes=notes)

@@ -65,7 +65,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
             settings = own_settings(options.store)
             make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
             possible = PossibleReleases(settings, max_samples=options.max_samples)
-            releases = _open_releases(options.releases, possible)
+            releases = open_received_releases(options.releases, possible)
             opened.callback(releases.close)
             sinks = open_sinks(options.sinks)
             opened.callback(sinks.close)
@@ -80,7 +80,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
         return collaborator.run(stop, until_end=options.until_end)
 
 
-def _open_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
+def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
     """Open a topic or a file of everybody's releases, of which only possible ones count.
 
     Raises

@@ -1,0 +1,116 @@
+"""The law of the noise from public releases alone: its scale cannot be smaller than what was promised.
+
+Whoever reads releases knows neither samples nor noise. But the mechanism's filter turns an agent's sums into increments
+with fresh, independent noise, whose law is known; what an agent's mean explains is taken off, and samples can only add
+to what is left. So what is left bounds the noise from above, hence epsilon from below.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import ndtri
+
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.audit.counters import counter_response
+from meanstream.operators.audit.one_run import ALARM_ERROR, CONFIDENCE
+from meanstream.operators.audit.record import AuditRow
+from meanstream.operators.noise.calibration import analytic_gaussian_stddev
+from meanstream.operators.noise.group import group_epsilon
+from meanstream.operators.noise.keyed import LaplaceNoise
+from meanstream.operators.records import Floats, Ints, ReleaseColumns
+
+MOST_RELEASES = 16
+"""Of an agent, from its first: later ones comprise so many samples that these hide the noise."""
+LEAST_FREEDOM = 1000
+"""Degrees of freedom below which nothing is said of the scale."""
+
+
+class NoiseLaw:
+    """Adds up, agent by agent, how large what is left of the releases is, in units of the declared noise.
+
+    Parameters
+    ----------
+    settings : AgentsSettings
+        What was declared.
+
+    Examples
+    --------
+    >>> from meanstream.operators.agents.agents import Agents
+    >>> from meanstream.operators.noise.keyed import KeyedNoise
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=3)
+    >>> key = bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d")
+    >>> agents = Agents(settings, KeyedNoise(key, deployment="doc", purpose="agents"))
+    >>> agents.add_agents([f"agent {i}" for i in range(2000)])
+    >>> samples = np.repeat(np.arange(2000), 20), np.random.default_rng(1).beta(2, 2, 40_000), np.zeros(40_000)
+    >>> law = NoiseLaw(settings)
+    >>> law.take(agents.update(*samples).releases)
+    >>> law.row("releases").violated
+    False
+    """
+
+    def __init__(self, settings: AgentsSettings) -> None:
+        self._settings = settings
+        most = min(settings.horizon, MOST_RELEASES)
+        self._response = counter_response(settings.mechanism, settings.horizon)[:most, :most]
+        self._parts: list[tuple[Ints, Ints, Ints, Floats]] = []
+
+    def take(self, releases: ReleaseColumns) -> None:
+        """Take releases, in any order, each id once."""
+        early = (releases.index >= 1) & (releases.index <= len(self._response))
+        fields = releases.agent, releases.index, releases.count, releases.total.astype(np.float64)
+        self._parts.append(tuple(field[early] for field in fields))  # type: ignore[arg-type]
+
+    def row(self, name: str) -> AuditRow:
+        """Say what the releases prove."""
+        left, freedom = self._left()
+        settings = self._settings
+        laplace = isinstance(settings.fresh, LaplaceNoise)
+        claim = settings.epsilon if laplace else 1.0 / analytic_gaussian_stddev(settings.epsilon, settings.delta)
+        # The fourth moment of a draw: 3 or 6 times the squared variance.
+        error = math.sqrt((5.0 if laplace else 2.0) / max(freedom, 1))
+        ratio = left / max(freedom, 1)
+
+        def epsilon(share: float, below: float) -> float:
+            scale = math.sqrt(max(share * (1.0 + below * error), 1e-12))
+            return claim / scale if laplace else group_epsilon(claim / scale, settings.delta)
+
+        enough = freedom >= LEAST_FREEDOM
+        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else "unknown: too few releases"
+        surely, alarm = float(ndtri(CONFIDENCE)), -float(ndtri(ALARM_ERROR))
+        return AuditRow(
+            name=name,
+            claimed=settings.epsilon,
+            delta=0.0 if laplace else settings.delta,
+            proved=epsilon(ratio, surely) if enough else 0.0,
+            ceiling=epsilon(1.0, surely) if enough else 0.0,
+            alarm=epsilon(ratio, alarm) if enough else 0.0,
+            method=f"scale of the noise {'at most ' if enough else ''}{told}, {freedom:,} degrees of freedom",
+            assumption="samples only add to what is seen of the noise; that of votes is off by as much",
+        )
+
+    def _left(self) -> tuple[float, int]:
+        """Sum of squares beyond each agent's mean, in variances of a draw, and its degrees of freedom."""
+        if not self._parts:
+            return 0.0, 0
+        agent, index, count, total = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        n, most = int(agent.max(initial=-1)) + 1, len(self._response)
+        counts, totals = np.zeros((n, most), np.int64), np.full((n, most), np.nan)
+        counts[agent, index - 1], totals[agent, index - 1] = count, total
+        # What comes after a gap is not used, nor increments whose samples could vary more than the noise.
+        added = np.diff(counts, axis=1, prepend=0)
+        usable = ~np.isnan(totals) & (added <= max(2.0, self._settings.fresh.variance / self._settings.grid.span**2))
+        lengths = np.where(usable.all(axis=1), most, np.argmin(usable, axis=1))
+        left, freedom = 0.0, 0
+        for length in range(2, most + 1):
+            rows = lengths == length
+            if rows.any():
+                filtered = self._response[:length, :length]
+                seen = solve_triangular(filtered, totals[rows, :length].T, lower=True).T
+                size = solve_triangular(filtered, counts[rows, :length].T.astype(np.float64), lower=True).T
+                fitted = (seen * size).sum(axis=1) ** 2 / (size**2).sum(axis=1)
+                left += float(((seen**2).sum(axis=1) - fitted).sum())
+                freedom += int(rows.sum()) * (length - 1)
+        return left / self._settings.fresh.variance, freedom

@@ -1,0 +1,143 @@
+"""`audit store` and `audit topic`: what anybody can tell from releases, and what is wrong with forged ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.audit.noise_law import NoiseLaw
+from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise
+from tests.pipelines.command_line import SECRET, meanstream
+
+PROMISED = ("--lower", "0", "--upper", "8", "--epsilon", "1", "--delta", "1e-6", "--horizon", "4")
+AGENTS, SAMPLES = 400, 22
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, and the releases of its engine."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(3)
+    means = rng.uniform(2, 6, AGENTS)
+    lines = ["agent,value,time"]
+    for k in range(SAMPLES):
+        lines += [f"a{i},{v:.3f},{1_357_000_000 + 60 * k}" for i, v in enumerate(rng.normal(means, 1))]
+    (folder / "samples.csv").write_text("\n".join(lines) + "\n")
+    places = ("--source", f"{folder}/samples.csv", "--store", f"{folder}/s.db", "--releases", f"{folder}/r.jsonl")
+    with patch("os.fsync"):
+        ran = meanstream(
+            "run",
+            "agents",
+            *places,
+            *PROMISED,
+            "--sink",
+            f"{folder}/e.jsonl",
+            environment={"MEANSTREAM_SECRET": SECRET},
+        )
+    assert ran.code == 0, ran.err
+    return folder
+
+
+def test_what_the_engine_made_is_as_promised(made: Path) -> None:
+    of_store = meanstream("audit", "store", f"{made}/s.db", "--json")
+    of_file = meanstream("audit", "topic", f"{made}/r.jsonl", *PROMISED, "--json")
+    assert (of_store.code, of_file.code) == (0, 0)
+    for ran in (of_store, of_file):
+        (row,) = ran.json["rows"]
+        assert 0.8 < row["proved"] < 1.1
+        assert "400 agents, 1,600 releases, at most 4 of one agent" in " ".join(ran.json["notes"])
+
+
+def forged(change: Callable[[dict[str, Any]], None]) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    def every(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        change(events[7])
+        return events
+
+    return every
+
+
+def float_noise(event: dict[str, Any]) -> None:
+    """Known bad: a mean with noise of its own, in floats."""
+    event["mean"] += float(np.random.default_rng(1).laplace(0.0, 1e-3))
+
+
+def repeated(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Known bad: an older release comes again with other noise."""
+    step = 8 / 2**20
+    again = dict(events[3], total=events[3]["total"] + 1000)
+    again["mean"] = again["total"] * step / again["n"]
+    return [*events, again]
+
+
+TWINS = {
+    "means that are not their sum on the grid": forged(float_noise),
+    "release ids with a second value": repeated,
+    "releases past the horizon": forged(
+        lambda event: event.update(index=5, release_id=event["release_id"].rpartition(":")[0] + ":5")
+    ),
+    "releases that declare less noise than was promised": forged(
+        lambda event: event.update(noise_variance=event["noise_variance"] / 2)
+    ),
+    "ids that are not those of their agent and index": forged(lambda event: event.update(release_id="x/y:1")),
+}
+
+
+@pytest.mark.parametrize("fault", TWINS)
+def test_a_topic_that_is_not_as_promised_is_named(fault: str, made: Path, tmp_path: Path) -> None:
+    events = [json.loads(line) for line in (made / "r.jsonl").read_text().splitlines()]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in TWINS[fault](events)))
+    ran = meanstream("audit", "topic", str(path), *PROMISED, "--json")
+    assert ran.code == 1
+    assert ran.json["rows"][0]["fault"] == f"1 {fault}"
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("scale", [1.0, 0.95])
+def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases(scale: float, noise: str) -> None:
+    """False alarm 1e-6; what the samples add to the noise is less than a percent here."""
+    named = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 5, "counter": "pm2", "noise": noise}
+    settings = AgentsSettings(**named)  # type: ignore[arg-type]
+    true = AgentsSettings(**named)  # type: ignore[arg-type]
+    fresh = settings.fresh
+    narrow = (
+        GaussianNoise(scale * fresh.stddev) if isinstance(fresh, GaussianNoise) else LaplaceNoise(scale * fresh.scale)
+    )
+    true.__dict__["fresh"] = narrow
+    n = 20_000
+    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
+    agents.add_agents([f"a{i}" for i in range(n)])
+    rng, law = np.random.default_rng(4), NoiseLaw(settings)
+    means = rng.uniform(0.3, 0.7, n)
+    for k in range(50):
+        law.take(agents.update(np.arange(n), rng.normal(means, 0.1), np.full(n, float(k))).releases)
+    row = law.row("x")
+    assert row.violated is (scale < 1)
+
+
+def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    assert "store must" in meanstream("audit", "store", str(tmp_path / "none.db")).message
+    assert "address must be given" in meanstream("audit", "topic", *PROMISED).message
+    assert "releases must be" in meanstream("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
+    assert "lower must be given" in meanstream("audit", "topic", str(tmp_path / "none.jsonl")).message
+
+
+def test_a_changed_ledger_ends_with_1(made: Path, tmp_path: Path) -> None:
+    shutil.copy(made / "s.db", tmp_path / "s.db")
+    with sqlite3.connect(tmp_path / "s.db") as database:
+        guards = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND sql LIKE '%UPDATE%'"
+        (guard,) = database.execute(guards).fetchone()
+        database.execute(f"DROP TRIGGER {guard}")
+        database.execute("UPDATE ledger SET charge = 2 WHERE seq = 5")
+    ran = meanstream("audit", "store", str(tmp_path / "s.db"))
+    assert ran.code == 1
+    assert b"ledger" in ran.err
