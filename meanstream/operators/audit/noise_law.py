@@ -17,7 +17,7 @@ from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.audit.counters import counter_response
 from meanstream.operators.audit.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.operators.audit.record import AuditRow
-from meanstream.operators.noise.calibration import 
+from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group import group_epsilon
 from meanstream.operators.noise.keyed import LaplaceNoise
 from meanstream.operators.records import Floats, Ints, ReleaseColumns
@@ -68,7 +68,7 @@ class NoiseLaw:
         left, freedom = self._left()
         settings = self._settings
         laplace = isinstance(settings.fresh, LaplaceNoise)
-        claim = settings.epsilon if laplace else 1.0 / (settings.epsilon, settings.delta)
+        claim = settings.epsilon if laplace else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
         # The fourth moment of a draw: 3 or 6 times the squared variance.
         error = math.sqrt((5.0 if laplace else 2.0) / max(freedom, 1))
         ratio = left / max(freedom, 1)
