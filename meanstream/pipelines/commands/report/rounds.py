@@ -63,14 +63,11 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     limit = "there is no limit." if settings.user_budget is None else f"the budget is {settings.user_budget:g}."
     text = f"{most}; {limit} {settings.protected}"
     parts.append(ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users")))
-    table = [
-        *report_part_ledger_table(ledger),
-        ("users who cannot pay for another round", report_part_number(whole.summary.at_budget)),
-    ]
+    unable = "users who cannot pay for another round", report_part_number(whole.summary.at_budget)
+    table = [*report_part_ledger_table(ledger), unable]
     if rows:
-        table.append(
-            ("windows whose answer was computed again from the charged reports", report_part_number(len(rows)))
-        )
+        again = "windows whose answer was computed again from the charged reports"
+        table.append((again, report_part_number(len(rows))))
     parts.append(ReportPart(title="Reliability", table=table))
     lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
     parts.append(ReportPart(title="What is protected, and how", lines=lines, aligned=True))
