@@ -27,6 +27,8 @@ class Candidate:
         The same where users differ so much that no window helps.
     half_width : float
         Of the interval, from `mse`, in the value's unit.
+    privacy_half_width : float
+        The part of it that is privacy: it is the root of the sum of the squares of this and of the sampling's.
     users_needed : int or None
         For the target; None without a target, or beyond 10**9 users.
     assumes : str
@@ -40,6 +42,7 @@ class Candidate:
     mse: float
     worst_mse: float
     half_width: float
+    privacy_half_width: float
     users_needed: int | None
     assumes: str
     trust: str = "local"
@@ -66,6 +69,10 @@ class Forecast:
         another error.
     curators : tuple of Candidate
         All that a curator may do, least error first.
+    sampling_half_width : float
+        What the interval would be without any privacy: users are drawn, and their samples.
+    epsilon_needed : dict of str to float or None
+        Smallest epsilon with which the recommended ones reach the target; None without one, or beyond 20.
     curator_sentence : str
         The same in words.
     """
@@ -83,6 +90,8 @@ class Forecast:
     breaking_point: float | None
     curator: Candidate
     curators: tuple[Candidate, ...]
+    sampling_half_width: float
+    epsilon_needed: dict[str, float | None]
     curator_sentence: str
 
     def as_dict(self) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scipy.special import ndtri
@@ -13,6 +14,7 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_taken_for,
 )
+from meanstream.operators.forecast.epsilon_needed import EPSILONS, epsilon_needed
 from meanstream.operators.forecast.records import (
     Candidate,
     Forecast,
@@ -121,6 +123,8 @@ narrower window would beat it.')
         breaking_point=None if breaking is None else half * breaking,
         curator=curator,
         curators=tuple(sorted(curators, key=lambda one: one.mse)),
+        sampling_half_width=z * math.sqrt(ask.sampling / users),
+        epsilon_needed={one.name: ask.epsilon_for(one.name, users, target) for one in (best, curator)},
         curator_sentence=forecast_record_curator_sentence(curator, best),
     )
 
@@ -135,6 +139,19 @@ class _Ask:
     declared: float | None
     tails: str | None
     known: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def sampling(self) -> float:
+        """Variance of one user's mean around the population's: what no privacy would leave, of samples at the ends."""
+        averaging = float((self.sizes.probability / self.sizes.support).sum())
+        return min(averaging + (self.declared or 0.0) ** 2, 1.0)
+
+    def epsilon_for(self, name: str, users: int, target: float | None) -> float | None:
+        """Find the epsilon that this estimator needs for a standard error."""
+        if target is None:
+            return None
+        at = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
+        return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
 
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""
@@ -157,6 +174,7 @@ def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None)
         mse=stderr**2,
         worst_mse=max(found["predicted_stderr"], stderr) ** 2,
         half_width=z * stderr,
+        privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
         users_needed=needed,
         assumes=DECLARED if ask.declared and "between_users" in traits.options else traits.assumes,
         trust=traits.trust,
@@ -176,6 +194,7 @@ def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -
         mse=stderr**2,
         worst_mse=max(worst, stderr**2),
         half_width=z * stderr,
+        privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
         users_needed=needed,
         assumes=estimator_class(name).assumes,
         trust="central",

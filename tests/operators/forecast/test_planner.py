@@ -47,6 +47,28 @@ def test_without_a_declared_bound_only_what_needs_none_is_recommended() -> None:
     assert by_name["adaptive"].worst_mse > by_name["one_shot"].mse
 
 
+@pytest.mark.parametrize("declared", [None, 0.05])
+def test_the_epsilon_for_a_half_width_is_the_least_that_reaches_it(declared: float | None) -> None:
+    asked = {"users": 3000, "sizes": SMALL, "between_users": declared}
+    found = forecast_rounds(epsilon=1.0, target_half_width=0.05, **asked)
+    for name, epsilon in found.epsilon_needed.items():
+        assert epsilon is not None
+        for other, enough in ((epsilon, True), (0.9 * epsilon, False)):
+            at = forecast_rounds(epsilon=other, **asked)
+            one = next(one for one in (*at.candidates, *at.curators) if one.name == name)
+            assert (one.half_width <= 0.05) == enough
+    sure = forecast_rounds(epsilon=1.0, target_half_width=1e-4, **asked)
+    assert set(sure.epsilon_needed.values()) == {None}
+
+
+def test_privacy_and_sampling_make_up_the_half_width() -> None:
+    found = forecast_rounds(users=3000, epsilon=1.0, sizes=SMALL)
+    for one in (*found.candidates, *found.curators):
+        if one.half_width > found.sampling_half_width:
+            assert math.hypot(one.privacy_half_width, found.sampling_half_width) == pytest.approx(one.half_width)
+    assert found.curator.privacy_half_width < found.sampling_half_width < found.candidates[0].privacy_half_width
+
+
 def test_declared_tails_make_adapting_the_choice() -> None:
     found = forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE, tails="exponential")
     assert found.recommended == "adaptive"

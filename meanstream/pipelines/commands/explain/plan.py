@@ -49,7 +49,8 @@ class PlanOptions:
         typer.Option(help="exponential: declares that few users lie far from all others. Left out: not assumed."),
     ] = None
     target_half_width: Annotated[
-        float | None, typer.Option(help="Half-width of the interval that is wanted: how many users does it need?")
+        float | None,
+        typer.Option(help="Half-width of the interval that is wanted: how many users, which epsilon, does it need?"),
     ] = None
     level: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95
     dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector: plan its mean.", min=1)] = None
@@ -149,7 +150,7 @@ def _print_table(found: Forecast) -> None:
     title = f"{found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
     table = Table(title=title, title_justify="left")
     table.add_column("estimator")
-    for name in ("mse on [-1, 1]", "half-width"):
+    for name in ("mse on [-1, 1]", "half-width", "of privacy"):
         table.add_column(name, justify="right")
     if found.target_half_width is not None:
         table.add_column(f"users for {found.target_half_width:g}", justify="right")
@@ -159,15 +160,28 @@ def _print_table(found: Forecast) -> None:
     for one in (*found.candidates, *found.curators):
         name = f"{one.name} ({one.kind})" if one.kind else one.name
         row = [f"[bold]{name}[/bold]" if one.name in taken else name, f"{one.mse:.2e}"]
-        row.append(f"{one.half_width:.3g}")
+        weighs = one.half_width < found.sampling_half_width  # users by size, hence another sampling error
+        row += [f"{one.half_width:.3g}", "-" if weighs else f"{one.privacy_half_width:.3g}"]
         if found.target_half_width is not None:
             row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
         table.add_row(*row, one.assumes, "nobody" if one.trust == "local" else "the curator")
     console = Console(width=120, highlight=False)
     console.print(table)
-    for line in (found.sentence, found.curator_sentence, found.warning):
+    for line in (found.sentence, found.curator_sentence, *_error_lines(found), found.warning):
         if line:
             console.print(line, markup=False)
+
+
+def _error_lines(found: Forecast) -> list[str]:
+    """Say what is sampling and what privacy, and which epsilon the target needs with as many users."""
+    lines = [f"Without any privacy the interval would be {found.sampling_half_width:.3g} either way: sampling alone."]
+    if found.target_half_width is not None:
+        needs = [
+            f"epsilon {'beyond 20' if epsilon is None else format(epsilon, 'g')} with {name}"
+            for name, epsilon in found.epsilon_needed.items()
+        ]
+        lines.append(f"With {found.users:,} users {found.target_half_width:g} either way needs {', '.join(needs)}.")
+    return lines
 
 
 def _print_family(found: FamilyForecast) -> None:
