@@ -125,14 +125,14 @@ BOARD = Board(
                     ),
                     queries=[Query(f"sum by (le) (meanstream_budget_left_days_bucket{HERE})", "within {{le}} days")],
                     unit="short",
-                    empty="no agent has released twice yet",
+                    empty="no agent released twice yet",
                     kind="bargauge",
                     decimals=0,
                     width=12,
                 ),
                 Panel(
-                    title="Half of the agents end within",
-                    description="The same as days over time: a tenth, half and nine tenths of the agents.",
+                    title="When budgets end",
+                    description="In days, at the rate so far: a tenth, half and nine tenths of the agents.",
                     queries=[
                         Query(
                             f"histogram_quantile({share}, meanstream_budget_left_days_bucket{HERE})",
@@ -141,7 +141,7 @@ BOARD = Board(
                         for share, text in ((0.1, "10 %"), (0.5, "half"), (0.9, "90 %"))
                     ],
                     unit="d",
-                    empty="no agent has released twice yet",
+                    empty="no agent released twice yet",
                     width=12,
                 ),
                 Panel(

@@ -198,8 +198,8 @@ class Metrics(Collector):
             yield _rejects(self.reasons, shown)
         for name, text in self.distributions.items():
             yield _histogram(name, text, shown.get(name))
-        if self._outlook is not None:
-            ahead = self._outlook()
+        if self.foretells:
+            ahead = None if self._outlook is None else self._outlook()
             left = None if ahead is None else Distribution.of(ahead.days, LEFT_DAYS)
             yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
         for name, text in self.gauges.items():
