@@ -109,6 +109,7 @@ COMMANDS = {
     "secret new": "no data",
     "audit mechanism": "no data",
     "audit engine": "made-up data",
+    "audit rounds": "made-up data",
     "audit store": "releases only, which everybody reads",
     "audit topic": "releases only, which everybody reads",
     "theory agents": "settings only",

@@ -201,15 +201,23 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
 
 
 def _learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64) -> Floats:
-    """Give log-likelihood ratios of unseen reports, learned from others: each column by itself, in quantiles."""
+    """Give log-likelihood ratios of unseen reports, learned from others: each column, in quantiles, and each bit."""
     score = np.zeros(len(unseen))
     for column in range(reports.shape[1]):
-        seen = reports[:, column]
+        seen, asked = reports[:, column], unseen[:, column]
         edges = np.unique(np.quantile(seen, np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf"))
-        bins, n = np.searchsorted(edges, seen), len(edges) + 1
-        ones, zeros = (np.bincount(bins[coins == coin], minlength=n) + 1.0 for coin in (1, 0))
-        score += (np.log(ones / ones.sum()) - np.log(zeros / zeros.sum()))[np.searchsorted(edges, unseen[:, column])]
+        score += _ratios(np.searchsorted(edges, seen), coins, np.searchsorted(edges, asked), len(edges) + 1)
+        if len(edges) > 2:  # votes are packed, a bit for each bin
+            for bit in range(63):
+                score += _ratios((seen >> bit) & 1, coins, (asked >> bit) & 1, 2)
     return score
+
+
+def _ratios(seen: Ints, coins: Ints, asked: Ints, n: int) -> Floats:
+    """Log-likelihood ratios by category; 0 where chance may have made them."""
+    ones, zeros = (np.bincount(seen[coins == coin], minlength=n) + 1.0 for coin in (1, 0))
+    found = np.log(ones / ones.sum()) - np.log(zeros / zeros.sum())
+    return np.asarray(np.where(np.abs(found) > 4.0 * np.sqrt(1.0 / ones + 1.0 / zeros), found, 0.0)[asked])
 
 
 def _logit(share: float) -> float:

@@ -3,6 +3,7 @@
 import pytest
 
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.rounds.channels import window
 from tests.pipelines.command_line import meanstream
 
 
@@ -28,3 +29,28 @@ def test_a_mechanism_that_promises_too_much_ends_with_1(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("bad", [["nobody"], ["--epsilon", "0"], ["--delta", "2"], ["counter", "--epsilon", "1e-6"]])
 def test_what_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
     assert " must " in meanstream("audit", "mechanism", *bad).message
+
+
+def test_rounds_prove_most_of_their_epsilon() -> None:
+    """False alarms: 1e-6 for each row. Half of 6,000 users are guessed, in two stages of `kent`."""
+    found = meanstream("audit", "rounds", "one_shot", "kent", "item", "--users", "6000", "--seed", "1", "--json")
+    assert found.code == 0, found.err
+    rows = {row["name"]: row for row in found.json["rows"]}
+    assert [*rows] == ["one_shot.0", "kent.0", "kent.1", "item.0"]
+    assert all(0.5 < rows[name]["proved"] < 1.3 for name in ("one_shot.0", "kent.1"))
+
+
+def test_rounds_with_a_channel_that_says_too_much_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def louder(epsilon: float, points: int, window: int) -> tuple[int, int]:
+        return masses(2 * epsilon, points, window)
+
+    masses = window._masses
+    monkeypatch.setattr(window, "_masses", louder)
+    ran = meanstream("audit", "rounds", "duchi", "--users", "6000", "--seed", "1")
+    assert ran.code == 1
+    assert ran.err == b"meanstream: privacy must be as claimed, got less from duchi.0\n"
+
+
+@pytest.mark.parametrize("bad", [["nobody"], ["cummings.ratio"], ["kent.l2"], ["--users", "10"], ["--epsilon", "0"]])
+def test_rounds_that_cannot_be_audited_are_refused_in_one_line(bad: list[str]) -> None:
+    assert " must be " in meanstream("audit", "rounds", *bad).message

@@ -9,6 +9,7 @@ import typer
 
 from meanstream.pipelines.commands.audit.engine import AuditEngineOptions, audit_engine_rows
 from meanstream.pipelines.commands.audit.public import AuditTopicOptions, audit_store_rows, audit_topic_rows
+from meanstream.pipelines.commands.audit.rounds import audit_rounds_rows
 from meanstream.pipelines.commands.audit.table import show_audit
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, takes_options
 from meanstream.pipelines.options.errors import refusing_options
@@ -105,3 +106,34 @@ def topic(options: AuditTopicOptions) -> None:
     """  # noqa: D301 - click reads the escape
     rows, notes = audit_topic_rows(options)
     show_audit(rows, as_json=options.json, notes=notes)
+
+
+@app.command("rounds")
+def rounds(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Estimators of local privacy; `all` by default.", metavar="NAME")
+    ] = None,
+    *,
+    epsilon: Annotated[float, typer.Option(help="Of everything that one user sends.")] = 1.0,
+    users: Annotated[int, typer.Option(help="Canaries.")] = 100_000,
+    seed: Annotated[int | None, typer.Option(help="Of the coins; default: another one each time.")] = None,
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Guess from users' reports at which bound their samples lie; bound epsilon from below by how often that is right.
+
+    One window, through every stage of each estimator, with a secret that is thrown away. Estimators that cannot be
+    designed for these users are told of. A report that shows more than its epsilon ends with exit code 1.
+
+    \b
+    Example:
+      meanstream audit rounds plan dame --epsilon 2
+    """  # noqa: D301 - click reads the escape
+    from meanstream.operators.audit.one_run import LEAST_CANARIES
+    from meanstream.operators.validation import require, require_positive
+
+    with refusing_options():
+        require_positive(epsilon=epsilon)
+        require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
+    rows, notes = audit_rounds_rows(names or [], epsilon=epsilon, users=users, seed=seed)
+    show_audit(rows, as_json=as_json, notes=notes)
