@@ -149,5 +149,7 @@ if __name__ == "__main__":
     for name, twin in TWINS.items():
         ran = audited(twin, twin.command)
         found = [row for row in ran.json["rows"] if row["violated"]]
-        runs = [1 if row["fault"] else row["runs"] for row in found if row["fault"] or row["runs"]]
-        print(f"{name:<32} exit {ran.code} {min(runs, default=1):>6}  {', '.join(row['name'] for row in found)}")  # noqa: T201 - a table
+        # A fault shows at once, a count of all random bits is no matter of chance; else at the end, if not before.
+        sure = [1 for row in found if row["fault"] or row["method"].startswith("exact")]
+        runs = min(sure + [row["runs"] for row in found if row["runs"]], default=6000)
+        print(f"{name:<32} exit {ran.code} {runs:>6}  {', '.join(row['name'] for row in found)}")  # noqa: T201 - a table
