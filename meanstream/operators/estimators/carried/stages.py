@@ -126,7 +126,7 @@ class VotesForSpread:
         """Public: the votes so far; or the answer, where nobody reports in a narrow window."""
         counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
         found = public | {"votes": counts, "voters": tally.n}
-        return carried_wide_answer(self._settings, self._state, found) if self._last else found
+        return _carried_wide_answer(self._settings, self._state, found) if self._last else found
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what votes cannot give."""
@@ -165,7 +165,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         """Public: the mean over users, and the state that the next window is given."""
         position, noise = self.moments(tally, public)
         if public["jump"]:
-            return carried_wide_answer(self._settings, self._state, public, (tally.n, position, noise))
+            return _carried_wide_answer(self._settings, self._state, public, (tally.n, position, noise))
         state, settings = self._state, self._settings
         middle, half = self.window(public)
         unit = half / state.gain
@@ -174,7 +174,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         wide = float(public["mean"]), float(public["variance"])
         found = carried_comparison(state, wide, narrow, position + offset if half == state.half_width else 0.0)
         if found.contradicts:
-            return carried_wide_answer(settings, state, public, contradicts=found.contradicts, after=found.state)
+            return _carried_wide_answer(settings, state, public, contradicts=found.contradicts, after=found.state)
         after = replace(
             found.state.voted(tuple(public["votes"]), public["voters"], settings.epsilon),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
@@ -189,7 +189,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         )  # fmt: skip
 
 
-def carried_wide_answer(
+def _carried_wide_answer(
     settings: Settings,
     state: CarriedState,
     public: Public,
