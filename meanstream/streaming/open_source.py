@@ -11,7 +11,7 @@ from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.ordered import OrderedSource
 from meanstream.streaming.sources.read_ahead import ReadAhead
-from meanstream.streaming.sources.source import Opening, Source
+from meanstream.streaming.sources.source import AgentsOfStore, Opening, Source
 
 SOURCES: dict[str, str] = {
     ".csv": "meanstream.streaming.sources.csv_file:CsvSource",
@@ -68,6 +68,7 @@ def open_source(
     owner: str | None = None,
     until_end: bool = False,
     name: str | None = None,
+    agents: AgentsOfStore | None = None,
 ) -> Source:
     """Open `kafka://HOST:PORT/TOPIC`, `synthetic:AGENTS,SAMPLES[,SEED]`, or a file by its extension.
 
@@ -94,13 +95,17 @@ def open_source(
         Topic: end where it ends when reading begins. Everything else always ends.
     name : str, optional
         Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
+    agents : AgentsOfStore, optional
+        Topic: which agents live in the store; samples of those that live in another are rejected.
 
     Raises
     ------
     ValueError
         Before any data is read: no such file, unknown extension, missing column; no broker, topic or right to read it.
     """
-    opening = Opening(id_key=id_key, max_line_bytes=max_line_bytes, owner=owner, until_end=until_end, name=name)
+    opening = Opening(
+        id_key=id_key, max_line_bytes=max_line_bytes, owner=owner, until_end=until_end, name=name, agents=agents
+    )
     is_file = location.partition(":")[0] + ":" not in SOURCES
     require(not is_file or Path(location).is_file(), "source", "be a readable file", location)
     source: Source = source_class(source_kind(location)).open(location, mapping, opening)

@@ -94,6 +94,7 @@ COMMANDS = {
     "ledger backup": "readers",
     "store show": "settings only",
     "store adopt": "settings only",
+    "store move": "settings only",  # and how many agents, rows and samples: public, of agents
     "dlq list": "readers",
     "dlq show": "readers",
     "dlq replay": "replay",

@@ -210,7 +210,13 @@ class Agents:
         self._state.restore(chunk, state)
         self._window = max(self._window, np.int64(state["window"]))
 
-    # -- internals ---------------------------------------------------------------------------------------------
+    def rows(self, agents: Ints) -> dict[str, np.ndarray]:
+        """Private: the state of some agents as plain arrays, one row each."""
+        return self._state.rows(agents, self._window)
+
+    def put_rows(self, agents: Ints, rows: dict[str, np.ndarray]) -> None:
+        """Put the state of some agents in place of what these have."""
+        self._window = self._state.put_rows(agents, rows, self._window)
 
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums; on the way, release at every count that the geometric schedule names."""

@@ -82,6 +82,17 @@ class AgentRows:
         for name in names:
             self.columns[name][first : first + len(state[name])] = state[name]
 
+    def rows(self, agents: Ints, window: np.int64) -> dict[str, np.ndarray]:
+        """Copy the rows of some agents."""
+        return {"window": np.array(window), **{name: column[agents] for name, column in self.columns.items()}}
+
+    def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:
+        """Put rows in the place of those of some agents; give the later window of theirs and this one."""
+        for name, column in self.columns.items():
+            column[agents] = rows[name]
+        self.touch(agents)
+        return max(window, np.int64(rows["window"]))
+
 
 def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     """Columns of `n` agents that have seen nothing yet."""

@@ -11,6 +11,7 @@ import numpy as np
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.budget_forecast import BudgetForecast, ForecastSummary
+from meanstream.streaming.agents.homes import given_agents
 from meanstream.streaming.store.audit import audited_rows
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.store import Store
@@ -58,7 +59,7 @@ class BudgetSummary:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Public: the budget of every agent of a store, in the order in which they appeared."""
+    """Public: the budget of every agent that lives in a store, in the order in which they appeared."""
 
     agents: list[AgentBudget]
     summary: BudgetSummary
@@ -91,6 +92,7 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
         require_store_kind(store, settings, OF_AGENTS)
         forecast = BudgetForecast(len(names), int(settings["horizon"])) if foretell and identity is not None else None
         spent = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of, forecast)
+        here = ~given_agents(opened)
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
@@ -99,17 +101,18 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
     return Budgets(
         [
             AgentBudget(name, used, horizon - used, horizon, epsilon, delta)
-            for name, used in zip(names, spent.tolist(), strict=True)
+            for name, used, lives in zip(names, spent.tolist(), here.tolist(), strict=True)
+            if lives
         ],
         BudgetSummary(
-            agents=len(names),
-            spent_max=int(spent.max(initial=0)),
+            agents=int(here.sum()),
+            spent_max=int(spent[here].max(initial=0)),
             horizon=horizon,
-            at_horizon=int(np.count_nonzero(spent >= horizon)),
+            at_horizon=int(np.count_nonzero(spent[here] >= horizon)),
             refused=refused,
         ),
-        None if ends is None else [end if math.isfinite(end) else None for end in ends.tolist()],
-        None if ends is None or forecast is None else forecast.summary(ends, names),
+        None if ends is None else [end if math.isfinite(end) else None for end in ends[here].tolist()],
+        None if ends is None or forecast is None else forecast.summary(np.where(here, ends, np.nan), names),
     )
 
 

@@ -39,7 +39,7 @@ from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.columns import Batch, Position, Rejects
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sources.source import Source, let_source_rest
+from meanstream.streaming.sources.source import Shared, Source, let_source_rest
 from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.store import Store
 
@@ -117,7 +117,9 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         )
         self.agents = Agents(settings, noise)
         self._settings = settings
-        self._intake = Intake(settings.grid, self._options, source.name, self.stats)
+        self._intake = Intake(
+            settings.grid, self._options, source.name, self.stats, partitioned=isinstance(source, Shared)
+        )
         self.delivery = Delivery(
             store=store,
             sinks=sinks,

@@ -11,7 +11,7 @@ from typing import Any
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
 from meanstream.streaming.engine.health import Connected, EngineHealth
-from meanstream.streaming.engine.own_events import OwnEvents, own_charged_events, require_own_events
+from meanstream.streaming.engine.own_events import Elsewhere, OwnEvents, own_charged_events, require_own_events
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
@@ -148,9 +148,10 @@ class CommittedDelivery:
             with crash_step(CrashPoint.MARK_DELIVERY, self._crash), self._store.transaction():
                 self.save()
 
-    def require_own(self) -> None:
+    def require_own(self, elsewhere: Elsewhere | None = None) -> None:
         """Refuse a sink with charged events or answers that this store has not made; call before anything is begun."""
-        require_own_events(self._store, self._sinks, (own_charged_events(self._charged_role), *self._answers))
+        own = (own_charged_events(self._charged_role), *self._answers)
+        require_own_events(self._store, self._sinks, own, elsewhere)
 
     def _deliver_committed(self) -> None:
         written = self._write_charged(), self._write_outbox()

@@ -14,6 +14,7 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.grids import Grid
 from meanstream.streaming.engine.buffer import Due, EventBuffer, Piece
+from meanstream.streaming.engine.homes import Homes
 from meanstream.streaming.engine.name_tables import (
     NameTable,
     name_table_owner_hashes,
@@ -39,7 +40,9 @@ class Intake:
     **Privacy.** Which samples count depends on times and ids, which are public, and on nothing else.
     """
 
-    def __init__(self, grid: Grid, options: EngineOptions, source: str, stats: EngineStats) -> None:
+    def __init__(
+        self, grid: Grid, options: EngineOptions, source: str, stats: EngineStats, *, partitioned: bool = False
+    ) -> None:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness, options.quorum)
         self._senders, self._owners = NameTable(name_table_sender_hashes), NameTable(name_table_owner_hashes)
@@ -50,6 +53,7 @@ class Intake:
         self._number_of = NameTable(name_table_without_numbers)  # source's code of an agent to its number, -1 if new
         self._buffer = EventBuffer()
         self._seen = AgentIds()
+        self._homes = Homes() if partitioned else None
         digest = hashlib.blake2b(source.encode(), digest_size=8).digest()
         self._salt = np.frombuffer(digest, np.uint64)[0]  # ids of two sources are never duplicates
 
@@ -90,6 +94,8 @@ class Intake:
             store.put_chunk("pending", number, columns)
         store.drop_chunks("pending", dropped)
         self._seen.save(store)
+        if self._homes is not None:
+            self._homes.save(store)
         return self._watermark.snapshot()
 
     def restore(self, store: Store, state: dict[str, Any]) -> None:
@@ -101,6 +107,8 @@ class Intake:
         for number, columns in store.chunks("pending"):
             self._buffer.restore(number, columns, self.watermark)
         self._seen.restore(store)
+        if self._homes is not None:
+            self._homes.restore(store)
 
     @property
     def watermark(self) -> float:
@@ -154,6 +162,8 @@ class Intake:
         if not len(samples):
             return
         agent = self._number(samples)
+        if self._homes is not None:
+            self._homes.note(len(self.names), agent, column_partitions(samples.position))
         self._remember(samples)
         if samples.person is None:  # else it is decided in event time, when their turn comes
             self._stats.accepted += len(samples)

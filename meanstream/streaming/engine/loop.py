@@ -15,7 +15,7 @@ from meanstream.streaming.engine.health import Connected, EngineHealth
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.columns import Batch, Position, Rejects
-from meanstream.streaming.sources.source import Begins, KnowsOffsets, Source
+from meanstream.streaming.sources.source import Begins, KnowsOffsets, Shared, Source
 from meanstream.streaming.store.store import Store
 
 Stats = TypeVar("Stats", bound=EngineStats)
@@ -126,7 +126,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             If source or sinks are not those that the store was used with.
         """
         self._resumed = True
-        self.delivery.require_own()
+        self.delivery.require_own(self._source.elsewhere if isinstance(self._source, Shared) else None)
         self._store.keep()  # partitions are owned in its name from here on
         state = self._store.state(self.state_name)
         if state is not None:

@@ -21,6 +21,9 @@ from meanstream.streaming.store.store import Store
 Key = tuple[Any, ...]
 """What an event is known by."""
 
+Elsewhere = Callable[[Collection[str]], set[str]]
+"""Says which of some agents live in another store."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnEvents:
@@ -48,8 +51,8 @@ class OwnEvents:
     knows: Callable[[Store, int, set[Key]], bool]
     named: bool = True
 
-    def require(self, store: Store, sinks: Sinks) -> None:
-        """Refuse the sink if it holds other events of its role than those of the store.
+    def require(self, store: Store, sinks: Sinks, elsewhere: Elsewhere | None = None) -> None:
+        """Refuse the sink if it holds other events of its role than those of the store, or of agents of other stores.
 
         Raises
         ------
@@ -61,7 +64,8 @@ class OwnEvents:
             return
         note = store.state("delivered")
         position = None if note is None else note["sinks"].get(self.role)
-        keys = own_event_keys(sink.later(position), self.key)
+        later = sink.later(position)
+        keys = own_event_keys(later if elsewhere is None else _of_others_left_out(list(later), elsewhere), self.key)
         since = 0 if note is None or position is None else note["ledger"]
         if keys and not self.knows(store, since, keys):
             raise ValueError(
@@ -71,14 +75,26 @@ class OwnEvents:
             )
 
 
-def require_own_events(store: Store, sinks: Sinks, own: Collection[OwnEvents]) -> None:
+def require_own_events(
+    store: Store, sinks: Sinks, own: Collection[OwnEvents], elsewhere: Elsewhere | None = None
+) -> None:
     """Refuse sinks beside which a store must not begin or go on; call before anything is begun.
+
+    Stores that read parts of one source may have one name and write to one topic: `elsewhere` says whose agents live in
+    another of them.
 
     Somebody may have said on record that the store is an older copy, and its input the same: then nothing is refused.
     """
     if not store.state(OLDER_COPY):
         for one in own:
-            one.require(store, sinks)
+            one.require(store, sinks, elsewhere)
+
+
+def _of_others_left_out(lines: list[bytes], elsewhere: Elsewhere) -> list[bytes]:
+    """Leave out what is of agents that live elsewhere."""
+    agents = [_agent(line) for line in lines]
+    others = elsewhere({agent for agent in agents if agent})
+    return [line for line, agent in zip(lines, agents, strict=True) if agent not in others]
 
 
 def own_event_keys(lines: Iterable[bytes], key: Callable[[bytes], Key | None]) -> set[Key]:
@@ -104,7 +120,19 @@ class _Charged(msgspec.Struct):
     stage: int = 0
 
 
-_CHARGED = msgspec.json.Decoder(_Charged)
+class _Named(msgspec.Struct):
+    agent: str = ""
+
+
+_CHARGED, _NAMED = msgspec.json.Decoder(_Charged), msgspec.json.Decoder(_Named)
+
+
+def _agent(line: bytes) -> str:
+    """Tell whose an event is; empty if it is nobody's."""
+    try:
+        return _NAMED.decode(line).agent
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
 
 
 def _charged_key(line: bytes) -> Key | None:

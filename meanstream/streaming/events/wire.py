@@ -146,6 +146,7 @@ Reason = Literal[
     "missing_time",
     "missing_value",
     "not_finite",
+    "other_store",
     "out_of_bounds",
     "over_person",
     "oversized",

@@ -13,7 +13,12 @@ from dataclasses import replace
 from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_client_consumer
 from meanstream.streaming.kafka.group_offsets import RENEW_SECONDS, GroupOffsets
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.ownership import OwnedElsewhereError, claim_ownership, unowned_partitions
+from meanstream.streaming.kafka.ownership import (
+    FormerOwners,
+    OwnedElsewhereError,
+    claim_ownership,
+    unowned_partitions,
+)
 
 
 def name_owner_group(name: str) -> str:
@@ -38,9 +43,12 @@ class NameOwners:
         Name of the deployment.
     owner : str
         Public id of the store.
+    former : mapping
+        Stores that have given a partition to this one, by partition.
     """
 
-    def __init__(self, location: KafkaLocation, name: str, owner: str) -> None:
+    def __init__(self, location: KafkaLocation, name: str, owner: str, former: FormerOwners) -> None:
+        self._former = former
         self._location = replace(location, group=name_owner_group(name))
         self._name, self._owner = name, owner
         self._offsets = GroupOffsets(self._location, owner)
@@ -57,7 +65,7 @@ class NameOwners:
             If the broker refuses to say.
         """
         try:
-            unowned_partitions(self._location, self._consumer, offsets, self._owner)
+            unowned_partitions(self._location, self._consumer, offsets, self._owner, self._former)
         except OwnedElsewhereError as error:
             raise self._refused(error) from None
         except KafkaException as error:
@@ -68,7 +76,7 @@ class NameOwners:
     def claim(self, offsets: Mapping[int, int]) -> None:
         """Own partitions under the name, all or none; see `ownership.claim`."""
         try:
-            claim_ownership(self._location, self._consumer, offsets, self._owner)
+            claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
         except OwnedElsewhereError as error:
             raise self._refused(error) from None
 

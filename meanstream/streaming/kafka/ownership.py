@@ -2,8 +2,8 @@
 
 The owner is noted in the metadata of the group's committed offset, by everybody who commits. Supported are fixed sets
 of partitions per store (`partitions=`), and an engine that moves to another machine together with its store. A store
-never hands over a single partition: the sums of its agents are in the store, hence another one is refused. A set may
-grow by partitions that nobody owns.
+hands over a partition with its agents only (`meanstream store move`): their sums are in the store, hence another one
+is refused. A set may grow by partitions that nobody owns.
 
 Kafka forgets the offsets of a group that commits nothing for `offsets.retention.minutes` (a week by default), and the
 owners with them. The same is noted under the deployment's name (`name_owners`), whatever the group. Another name is
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from meanstream.streaming.kafka.client import (
     Consumer,
@@ -33,6 +33,10 @@ WAIT_SECONDS = 15.0
 ATTEMPTS = 8
 MAX_OWNER = 200
 _MARK = "meanstream-store="
+
+FormerOwners = Mapping[int, Collection[str]]
+"""Ids of stores by partition that they have given away; what is noted of them does not count any more."""
+_NOBODY: FormerOwners = {}
 
 _OVERTAKEN = (
     KafkaError.PRODUCER_FENCED,
@@ -74,9 +78,9 @@ def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[in
 
 
 def unowned_partitions(
-    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str
+    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
 ) -> dict[int, int]:
-    """Say which partitions nobody owns, without claiming any.
+    """Say which partitions nobody owns, or one who has given them away; without claiming any.
 
     Raises
     ------
@@ -85,10 +89,14 @@ def unowned_partitions(
     KafkaException
         If the broker does not tell in time.
     """
-    return _missing(location, _owners(location, consumer, offsets), offsets, owner)
+    found = _owners(location, consumer, offsets)
+    found = {partition: store for partition, store in found.items() if store not in former.get(partition, ())}
+    return _missing(location, found, offsets, owner)
 
 
-def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> None:
+def claim_ownership(
+    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
+) -> None:
     """Make a store the owner of partitions, all or none, unless another one is.
 
     One transactional producer per group and topic: who claims at the same time is fenced, looks again, and finds the
@@ -104,6 +112,8 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
         Partitions, and the offset that each begins at.
     owner : str
         Public random id of the store.
+    former : mapping
+        Stores that have given a partition to this one, by partition.
 
     Raises
     ------
@@ -115,7 +125,7 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
         If it does not answer.
     """
     try:
-        missing = unowned_partitions(location, consumer, offsets, owner)
+        missing = unowned_partitions(location, consumer, offsets, owner, former)
     except KafkaException:
         missing = dict(offsets)  # somebody claims them just now
     attempts = 0
@@ -123,7 +133,7 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
         while missing:
             attempts += 1
             try:
-                missing = _claim_once(location, consumer, missing, owner)
+                missing = _claim_once(location, consumer, missing, owner, former)
             except KafkaException as error:
                 overtaken = is_fatal_to_client(error) or client_event_error(error).code() in _OVERTAKEN
                 if not overtaken or attempts == ATTEMPTS:
@@ -137,13 +147,15 @@ def claim_ownership(location: KafkaLocation, consumer: Consumer, offsets: Mappin
         raise ValueError(_refused(location, error)) from None
 
 
-def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str) -> dict[int, int]:
+def _claim_once(
+    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners
+) -> dict[int, int]:
     """Claim in a transaction; return what is still missing, which is nothing if all went well."""
     claiming = _claim_name(location)
     producer = make_client_producer(location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000)
     try:
         producer.init_transactions(WAIT_SECONDS)  # whoever is claiming is fenced and undone, who has claimed is seen
-        missing = unowned_partitions(location, consumer, offsets, owner)
+        missing = unowned_partitions(location, consumer, offsets, owner, former)
         if missing:
             producer.begin_transaction()
             marked = owned_offsets(location.topic, missing, owner)
@@ -151,7 +163,7 @@ def _claim_once(location: KafkaLocation, consumer: Consumer, offsets: Mapping[in
             producer.commit_transaction(WAIT_SECONDS)
     finally:
         producer.close()
-    return unowned_partitions(location, consumer, offsets, owner)
+    return unowned_partitions(location, consumer, offsets, owner, former)
 
 
 def _claim_name(location: KafkaLocation) -> str:

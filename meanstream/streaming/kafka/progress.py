@@ -99,12 +99,13 @@ def progress_unreachable_partitions(statistics: Mapping[str, Any], topic: str) -
 
 
 def progress_first_offsets(
-    location: KafkaLocation, topic: Topic, position: Position | None, marks: Watermarks
+    location: KafkaLocation, topic: Topic, position: Position | None, marks: Watermarks, *, shared: bool = False
 ) -> tuple[dict[int, int], int]:
     """Find where each partition begins, and how many offsets are skipped because retention took them away.
 
     A partition that was added to the topic after the store had begun is read from its first record, one that the store
-    simply did not own before from where `start=` says.
+    simply did not own before from where `start=` says. Where it is `shared` by stores that know whose agents are whose,
+    a store that owns some of the partitions goes on beside added ones.
 
     Raises
     ------
@@ -113,7 +114,7 @@ def progress_first_offsets(
     """
     if position is None:
         return {p: low if location.start == "earliest" else high for p, (low, high) in marks.items()}, 0
-    _check_partitions(location, topic, position, marks)
+    _check_partitions(location, topic, position, marks, shared=shared)
     known = {int(p): int(offset) for p, offset in position["partitions"].items()}
     offsets: dict[int, int] = {}
     skipped = 0
@@ -153,9 +154,20 @@ def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low
     return low
 
 
-def _check_partitions(location: KafkaLocation, topic: Topic, position: Position, marks: Watermarks) -> None:
+def _check_partitions(
+    location: KafkaLocation, topic: Topic, position: Position, marks: Watermarks, *, shared: bool
+) -> None:
     check_same_topic(location, position["topic_id"], topic)
-    if location.partitions is not None and topic.partitions != position["count"]:
+    count = position["count"]
+    if shared and topic.partitions > count and location.partitions is not None:
+        logger.warning(
+            "topic %r had %d partitions and has %d now: samples of agents whose keys are in a partition of another "
+            "store now are rejected there (other_store)",
+            topic.name,
+            count,
+            topic.partitions,
+        )
+    elif location.partitions is not None and topic.partitions != count:
         raise ValueError(
             f"{location.role} must have the {position['count']} partitions that it had when the store was begun, or "
             f"agents would move between stores, got {topic.partitions} in {topic.name!r}"

@@ -28,7 +28,7 @@ from meanstream.streaming.kafka.client import (
 from meanstream.streaming.kafka.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.name_owners import NameOwners
-from meanstream.streaming.kafka.ownership import claim_ownership
+from meanstream.streaming.kafka.ownership import FormerOwners, claim_ownership
 from meanstream.streaming.kafka.progress import (
     ReadProgress,
     progress_after_gap,
@@ -37,6 +37,7 @@ from meanstream.streaming.kafka.progress import (
 )
 from meanstream.streaming.kafka.topics import Topic, TopicWatch, check_same_topic, find_topic, require_topic
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
+from meanstream.streaming.sources.source import AgentsOfStore
 
 logger = logging.getLogger("meanstream.kafka")
 
@@ -73,6 +74,7 @@ class TopicReader:
         bounded: bool,
         watch_seconds: float,
         beside: Sequence[str] = (),
+        agents: AgentsOfStore | None = None,
     ) -> None:
         self._beside = beside  # what is taken of messages besides their values
         self.name, self.role = location.topic, location.role
@@ -84,7 +86,10 @@ class TopicReader:
         self._complaints: set[str] = set()
         self._resting = False
         self._group = GroupOffsets(location, owner or "")
-        self._named = None if name is None or owner is None else NameOwners(location, name, owner)
+        self._shared = agents is not None
+        self._given = frozenset[int]() if agents is None else agents.given_partitions
+        self._former: FormerOwners = {} if agents is None else agents.former_owners
+        self._named = None if name is None or owner is None else NameOwners(location, name, owner, self._former)
         self._admin = make_client_admin(location)
         self._topic = require_topic(self._admin, location, "READ")
         self.cluster = str(self._admin.list_topics(location.topic, timeout=ASK_SECONDS).cluster_id)
@@ -198,8 +203,11 @@ class TopicReader:
         """
         require(self._owner is not None, "owner", "be given to read", None)
         try:
-            marks = self._watermarks(self._location.partitions or range(self._topic.partitions))
-            offsets, skipped = progress_first_offsets(self._location, self._topic, position, marks)
+            wanted = self._location.partitions or range(self._topic.partitions)
+            given = sorted(self._given.intersection(wanted))
+            require(not given, "partitions", "be none that this store has given to another", given)
+            marks = self._watermarks(wanted)
+            offsets, skipped = progress_first_offsets(self._location, self._topic, position, marks, shared=self._shared)
             self._claim(offsets)
         except KafkaException as error:
             raise ValueError(self._unreadable(describe_client_error(error))) from None
@@ -327,10 +335,10 @@ class TopicReader:
     def _claim(self, offsets: Mapping[int, int]) -> None:
         assert self._owner is not None  # noqa: S101 - checked where reading begins
         if self._named is None:
-            claim_ownership(self._location, self._consumer, offsets, self._owner)
+            claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
             return
         self._named.check(offsets)  # before the group notes an owner that is refused
-        claim_ownership(self._location, self._consumer, offsets, self._owner)
+        claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
         self._named.claim(offsets)
 
     def _watermarks(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:

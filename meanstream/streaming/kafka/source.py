@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from typing import Self
 
 from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
 from meanstream.streaming.kafka.client import KafkaLostError
+from meanstream.streaming.kafka.directory import DirectoryBusyError
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
+from meanstream.streaming.kafka.own_agents import OwnAgents
 from meanstream.streaming.kafka.reader import TopicReader
 from meanstream.streaming.kafka.registry import RegistryAwayError
 from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import Opening, SourceLostError
+from meanstream.streaming.sources.source import AgentsOfStore, Opening, SourceLostError
 
 logger = logging.getLogger("meanstream.kafka")
 
@@ -33,7 +36,7 @@ class KafkaSource:
     A partition belongs to one store (`ownership`). An agent lives where the partition of its key is
     read: give several engines fixed sets of partitions, each with its own store. An engine may move to another machine
     together with its store. Partitions added to the topic are read too, unless the set is fixed: then the engine
-    stops, because keys, hence agents, may have moved to partitions of another store.
+    stops, because keys, hence agents, may have moved to partitions of another store; begun again it refuses these.
 
     Position: next offset of each partition, the id of the topic and the number of its partitions.
 
@@ -56,6 +59,8 @@ class KafkaSource:
     idle_seconds : float
         Event time waits for a partition whose end was reached so long ago at most. What a transaction that stands open
         has written is more to come.
+    agents : AgentsOfStore, optional
+        Agents that live in the store: with fixed partitions, those of other stores are refused (`directory`).
     watch_seconds : float
         Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
         Kafka tells nobody. What is read of the new one until then counts; then the engine stops.
@@ -83,6 +88,7 @@ class KafkaSource:
             until_end=opening.until_end,
             id_key=opening.id_key,
             max_record_bytes=opening.max_line_bytes,
+            agents=opening.agents,
         )
 
     def __init__(
@@ -97,12 +103,13 @@ class KafkaSource:
         max_record_bytes: int = MAX_LINE_BYTES,
         idle_seconds: float = 5.0,
         watch_seconds: float = 10.0,
+        agents: AgentsOfStore | None = None,
     ) -> None:
         self.name = location.topic
         self.bounded = until_end
         self.by_registry = location.registry is not None
         self._idle_seconds = idle_seconds
-        self._held: tuple[PartitionRecords, Position] | None = None  # what the registry must say how to read
+        self._held: tuple[PartitionRecords, Position] | None = None  # what others must say something of
         self._problem: str | None = None
         self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
         self._reader = TopicReader(
@@ -112,7 +119,11 @@ class KafkaSource:
             bounded=until_end,
             watch_seconds=watch_seconds,
             beside=self._parser.wanted,
+            agents=agents,
         )
+        self._homes: OwnAgents | None = None
+        if agents is not None and owner is not None and location.partitions is not None:
+            self._homes = OwnAgents(location, owner, name, agents)
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the records that are there, or wait a moment for one.
@@ -143,7 +154,9 @@ class KafkaSource:
         try:
             if records is not None:
                 samples = self._parser.parse(records, rejects)
-        except RegistryAwayError as error:
+            if self._homes is not None:
+                samples = self._homes.only_own(samples, rejects)
+        except (RegistryAwayError, DirectoryBusyError) as error:
             return self._hold(records, before, str(error))
         self._held, self._problem = None, None
         lags = reader.lags()
@@ -160,6 +173,10 @@ class KafkaSource:
         lags = self._reader.lags()
         return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
 
+    def elsewhere(self, names: Collection[str]) -> set[str]:
+        """Say which agents live in another store that reads this topic."""
+        return set() if self._homes is None else self._homes.elsewhere(names)
+
     def begin(self) -> None:
         """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.
 
@@ -169,6 +186,8 @@ class KafkaSource:
             If another store owns a partition, or no store is given.
         """
         _ = self._reader.progress
+        if self._homes is not None:
+            self._homes.begin()
 
     def restore(self, position: Position) -> None:
         """Continue at the offsets of the store.
@@ -182,10 +201,14 @@ class KafkaSource:
         if position.get("topic") != self.name:
             raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
         self._reader.begin(position)
+        if self._homes is not None:
+            self._homes.begin()
 
     def close(self) -> None:
         """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
         self._reader.close()
+        if self._homes is not None:
+            self._homes.close()
 
     def commit(self, position: Position) -> None:
         """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""

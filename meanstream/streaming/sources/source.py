@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from meanstream.operators.limits import MAX_AGENTS
 from meanstream.streaming.events.columns import Batch, Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsOfStore:
+    """What a store knows of where agents live: for a source that other stores read parts of.
+
+    Attributes
+    ----------
+    names : tuple of str
+        All agents that it ever had.
+    given : frozenset of str
+        Those of them that live in another store now (`meanstream store move`).
+    moves : mapping
+        Of those that it was given, by name: the number of the move.
+    given_partitions : frozenset of int
+        Partitions that another store reads now.
+    former_owners : mapping
+        Of partitions that it was given: ids of the stores that had them.
+    most : int
+        Agents that may ever be claimed.
+    """
+
+    names: tuple[str, ...] = ()
+    given: frozenset[str] = frozenset()
+    moves: Mapping[str, int] = field(default_factory=dict)
+    given_partitions: frozenset[int] = frozenset()
+    former_owners: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    most: int = MAX_AGENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +54,8 @@ class Opening:
         Topic: end where it ends when reading begins.
     name : str or None
         Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
+    agents : AgentsOfStore or None
+        Topic: which agents live in the store; None where who has sent something is not public.
     """
 
     id_key: bytes
@@ -31,6 +63,7 @@ class Opening:
     owner: str | None = None
     until_end: bool = False
     name: str | None = None
+    agents: AgentsOfStore | None = None
 
 
 class SourceLostError(RuntimeError):
@@ -74,6 +107,14 @@ class Begins(Protocol):
 
     def begin(self) -> None:
         """Begin, for a store that has no position yet; `ValueError` where that is refused."""
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A source of which several stores read parts: each agent lives in one of them."""
+
+    def elsewhere(self, names: Collection[str]) -> set[str]:
+        """Say which of some agents live in another store."""
 
 
 @runtime_checkable

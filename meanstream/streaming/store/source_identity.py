@@ -96,6 +96,12 @@ def keep_source_identity(store: Store, found: Mapping[str, Any]) -> None:
             store.put_state(_STATE, new)
 
 
+def keep_source_identity_in(store: Store, found: Mapping[str, Any]) -> None:
+    """Note within a transaction what a store is filled from that goes on where another one was."""
+    if source_identity_of(store) is None:
+        store.put_state(_STATE, dict(found))
+
+
 def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Change what a store is filled from, and record it for good; give the record.
 

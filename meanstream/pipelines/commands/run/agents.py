@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
@@ -16,6 +17,7 @@ from meanstream.pipelines.options.agents import AgentSideOptions
 from meanstream.pipelines.options.base import print_options_json
 
 if TYPE_CHECKING:
+    from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.store.deployment import Deployment
@@ -57,7 +59,6 @@ def run_agents_engine(
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
     from meanstream.streaming.agents.engine import Engine
-    from meanstream.streaming.store.deployment import open_deployment
 
     def make(deployment: Deployment, taken: Input, **shared: Any) -> Engine:
         return Engine(
@@ -71,9 +72,23 @@ def run_agents_engine(
 
     settings = check_agents_options(options)
     kind = EngineKind(
-        open_store=open_deployment, open_input=open_input, make=make, private=("estimates",), private_apart=False
+        open_store=_open_settled, open_input=open_input, make=make, private=("estimates",), private_apart=False
     )
     return run_engine(kind, options, settings, watching(options, settings, also=also), crash)
+
+
+def _open_settled(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
+    """Open the store; end a move to another store that was interrupted."""
+    from meanstream.streaming.agents.move import settle_move
+    from meanstream.streaming.store.deployment import open_deployment
+
+    deployment = open_deployment(path, settings, environment=environment)
+    try:
+        settle_move(deployment.store)
+    except BaseException:
+        deployment.store.close()
+        raise
+    return deployment
 
 
 def agents_summary(stats: EngineStats) -> dict[str, Any]:

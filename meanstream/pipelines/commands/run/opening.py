@@ -46,6 +46,7 @@ def open_samples(
     options: StreamOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
 ) -> Source:
     """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
+    from meanstream.streaming.agents.homes import agents_of_store
     from meanstream.streaming.open_source import open_source
     from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
 
@@ -59,6 +60,7 @@ def open_samples(
         owner=store.public_id(),
         name=name,
         until_end=options.until_end,
+        agents=agents_of_store(store, options.engine_options().max_agents) if options.WHO == "agent" else None,
     )
     try:
         found = _identity(options, source, mapping)

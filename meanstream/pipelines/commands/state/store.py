@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.state.move import move
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -23,7 +24,7 @@ StoreOption = Annotated[Path, typer.Option(help="Store of an engine.")]
 
 @app.callback()
 def store() -> None:
-    """Tell what a store is filled from, or that it has another name now."""
+    """Tell what a store is filled from, that it has another name now, or move agents to another store."""
 
 
 @app.command("show")
@@ -39,6 +40,7 @@ def store_show(
     Example:
       meanstream store show --store state.db
     """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.agents.homes import moves_summary
     from meanstream.streaming.store.source_identity import source_identity_adoptions, source_identity_of
     from meanstream.streaming.store.store import Store, StoreError
 
@@ -51,6 +53,7 @@ def store_show(
                 "source": source_identity_of(opened),
                 "adopted": source_identity_adoptions(opened),
             }
+            facts |= {"moved": moved} if (moved := moves_summary(opened)) is not None else {}
         finally:
             opened.close()
     except StoreError as error:
@@ -111,6 +114,9 @@ def store_adopt(
     except StoreError as error:
         raise BadOption(str(error)) from None
     _tell(record, as_json=as_json)
+
+
+app.command("move")(move)
 
 
 def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
