@@ -44,8 +44,8 @@ RECENT = 0.2
 MEMORY = 1.0 / 24.0
 """Least weight of the newest window in what is carried: what is older than some 24 windows is forgotten."""
 
-USUAL = 10.0
-"""So many windows of usual surprises are taken for granted before more surprise widens intervals."""
+USUAL = 4.0
+"""So many windows of usual surprises are taken for granted before more surprise counts as drift."""
 
 MOST_VOTES = 20_000
 
@@ -107,7 +107,14 @@ class CarriedState:
     def anew(self, center: float, variance: float, *, left: bool = False) -> CarriedState:
         """Forget all but where the answer is; a window that users have left was too narrow."""
         reach = min(self.reach * 1.5, 8.0) if left else self.reach
-        return CarriedState(windows=1, center=center, center_variance=variance, reach=reach)
+        return CarriedState(
+            windows=1,
+            center=center,
+            center_variance=variance,
+            reach=reach,
+            squares=self.squares,
+            compared=self.compared,
+        )
 
     def voted(self, counts: tuple[int, ...], voters: int, epsilon: float) -> CarriedState:
         """Add votes, and choose the window once they tell the spread, or when it is another than it was."""
@@ -173,11 +180,15 @@ def carried_comparison(
         return Compared(mean, variance, "users have left the window", state.anew(mean, variance, left=True))
     difference, noise = mean - narrow[0], variance + narrow[1]
     if state.missed_variance is None:
-        gain, before, surprise, compared = 1.0, 0.0, 0.0, 0
+        gain, before, surprise = 1.0, 0.0, 0.0
     else:
-        before, compared = state.missed_variance, 1
+        # What surprises more than noise does is drift of what is missed, from one window to the next.
+        usual = noise + state.missed_variance
+        before = state.missed_variance + (state.caution**2 - 1.0) * usual
         gain = max(before / (before + noise), MEMORY)
         surprise = (difference - state.missed) / math.sqrt(noise + before)
+        squares = (difference - state.missed) ** 2 / usual
+        state = replace(state, squares=state.squares + min(squares, 9.0), compared=state.compared + 1)
     recent = (1.0 - RECENT) * state.recent + RECENT * surprise
     if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:
         return Compared(mean, variance, "reports on the bounds say otherwise", state.anew(mean, variance))
@@ -187,8 +198,6 @@ def carried_comparison(
         missed=missed,
         missed_variance=(1.0 - gain) ** 2 * before + gain**2 * noise,
         recent=recent,
-        squares=state.squares + surprise**2,
-        compared=state.compared + compared,
     )
     # The answer is (1 - gain) (narrow + missed before) + gain wide.
     answered = (1.0 - gain) ** 2 * (narrow[1] + before) + gain**2 * variance
