@@ -19,9 +19,9 @@ import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.commands.report.charts import budget_chart, stages_chart
-from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_as_html
+from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_parts_as_html
 from meanstream.pipelines.commands.run.page import page_run_facts
-from meanstream.pipelines.page.figures import page_figures, window_row
+from meanstream.pipelines.page.figures import page_figures, page_figures_of_window
 from meanstream.pipelines.page.server import PageServer
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.agents.ledger_forecast import budget_outlook
@@ -342,10 +342,11 @@ def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool) 
 def test_a_report_fits_a_narrow_window_and_the_dark(tmp_path: Path) -> None:
     need(missing())
     budget = budget_chart(budget_histogram_record(9, (1, 8), 12), "agents")
-    row = window_row(json.loads(window_line(1, 5.0, [4.0, 6.0])), (0.0, 10.0))
+    row = page_figures_of_window(json.loads(window_line(1, 5.0, [4.0, 6.0])), (0.0, 10.0))
     stages = ReportPart(title="Stages", picture=stages_chart(row), table=[("head " * 9, "0123456789abcdef" * 4)])
     parts = [ReportPart(title="Budget", picture=budget, lines="name   " + "word " * 99, aligned=True), stages]
-    (tmp_path / "report.html").write_text(report_as_html(ReportPage(title="Report", about="Of a test", parts=parts)))
+    page = ReportPage(title="Report", about="Of a test", parts=parts)
+    (tmp_path / "report.html").write_text(report_parts_as_html(page))
     with browser(width=400, dark=True) as driver:
         driver.get((tmp_path / "report.html").as_uri())
         shown = [part.is_displayed() for part in driver.find_elements("css selector", ".wide, .narrow")]
