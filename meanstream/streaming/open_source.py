@@ -20,6 +20,8 @@ SOURCES: dict[str, str] = {
     ".ndjson": "meanstream.streaming.sources.jsonl_file:JsonlSource",
     ".parquet": "meanstream.streaming.sources.parquet_file:ParquetSource",
     "kafka:": "meanstream.streaming.kafka.source:KafkaSource",
+    "follow:": "meanstream.streaming.sources.growing:GrowingFile",
+    "-:": "meanstream.streaming.sources.growing:StandardInput",
     "synthetic:": "meanstream.streaming.sources.synthetic:SyntheticSource",
 }
 """A file's extension or an address's scheme, and where the class is that opens it: "module:Class"."""
@@ -70,7 +72,7 @@ def open_source(
     name: str | None = None,
     agents: AgentsOfStore | None = None,
 ) -> Source:
-    """Open `kafka://HOST:PORT/TOPIC`, `synthetic:AGENTS,SAMPLES[,SEED]`, or a file by its extension.
+    """Open `kafka://HOST:PORT/TOPIC`, `synthetic:AGENTS,SAMPLES[,SEED]`, `follow:FILE`, `-`, or a file by its kind.
 
     Extensions: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, and .parquet.
 

@@ -141,7 +141,7 @@ TRIED = {
             ),
             (
                 "meanstream/pipelines/options/agents.py",
-                "        from meanstream.streaming.kafka.location import is_kafka_location",
+                '        """Check everything that is not privacy; see `StreamOptions.engine_options`."""',
                 "        if self.added < 0:\n"
                 '            raise ValueError(f"added must be at least 0, got {self.added}")',
             ),

@@ -30,6 +30,7 @@ from meanstream.pipelines.options.shared import (
     StddevOption,
     checked_layout,
     cli_option,
+    is_live_source,
 )
 from meanstream.pipelines.options.stream import StreamOptions
 
@@ -46,7 +47,8 @@ class AgentSideOptions(StreamOptions):
     WHO: ClassVar[str] = "agent"
     LATENESS: ClassVar[str] = "lateness"
     HELP_ORDER: ClassVar[str] = """
-        config source agent value time id person layout numbers_in_text sort until_end lateness batch_size max_future
+        config source agent value time id person layout numbers_in_text sort
+        follow until_end lateness batch_size max_future
         quorum max_agents
         out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
         final_release spread_share secret_file store releases dead_letters max_dead_letters notices json metrics
@@ -163,14 +165,10 @@ class AgentSideOptions(StreamOptions):
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
-        from meanstream.streaming.kafka.location import is_kafka_location
-
         return replace(
             super().engine_options(),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
-            final_release=not is_kafka_location(self.source or "")
-            if self.final_release is None
-            else self.final_release,
+            final_release=not is_live_source(self.source or "") if self.final_release is None else self.final_release,
             collaboration="none",
             refresh=None,
         )

@@ -37,10 +37,13 @@ def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
     >>> _default_lateness("flights.csv", sort=True), _default_lateness("flights.csv", sort=False)
     (('0s', 'the file is read in event-time order'), ('1h', 'the file is read as it stands'))
     """
+    from meanstream.pipelines.options.shared import is_live_source
     from meanstream.streaming.kafka.location import is_kafka_location
 
     if source is not None and is_kafka_location(source):
         return "10s", "a topic is read as it is written"
+    if source is not None and is_live_source(source):
+        return "10s", "lines are read as they are written"
     if source is not None and _SUBSCRIPTION.fullmatch(source):
         return "1m", "a subscription delivers in any order"
     if sort:

@@ -42,7 +42,8 @@ class RoundsOptions(StreamOptions):
     WHO: ClassVar[str] = "user"
     LATENESS: ClassVar[str] = "allowed_lateness"
     HELP_ORDER: ClassVar[str] = """
-        config source user value values time id layout numbers_in_text sort until_end window allowed_lateness batch_size
+        config source user value values time id layout numbers_in_text sort
+        follow until_end window allowed_lateness batch_size
         max_future quorum
         max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
         store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg

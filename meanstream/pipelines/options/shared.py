@@ -19,7 +19,7 @@ def cli_option(help_text: str, panel: str, *names: str) -> Any:
 
 COLUMN_HELP = "a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
 SOURCE_HELP = (
-    ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC, or "
+    ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC, - (JSON lines piped in) or "
     "synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
@@ -72,7 +72,13 @@ def checked_layout(layout: str) -> Layout:
 def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:
     """Ask for a quorum where samples may come late: in a file that is sorted none does, whatever a clock says."""
     from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.location import is_kafka_location
 
     require(quorum in (1, 2), "quorum", "be 1 or 2", quorum)
-    return 1 if sort and source is not None and not is_kafka_location(source) else quorum
+    return 1 if sort and source is not None and not is_live_source(source) else quorum
+
+
+def is_live_source(source: str) -> bool:
+    """Say whether samples come as they are made: of a topic, a growing file, a pipe; not replayed and not sorted."""
+    from meanstream.streaming.kafka.location import is_kafka_location
+
+    return is_kafka_location(source) or source == "-" or source.startswith("follow:")

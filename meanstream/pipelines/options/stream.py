@@ -64,6 +64,9 @@ class StreamOptions(ABC):
         bool,
         cli_option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort"),
     ] = True
+    follow: Annotated[
+        bool, cli_option("Go on reading a .jsonl file that others append to, as it grows.", INPUT, "--follow")
+    ] = False
     until_end: Annotated[
         bool, cli_option("Stop at what a topic holds at the start, as at the end of a file.", INPUT, "--until-end")
     ] = False
@@ -121,6 +124,11 @@ class StreamOptions(ABC):
     wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
+
+    def __post_init__(self) -> None:
+        """Say in the source that it is followed: it is another kind of source then."""
+        if self.follow and self.source is not None and not self.source.startswith("follow:"):
+            object.__setattr__(self, "source", f"follow:{self.source}")
 
     @property
     @abstractmethod

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import zipfile
 import zlib
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -95,6 +96,14 @@ def _open_bytes(path: Path, option: str) -> BufferedIOBase:
         raise _unreadable(option, "an undamaged zip file without a password", path, error) from None
 
 
+def _open_growing(path: Path, option: str) -> Any:
+    """Open what is read without ever waiting for it."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
+    except OSError as error:
+        raise _unreadable(option, "a readable file or pipe", path, error) from None
+
+
 def _only_member(path: Path, option: str) -> BufferedIOBase:
     archive = zipfile.ZipFile(path)
     members = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
@@ -120,13 +129,17 @@ class LineReader:
     A record is one line: a line break inside quotes is not supported, so that a stray quote spoils its line only.
     """
 
-    def __init__(self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES, option: str = "source") -> None:
+    def __init__(
+        self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES, option: str = "source", grows: bool = False
+    ) -> None:
         self.path = path
         self.offset = 0  # bytes of decompressed text consumed
         self.line = 0  # lines consumed
         self._max = max_line_bytes
         self._option = option  # that named the file, for messages
-        self._stream = _open_bytes(path, option)
+        self._grows = grows  # what has no end yet is no line yet, and reading never waits for more than is there
+        self.ended = False  # whether the last look found nothing more
+        self._stream: Any = _open_growing(path, option) if grows else _open_bytes(path, option)
         self._head = b""  # the beginning of the text: by it a file is recognized
         self._buffer = memoryview(bytearray(READ_BYTES))  # used again and again: fresh memory costs as much as reading
         self._start = self._stop = 0  # what was read and not yet taken
@@ -190,6 +203,15 @@ class LineReader:
         """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""
         self._fill(READ_BYTES)
 
+    def last_line(self) -> tuple[LineBlock, Rejects] | None:
+        """Take what lacks its end, of a stream that has ended; None if there is nothing."""
+        self._grows = False
+        return self.next_block(1)
+
+    def fileno(self) -> int:
+        """Give the number of the open file."""
+        return int(self._stream.fileno())
+
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
@@ -203,8 +225,13 @@ class LineReader:
             read = self._stream.readinto(self._buffer[waiting:-1])
         except _DAMAGE as error:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
+        self.ended = read == 0  # nothing yet is None
+        read = read or 0
         if not self._head:
             self._head = bytes(self._buffer[waiting : waiting + min(read, HEAD_BYTES)])
+        if not read and self._grows:
+            self._stop = waiting
+            return False
         if not read:
             complete = int(self._ends[-1]) if len(self._ends) else 0
             if waiting == complete and (complete or not self._skipped):

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "private_figures": None,
     "page": None,
     "page_remote": False,
+    "follow": False,
     "answers": None,
     "answer_tokens": None,
     "answers_remote": False,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 ELSEWHERE: dict[str, object] = {
+    "follow": False,
     **dict.fromkeys(("reports", "stages", "dead_letters", "notices", "reports_only", "from_reports")),
     **dict.fromkeys(("metrics", "private_metrics", "private_figures")),
     "wait_for": WAIT_FOR,

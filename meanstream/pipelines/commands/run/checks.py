@@ -113,7 +113,8 @@ def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     from meanstream.streaming.kafka.location import is_kafka_location
 
     ends = options.until_end or getattr(options, "offsets", None) is not None
-    endless = is_kafka_location(option_location(options.source)) and not ends
+    source = option_location(options.source)
+    endless = source.startswith("follow:") or (is_kafka_location(source) and not ends)
     if hasattr(options, "refresh"):
         rule = "be given with a topic that has no end, or releases: else nothing ever comes out"
         require(not endless or (options.refresh or options.releases) is not None, "refresh", rule, None)

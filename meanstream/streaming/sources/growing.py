@@ -1,0 +1,138 @@
+"""Samples from a file that grows, and from standard input: JSONL, read as it comes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import time
+from pathlib import Path
+from typing import Self
+
+from meanstream.operators.validation import require
+from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
+from meanstream.streaming.sources.json_records import JsonFormat
+from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.records import RecordParser
+from meanstream.streaming.sources.source import Opening, SourceLostError, require_source_position
+
+FOLLOW = "follow:"
+KINDS = (".jsonl", ".ndjson")
+WAIT_SECONDS = 0.2
+"""So long is waited for more."""
+
+DESCRIPTOR = 0
+"""Of standard input."""
+
+_log = logging.getLogger("meanstream.run")
+
+
+class GrowingFile:
+    """A JSONL file to which others append: what is there is read, then waited for; a line counts once it is ended.
+
+    Position as of a file: after a crash reading goes on at the byte where it stood. A file that was cut short, or
+    another one that took its name, ends the run: nobody can say what was lost.
+    """
+
+    waits = True
+    bounded = False
+
+    @classmethod
+    def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:
+        """Open a file; nothing of it is read."""
+        path = Path(location.removeprefix(FOLLOW))
+        rule = f"be a readable file of type {', '.join(KINDS)} to follow"
+        require(path.is_file() and path.suffix.lower() in KINDS, "source", rule, str(path))
+        return cls(path, mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes)
+
+    def __init__(
+        self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
+    ) -> None:
+        self.name = path.name
+        self._path = path
+        self._reader = LineReader(path, max_line_bytes=max_line_bytes, grows=True)
+        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
+        self._file = os.stat(path).st_ino
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Parse the lines that are there, or wait a moment for one."""
+        taken = self._reader.next_block(max_samples)
+        if taken is None:
+            self._check()
+            time.sleep(WAIT_SECONDS)
+            return Batch(no_sample_columns(), Rejects(), self._reader.position())
+        block, rejects = taken
+        return Batch(self._parser.parse(block, rejects), rejects, self._reader.position())
+
+    def restore(self, position: Position) -> None:
+        """Continue at a line."""
+        require_source_position(position, "offset", self.name)
+        self._reader.seek(position)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+    def _check(self) -> None:
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            raise SourceLostError(f"source must stay while it is followed, got {self.name!r} away") from None
+        if now.st_ino != self._file or now.st_size < self._reader.offset:
+            raise SourceLostError(f"source must only grow while it is followed, got {self.name!r} cut or replaced")
+
+
+class StandardInput:
+    """Lines of JSON that are piped in, to the end of the pipe.
+
+    Nobody can read a pipe again: after a crash what comes then counts on top of what was committed; lines that were
+    read and not committed are gone, and a sample that is piped in twice counts twice unless it has an id.
+    """
+
+    waits = True
+    bounded = True
+    name = "stdin"
+
+    @classmethod
+    def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:  # noqa: ARG003 - it has one place
+        """Open standard input; nothing of it is read."""
+        return cls(mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes)
+
+    def __init__(
+        self,
+        mapping: ColumnMapping,
+        *,
+        id_key: bytes = b"",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        number: int | None = None,
+    ) -> None:
+        number = DESCRIPTOR if number is None else number
+        self._reader = LineReader(Path(f"/dev/fd/{number}"), max_line_bytes=max_line_bytes, grows=True)
+        self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
+
+    def next_batch(self, max_samples: int) -> Batch:
+        """Parse the lines that have come, or wait a moment for one."""
+        taken = self._reader.next_block(max_samples)
+        if taken is None and self._reader.ended:
+            taken = self._reader.last_line()
+            if taken is None:
+                return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True)
+        if taken is None:
+            select.select([self._reader.fileno()], [], [], WAIT_SECONDS)
+            return Batch(no_sample_columns(), Rejects(), self._position())
+        block, rejects = taken
+        return Batch(self._parser.parse(block, rejects), rejects, self._position())
+
+    def restore(self, position: Position) -> None:
+        """Count on: lines keep having numbers of their own."""
+        require_source_position(position, "piped", self.name)
+        self._reader.line = int(position["piped"])
+        _log.warning("standard input goes on with what comes now: lines that were read and not committed are gone")
+
+    def close(self) -> None:
+        """Close the pipe."""
+        self._reader.close()
+
+    def _position(self) -> Position:
+        return {"piped": self._reader.line}

@@ -1,0 +1,79 @@
+"""A file that grows and a pipe: each ended line once, in order, also after a restart; what was cut ends the run."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from meanstream.streaming.sources.growing import GrowingFile, StandardInput
+from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.sources.source import SourceLostError
+from tests.pipelines.command_line import SECRET, meanstream
+
+MAPPING = ColumnMapping()
+
+
+def line(number: int) -> bytes:
+    return json.dumps({"agent": "a", "value": number, "time": 50}).encode() + b"\n"
+
+
+def test_a_growing_file_is_read_as_it_grows_and_from_where_it_stood(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(line(1) + line(2)[:10])
+    with closing(GrowingFile(path, MAPPING)) as source, path.open("ab", buffering=0) as writer:
+        first = source.next_batch(10)
+        assert first.samples.value.tolist() == [1.0]
+        assert not len(source.next_batch(10).samples)
+        writer.write(line(2)[10:] + b"{\n" + line(4))
+        batch = source.next_batch(10)
+        assert (batch.samples.value.tolist(), batch.samples.position.tolist()) == ([2.0, 4.0], [2, 4])
+        assert (batch.rejects.reason, batch.rejects.position) == (["malformed"], [3])
+        assert not batch.exhausted
+    with closing(GrowingFile(path, MAPPING)) as again:
+        again.restore(first.position)
+        assert again.next_batch(10).samples.position.tolist() == [2, 4]
+        path.write_bytes(line(1))
+        with pytest.raises(SourceLostError, match="source must only grow while it is followed"):
+            again.next_batch(10)
+
+
+def test_a_pipe_is_read_to_its_end_in_batches_of_any_size() -> None:
+    read, write = os.pipe()
+    with closing(StandardInput(MAPPING, number=read)) as source:
+        assert not len(source.next_batch(10).samples)
+        os.write(write, b"".join(map(line, range(5))) + line(5)[:-1])
+        found: list[float] = []
+        for _ in range(3):
+            found += source.next_batch(2).samples.value.tolist()
+        assert found == [0.0, 1.0, 2.0, 3.0, 4.0]
+        os.close(write)
+        last = source.next_batch(2)
+        assert (last.samples.value.tolist(), last.position) == ([5.0], {"piped": 6})
+        assert source.next_batch(2).exhausted
+    os.close(read)
+
+
+def test_a_run_reads_standard_input_and_says_what_it_cannot_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.write(write, b"".join(map(line, range(20))))
+    os.close(write)
+    monkeypatch.setattr("meanstream.streaming.sources.growing.DESCRIPTOR", read)
+    options = ("--lower", "0", "--upper", "20", "--epsilon", "1", "--delta", "1e-6", "--quiet", "--json")
+    places = ("--store", str(tmp_path / "s.db"), "--sink", str(tmp_path / "e.jsonl"))
+    ran = meanstream("run", "agents", "--source", "-", *options, *places, environment={"MEANSTREAM_SECRET": SECRET})
+    assert ran.code == 0, ran.err
+    assert (ran.json["accepted"], ran.json["estimates"]) == (20, 1)
+    os.close(read)
+    (tmp_path / "x.csv").write_text("agent,value,time\n")
+    follow = ("--source", str(tmp_path / "x.csv"), "--follow", "--refresh", "1m")
+    assert meanstream("run", "agents", *follow, *options, *places).message.startswith(
+        "source must be a readable file of type .jsonl, .ndjson to follow"
+    )
+    follow = ("--source", str(tmp_path / "x.jsonl"), "--follow")
+    assert meanstream("run", "agents", *follow, *options, *places).message.startswith("refresh must be given with")
