@@ -56,7 +56,7 @@ def releases_before_charging() -> None:
         commit(self, position, released, *arguments, **named)
 
     Engine._commit = release_and_commit  # type: ignore[method-assign]
-    Delivery._write_releases = lambda self: self._store.ledger.last()  # type: ignore[method-assign]
+    Delivery._write_charged = lambda self: self._store.ledger.last()  # type: ignore[method-assign]
 
 
 def forgets_the_marker() -> None:
