@@ -16,7 +16,8 @@ from benchmarks.beam_agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
-from meanstream.pipelines.beam.agents.gather import FitReleases, GatherShard, JoinReleases
+from meanstream.pipelines.beam.agents.fit import FitReleases
+from meanstream.pipelines.beam.agents.gather import GatherShard
 from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, Tick
 from meanstream.pipelines.beam.agents.release import ReleaseShard
@@ -75,7 +76,7 @@ def snapshot(agents: int) -> dict[str, float]:
     before = _peak()
     partials, gathering = _timed(lambda: [_gathered(shard, batch) for shard, batch in enumerate(batches)])
     joined, joining = _timed(lambda: _joined(partials))
-    fitted, fitting = _timed(lambda: list(FitReleases(SETTINGS, OPTIONS).process((0, joined))))
+    fitted, fitting = _timed(lambda: [_fit().fit(joined, [TICK])])
     return {
         "agents": fitted[0].agents,
         "gather_cpu_seconds": gathering,
@@ -130,7 +131,8 @@ def _released(number: int, packed: list[Packed]) -> list[AgentReleases]:
     shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), OWNER, final_release=True)
     shard.setup()
     cells = Bag(*(one.encoded for one in packed)), Bag(ForShardCoder().encode(TICK)), One(), One(), Bag(), _made()
-    return [out.value for out in shard.due(number, MAX_TIMESTAMP, *cells) if not isinstance(out, TaggedOutput)]
+    made = shard.due(number, MAX_TIMESTAMP, *cells, One(), One())
+    return [out.value for out in made if not isinstance(out, TaggedOutput)]
 
 
 def _made() -> One:
@@ -144,19 +146,24 @@ def _gathered(number: int, batches: list[bytes]) -> bytes:
     """Keep a shard's newest releases; give the bytes of their summary."""
     gather = GatherShard(SETTINGS, OPTIONS, WINDOWS, OWNER)
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), One(), _made()
-    (out,) = gather.due(number, MAX_TIMESTAMP, *cells)
-    return PartialReleasesCoder().encode(out.value)
+    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), One(), _made(), One(), One()
+    (out,) = gather.gather(number, MAX_TIMESTAMP, *cells)
+    return bytes(out.value[1].encoded)
 
 
 def _common(partials: list[bytes]) -> float:
     """Tell what the join and the fit take, for which all shards wait."""
-    return _timed(lambda: list(FitReleases(SETTINGS, OPTIONS).process((0, _joined(partials)))))[1]
+    return _timed(lambda: _fit().fit(_joined(partials), [TICK]))[1]
 
 
 def _joined(partials: list[bytes]) -> Any:
-    join = JoinReleases(SETTINGS, OPTIONS)
-    return join.merge_accumulators(map(PartialReleasesCoder().decode, partials))
+    whole = _fit().nobody()
+    whole.take(map(PartialReleasesCoder().decode, partials))
+    return whole
+
+
+def _fit() -> FitReleases:
+    return FitReleases(SETTINGS, OPTIONS, WINDOWS, OWNER)
 
 
 def _releases(shard: int, agents: int) -> list[bytes]:

@@ -47,8 +47,9 @@ from meanstream.pipelines.beam.agents.parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.records import AgentReleases
 from meanstream.pipelines.beam.agents.snapshot import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.arguments import as_seconds, as_shards, settings_given, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
-from meanstream.pipelines.beam.samples import SHARDS, sample_batch
+from meanstream.pipelines.beam.samples import AGENT_SHARDS, sample_batch
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
@@ -133,8 +134,10 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     settings : AgentsSettings, optional
-        Or, instead, its parameters by name: name, lower, upper, epsilon, delta, schedule, horizon, ... The deployment's
-        `name` must be given.
+        The deployment's `name` must be given.
+    name, lower, upper, epsilon, delta, counter, horizon, schedule, noise, calibration, levels, mode, per_person,
+    spread_share
+        Or, instead, the parameters of `AgentsSettings`.
     secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
         everybody at the end.
@@ -160,10 +163,10 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         settings: AgentsSettings | None = None,
         *,
         secret: SecretPlace | None = None,
-        refresh: float | None = None,
-        allowed_lateness: float = 0.0,
+        refresh: float | str | None = None,
+        allowed_lateness: float | str = 0.0,
         final_release: bool | None = None,
-        shards: int = SHARDS,
+        shards: int = AGENT_SHARDS,
         collaboration: str | None = None,
         level: float = 0.95,
         stddev: float | None = None,
@@ -174,14 +177,34 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         person: Part | None = None,
         max_future: float | None = None,
         max_agents: int = MAX_AGENTS,
-        **parameters: Any,
+        name: str | None = None,
+        lower: float | None = None,
+        upper: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        counter: str | None = None,
+        horizon: int | None = None,
+        schedule: str | None = None,
+        noise: str | None = None,
+        calibration: str | None = None,
+        levels: int | None = None,
+        mode: str | None = None,
+        per_person: int | None = None,
+        spread_share: float | None = None,
     ) -> None:
         super().__init__()
-        require(settings is None or not parameters, "settings", "be given once", ", ".join(parameters))
-        self._settings = settings or AgentsSettings(**parameters)
-        name = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
-        make_collaboration(name, lower=self._settings.lower, upper=self._settings.upper)
-        self._options = EngineOptions(collaboration=name, level=level, stddev=stddev)
+        parameters = {
+            "lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "counter": counter, "horizon": horizon,
+            "schedule": schedule, "noise": noise, "calibration": calibration, "levels": levels, "mode": mode,
+            "per_person": per_person, "name": name, "spread_share": spread_share,
+        }  # fmt: skip
+        given = settings_given(settings, parameters, ("lower", "upper", "epsilon", "delta"))
+        self._settings = settings or AgentsSettings(**given)
+        refresh = None if refresh is None else as_seconds("refresh", refresh)
+        allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
+        collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
+        make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
+        self._options = EngineOptions(collaboration=collaboration, level=level, stddev=stddev)
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._shards = shards
         self._release = ReleaseMeans(
@@ -199,6 +222,14 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
             max_future=max_future,
             max_agents=max_agents,
         )
+
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        options = self._options
+        return shown_settings(
+            self._settings, refresh=self._windows.refresh, shards=self._shards, level=options.level,
+            collaboration=options.collaboration,
+        )  # fmt: skip
 
     def expand(self, pcoll: beam.PCollection) -> Collaborated:
         """Release, fit, answer."""

@@ -18,9 +18,18 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam import typehints
+from apache_beam.transforms.window import WindowFn
 
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, valid_int
+from meanstream.pipelines.beam.arguments import (
+    as_seconds,
+    as_shards,
+    as_window,
+    require_timers,
+    settings_given,
+    shown_settings,
+)
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.rounds.known import WithFindings, known_at_one_worker, known_users_by_shard
 from meanstream.pipelines.beam.rounds.parts import (
@@ -115,9 +124,10 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     max_stages : int, optional
         How many stages the pipeline is made for, if `users` is not given: the estimator is then designed per window.
         By default as many as it has for 1 to 10 million users.
-    **settings
-        Those of `RoundsSettings`: name (needed here: it tells the noise of deployments apart), lower, upper,
-        epsilon, window, users, user_budget, allowed_lateness...
+    name, lower, upper, epsilon, window, options, sizes, users, between_users, user_budget, allowed_lateness, level,
+    mode, values, edition, tails
+        Those of `RoundsSettings`; the name is needed here: it tells the noise of deployments apart. The window may be
+        one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
 
     Examples
     --------
@@ -140,14 +150,38 @@ epsilon 1), got None
         id: Part | None = None,  # noqa: A002 - what it is called in every source
         max_future: float | None = None,
         max_users: int = MAX_AGENTS,
-        **settings: Any,
+        name: str | None = None,
+        lower: float | tuple[float, ...] | None = None,
+        upper: float | tuple[float, ...] | None = None,
+        epsilon: float | None = None,
+        window: str | WindowFn | None = None,
+        options: dict[str, Any] | None = None,
+        sizes: str | None = None,
+        users: int | None = None,
+        between_users: float | None = None,
+        user_budget: float | None = None,
+        allowed_lateness: float | str | None = None,
+        level: float | None = None,
+        mode: str | None = None,
+        values: tuple[str, ...] | None = None,
+        edition: int | None = None,
+        tails: str | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(estimator, RoundsSettings):
-            require(not settings, "settings", "be given once", ", ".join(settings))
-            self._settings = estimator
-        else:
-            self._settings = RoundsSettings(estimator=estimator, **settings)
+        whole = estimator if isinstance(estimator, RoundsSettings) else None
+        parameters = {
+            "lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "options": options, "sizes": sizes,
+            "users": users, "between_users": between_users, "user_budget": user_budget, "name": name, "level": level,
+            "allowed_lateness": allowed_lateness, "mode": mode, "values": values,
+            "edition": edition, "tails": tails,
+        }  # fmt: skip
+        given = settings_given(whole, parameters, ("lower", "upper", "epsilon", "window"))
+        if whole is None:
+            given["window"] = as_window(given["window"])
+            if "allowed_lateness" in given:
+                given["allowed_lateness"] = as_seconds("allowed_lateness", given["allowed_lateness"])
+        self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
+        shards, max_users = as_shards(shards), valid_int("max_users", max_users)
         self._secret = secret or SecretPlace()
         self._shards = shards
         self._stages = rounds_part_stages(self._settings, max_stages)
@@ -156,8 +190,13 @@ epsilon 1), got None
             max_future=max_future, max_users=max_users,
         )  # fmt: skip
 
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, shards=self._shards)
+
     def expand(self, pcoll: beam.PCollection) -> Answered:
         """Run the stages one after the other."""
+        require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
         users, rejected = pcoll | "Summarize" >> self._summarize
         stages = RunStages(self._settings, self._secret, stages=self._stages, shards=self._shards)
         return Answered(users | "Stages" >> stages, rejected)

@@ -29,14 +29,22 @@ LONG_FUNCTIONS = {
     "pipelines/agents.py CollaborateAgents.__init__": "a list of parameters",
     "pipelines/commands/demo/agents.py _run": "a list of options for one run",
     "pipelines/commands/demo/rounds.py demo_rounds": "a list of options of a command",
+    "pipelines/rounds.py RunRounds.__init__": "a list of parameters",
     "streaming/agents/engine.py Engine.__init__": "a list of parameters",
     "streaming/rounds/engine.py RoundsEngine.__init__": "a list of parameters, and the parts made of them",
 }
 """Longer functions, and why."""
 LONG_FILES = {
+    "operators/agents/agents.py": "one state as columns, and all that is read off it",
     "operators/agents/running_mean.py": "one statistic, a third of it the privacy that its users must read",
+    "operators/collaboration/release_bins.py": "one summary: what is added to it, taken out of it and read off it",
     "operators/estimators/plan/unknown_sizes.py": "the three stages of one plan, each of which reads the one before",
     "operators/simulation/transcription.py": "Algorithm 1 from its first line to its last, to lie beside the paper",
+    "pipelines/beam/agents/coders.py": "a coder for each type that moves between the steps of agents",
+    "pipelines/beam/agents/pairwise.py": "one transform and its one step with state",
+    "pipelines/beam/agents/shard.py": "a shard's agents and its ledger, which are written in one turn",
+    "pipelines/rounds.py": "the transforms of rounds, a third of it their parameters",
+    "streaming/metrics/metrics.py": "one collector, and every figure that an engine of agents shows",
     "streaming/kafka/reader.py": "one consumer and all that it may say: the parts share its state",
     "streaming/rounds/settings.py": "one record, its rules, and the name and the key that are made of all of it",
 }

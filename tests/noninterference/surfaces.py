@@ -129,7 +129,7 @@ TRANSFORMS = {
     "SummarizeUsers": "a part", "JoinUsers": "a part", "EncodeReports": "a part", "AggregateReports": "a part",
     "DecodeEstimate": "a part", "RunStages": "a part", "CountedUsers": "a part", "CarryRounds": "a part",
     "JoinSessions": "a part", "RunReleases": "a part", "WithFindings": "a part", "SingleEvents": "a part",
-    "ReportLines": "a part", "TickShards": "a part", "CarryNotes": "a part", "CarryAnswers": "a part",
+    "ReportLines": "a part", "TickShards": "a part", "CarryNotes": "a part", "TicksOf": "a part",
     "ForGood": "a part", "AnswerRoundsSource": "a source", "AnswerAgentsSource": "a source",
     "ReadKafka": "a source", "ReadPubSub": "a source",
     "ReadTopic": "a source", "WriteEvents": "a sink", "WriteKafka": "a sink", "WritePubSub": "a sink",
@@ -147,6 +147,7 @@ PUBLIC_METRICS = {
         "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
         "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",
         "start_timestamp_seconds",
+        "answer_lag_seconds",
     },
     "RoundsMetrics": {
         "kafka_connected",
@@ -159,7 +160,7 @@ PUBLIC_METRICS = {
     "Beam": {
         "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
         "results_refused", "rounds", "rounds_reports_", "samples", "sent", "batch_samples", "batch_milliseconds",
-        "release_lag_milliseconds", "rounds_window_users",
+        "release_lag_milliseconds", "rounds_window_users", "answer_lag_milliseconds", "windows_overtaken",
     },
 }  # fmt: skip
 """What Prometheus sees at the address for everybody, and what Beam counts: compared in the worlds with their page."""

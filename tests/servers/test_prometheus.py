@@ -214,6 +214,12 @@ SPOILED = {
         ("deriv(meanstream_watermark_lag_seconds[10m]) > 0.1", "deriv(meanstream_watermark_lag_seconds[10m]) > 9"),
         ("and increase(meanstream_events_total[10m]) > 0", ""),
     ],
+    "MeanstreamAnswerLagGrowing": [
+        ("meanstream_answer_lag_seconds > 600", "meanstream_answer_lag_seconds > 10"),
+        ("deriv(meanstream_answer_lag_seconds[10m]) > 0.1", "deriv(meanstream_answer_lag_seconds[10m]) > -1"),
+        ("deriv(meanstream_answer_lag_seconds[10m]) > 0.1", "deriv(meanstream_answer_lag_seconds[10m]) > 9"),
+        ("and rate(meanstream_events_total[10m]) > 0", ""),
+    ],
     "MeanstreamInputLagGrowing": [
         ("meanstream_input_lag_events > 10000 +", "meanstream_input_lag_events > 10 +"),
         ("deriv(meanstream_input_lag_events[10m]) > 0", "deriv(meanstream_input_lag_events[10m]) > -1e9"),

@@ -22,6 +22,7 @@ from meanstream.operators.validation import require
 __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
 SQUARES_BASE = np.int64(1) << 62  # sums of squares are kept exactly in two words of this base
+_SUMS = ("count", "total", "squares_high", "squares_low")
 
 
 class Agents:
@@ -158,11 +159,51 @@ class Agents:
     def own(self, agents: Ints | None = None) -> OwnSamples:
         """Private: each agent's own samples, summed up; for that agent only."""
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-        rows, grid = self._state.columns, self.settings.grid
-        count, total = rows["count"][index], rows["total"][index]
+        count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
+        return self._own_of(index, count, total, high, low)
+
+    def own_at(self, agent: AnyInts, point: AnyInts, part: Ints) -> tuple[OwnSamples, Ints]:
+        """Private: own samples as they were at the end of each part of the samples that were taken last.
+
+        Parameters
+        ----------
+        agent, point : int array (n,)
+            The samples that counted in the last update, in its order.
+        part : int array (n,)
+            Of each; it never falls.
+
+        Returns
+        -------
+        OwnSamples, int array
+            Of each agent in each part that has samples of it, and that part.
+        """
+        if not len(agent):
+            return self.own(np.zeros(0, np.int64)), np.zeros(0, np.int64)
+        order = order_by_agent(agent, self.n_agents)
+        by_agent, by_part = agent[order].astype(np.int64), part[order]
+        fresh = (by_agent[1:] != by_agent[:-1]) | (by_part[1:] != by_part[:-1])
+        starts = np.concatenate([[0], np.flatnonzero(fresh) + 1])
+        who, parts = by_agent[starts], by_part[starts]
+        value = point[order].astype(np.int64)
+        centered = value - self.settings.grid.span // 2
+        last = np.searchsorted(who, who, side="right") - 1
+
+        def later(of_part: Ints) -> Ints:
+            until = np.cumsum(of_part)
+            return np.asarray(until[last] - until, np.int64)
+
+        now = {name: self._state.columns[name][who] for name in _SUMS}
+        count = now["count"] - later(np.diff(starts, append=len(order)))
+        total = now["total"] - later(np.add.reduceat(value, starts))
+        low = now["squares_low"] - later(np.add.reduceat(centered * centered, starts))
+        return self._own_of(who, count, total, now["squares_high"] + low // SQUARES_BASE, low % SQUARES_BASE), parts
+
+    def _own_of(self, index: Ints, count: Ints, total: Ints, high: Ints, low: Ints) -> OwnSamples:
+        """Give means and deviations of exact sums."""
+        grid = self.settings.grid
         n = np.maximum(count, 1)
         centered = (total - count * (grid.span // 2)).astype(np.float64)
-        squares = rows["squares_high"][index] * float(SQUARES_BASE) + rows["squares_low"][index]
+        squares = high * float(SQUARES_BASE) + low
         deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
         mean = np.where(count > 0, grid.mean(total, n), np.nan)
         return OwnSamples(agent=index, count=count, mean=mean, squared_deviations=deviations)

@@ -69,6 +69,10 @@ class ReleaseCount:
         """Add others."""
         self.n += other.n
 
+    def subtract(self, other: ReleaseCount) -> None:
+        """Take out who was added before."""
+        self.n -= other.n
+
     def snapshot(self) -> dict[str, Any]:
         """Plain data."""
         return {"version": 1, "n": self.n}

@@ -44,6 +44,10 @@ class ReleaseSummary(Protocol):
         """Add the releases of other agents."""
         ...
 
+    def subtract(self, other: Any) -> None:
+        """Take out releases that were added before."""
+        ...
+
     def snapshot(self) -> dict[str, Any]:
         """Plain data with a version: numbers and arrays."""
         ...

@@ -19,6 +19,7 @@ from meanstream.operators.collaboration.prior_points import (
     prior_point_octave_means,
     tally_prior_points,
 )
+from meanstream.operators.collaboration.sorted_releases import columns_without
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require, require_bounds
 
@@ -97,6 +98,28 @@ class ReleaseBins:
         if len(other._group):
             self._count_rows()
             self._add_bins((other._group, other._cell, other._number), (other._group_of_sums, other._sums))
+
+    def subtract(self, other: ReleaseBins) -> None:
+        """Take out releases that were added before: what is left is to the last bit what never had them.
+
+        Raises
+        ------
+        ValueError
+            If they were not added.
+        """
+        if not other.n:
+            return
+        if not len(self._group) and not len(other._group):
+            self._rows = np.stack(columns_without(list(self._rows), list(other._rows)))
+            return
+        taken = ReleaseBins.restore(other.snapshot())
+        taken._count_rows()
+        self._count_rows()
+        self._add_bins((taken._group, taken._cell, -taken._number), (taken._group_of_sums, -taken._sums))
+        require(bool(np.all(self._number >= 0) and np.all(self._sums[0] >= 0)), "releases", "have been added", "others")
+        left, groups = self._number > 0, self._sums[0] > 0
+        self._group, self._cell, self._number = self._group[left], self._cell[left], self._number[left]
+        self._group_of_sums, self._sums = self._group_of_sums[groups], self._sums[:, groups]
 
     def points(
         self, sample_variance: float, *, trimmed: float = 0.0, counts: tuple[float, float] = (0.0, np.inf)

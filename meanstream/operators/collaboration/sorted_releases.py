@@ -60,6 +60,13 @@ class SortedReleases:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
         self._sort()
 
+    def subtract(self, other: SortedReleases) -> None:
+        """Take out releases that were added before; `ValueError` if they were not."""
+        left = columns_without([getattr(self, n) for n in _ARRAYS], [getattr(other, n) for n in _ARRAYS])
+        for name, column in zip(_ARRAYS, left, strict=True):
+            setattr(self, name, column)
+        self._sort()
+
     def columns(self) -> ReleaseColumns:
         """Give what a fit reads; indices and sums it does not."""
         unread = np.ones(self.n, np.int64)
@@ -79,3 +86,25 @@ class SortedReleases:
         order = np.lexsort((self.agent, self.mean, self.noise_variance, self.count))
         for name in _ARRAYS:
             setattr(self, name, getattr(self, name)[order])
+
+
+def columns_without(columns: list[np.ndarray], taken: list[np.ndarray]) -> list[np.ndarray]:
+    """Take rows out, each as often as it is taken; what is left is sorted by the last column, then the one before it.
+
+    Examples
+    --------
+    >>> columns_without([np.array([3, 1, 1, 2])], [np.array([1, 3])])[0].tolist()
+    [1, 2]
+    """
+    both = [np.concatenate(pair) for pair in zip(columns, taken, strict=True)]
+    out = np.arange(len(both[0])) >= len(columns[0])
+    order = np.lexsort((out, *both))
+    both, out = [column[order] for column in both], out[order]
+    fresh = np.ones(len(out), np.bool_)
+    fresh[1:] = np.any([column[1:] != column[:-1] for column in both], axis=0)
+    row = np.cumsum(fresh) - 1  # rows that are alike have one number
+    many = np.bincount(row[out], minlength=int(row[-1]) + 1 if len(row) else 0)
+    place = np.arange(len(row)) - np.flatnonzero(fresh)[row]
+    kept = ~out & (place >= many[row])
+    require(int(kept.sum()) == len(columns[0]) - len(taken[0]), "releases", "have been added", "others")
+    return [column[kept] for column in both]

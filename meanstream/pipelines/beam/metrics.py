@@ -56,6 +56,7 @@ COUNTERS = {
     "refusals": Figure("refusals", "Releases refused, because the same was made before from another input."),
     "exhausted": Figure("agents_exhausted", "Agents that have made the last release of their horizon."),
     "estimates": Figure("estimates", "Personal estimates made."),
+    "windows_overtaken": Figure("windows_overtaken", "Windows answered with the population of a later one."),
     "rounds": Figure("rounds", "Rounds that came to their end: windows answered."),
     "rounds_reports_": Figure("rounds_reports", "Reports made, one per user and round, by stage.", "stage"),
     "results_refused": Figure(
@@ -71,6 +72,9 @@ DISTRIBUTIONS = {
     "batch_milliseconds": Figure("batch_seconds", "Duration of a shard's turn, from what waits to its releases."),
     "release_lag_milliseconds": Figure(
         "release_lag_seconds", "The clock minus the event time that a shard has released up to."
+    ),
+    "answer_lag_milliseconds": Figure(
+        "answer_lag_seconds", "The clock minus the end of the window that a shard's agents were answered for."
     ),
     "rounds_window_users": Figure("rounds_window_users", "Users whose reports were counted in a window."),
 }

@@ -22,7 +22,7 @@ from meanstream.streaming.store.snapshot import (
 )
 
 VERSION = 1
-KEPT = frozenset({"shard", "charged", "latest shard", "federation"})
+KEPT = frozenset({"shard", "charged", "latest shard", "federation", "partial", "own", "fitted"})
 VIEWED = frozenset({"samples"})
 NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 

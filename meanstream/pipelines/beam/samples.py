@@ -16,6 +16,9 @@ from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
 from meanstream.streaming.events.columns import SampleColumns
 
 SHARDS = 8
+"""Of users of rounds, by default."""
+AGENT_SHARDS = 256
+"""Of agents: more than there are workers, so that the state of each stays small where agents are many."""
 
 
 BATCH = 1 << 18

@@ -15,6 +15,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from meanstream.pipelines.beam.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.state_weight import weigh_state_by_length
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.store.identity import (
     OtherIdentityError,
@@ -50,6 +51,7 @@ class StateOwner:
 
     def mark(self) -> StateMark:
         """Make the mark, on a worker."""
+        weigh_state_by_length()
         return StateMark(self.settings, NO_SECRET if self.secret is None else self.secret.load())
 
 

@@ -152,6 +152,28 @@ class PersonalEstimates:
         """Private: estimates of the agents that have samples, under a population that was fitted before."""
         return self._lines(names, pooled_own_means(own, pool, known=self._known), fitted, time)
 
+    def answer_rows(
+        self,
+        names: Sequence[str],
+        own: OwnSamples,
+        pool: VariancePosterior,
+        fitted: FittedPopulation,
+        times: Floats,
+        *,
+        population_time: float | None = None,
+    ) -> EventLines:
+        """Private: estimates of rows of several windows, each with its name and its time.
+
+        Where their windows were overtaken, `population_time` says up to when the population is.
+        """
+        found, place = np.unique(times, return_inverse=True)
+        texts = iso_times(found)
+        more: dict[str, Any] = {"time": [texts[at] for at in place.tolist()]}
+        if population_time is not None:
+            more["population_time"] = iso_times(np.array([population_time])) * len(times)
+        own_means = pooled_own_means(own, pool, known=self._known)
+        return self._lines(list(names), own_means, fitted, None, more)
+
     def public_population(self, latest: ReleaseColumns, pool: VariancePosterior) -> PublicPopulation:
         """Public: what everybody's newest release says, without any agent's own samples."""
         fitted, total = self.fit(latest, pool)
@@ -178,7 +200,12 @@ class PersonalEstimates:
         )
 
     def _lines(
-        self, names: Sequence[str] | Mapping[int, str], own: OwnMeans, fitted: FittedPopulation, time: float
+        self,
+        names: Sequence[str] | Mapping[int, str],
+        own: OwnMeans,
+        fitted: FittedPopulation,
+        time: float | None,
+        more: dict[str, Any] | None = None,
     ) -> EventLines:
         options = self._options
         answer = fitted.estimate(own, level=options.level)
@@ -186,18 +213,11 @@ class PersonalEstimates:
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):
             self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
-        told = [names[a] for a in own.agent.tolist()]
-        self.answered = AnsweredAgents(
-            time=time,
-            names=tuple(told),
-            agent=own.agent,
-            count=own.count,
-            value=answer.value,
-            interval=interval,
-            local=own.mean,
-            local_interval=local_interval,
-            effective_class_size=answer.effective_class_size,
+        told: list[str] = (
+            [names[row] for row in range(len(own))] if time is None else [names[a] for a in own.agent.tolist()]
         )
+        if time is not None:  # where rows have a time each, nobody asks
+            self.answered = self._answered(told, own, answer, interval, local_interval, time)
         columns: dict[str, Any] = {
             "agent": told,
             "n": own.count.tolist(),
@@ -213,13 +233,30 @@ class PersonalEstimates:
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
+        columns |= more or {}
         return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time))
 
-    def _constants(self, time: float) -> dict[str, Any]:
+    @staticmethod
+    def _answered(  # noqa: PLR0917 - the columns of one record
+        names: list[str], own: OwnMeans, answer: AgentEstimates, interval: Floats, local_interval: Floats, time: float
+    ) -> AnsweredAgents:
+        return AnsweredAgents(
+            time=time,
+            names=tuple(names),
+            agent=own.agent,
+            count=own.count,
+            value=answer.value,
+            interval=interval,
+            local=own.mean,
+            local_interval=local_interval,
+            effective_class_size=answer.effective_class_size,
+        )
+
+    def _constants(self, time: float | None) -> dict[str, Any]:
         """Say what all estimates of a refresh have in common."""
         settings = self._settings
         return {
-            "time": iso_times(np.array([time]))[0],
+            **({} if time is None else {"time": iso_times(np.array([time]))[0]}),
             "level": self._options.level,
             "method": self._options.collaboration,
             "epsilon": float(settings.epsilon),
@@ -232,7 +269,7 @@ class PersonalEstimates:
         ends = np.stack([answer.lower, answer.upper], axis=1)
         return np.clip(ends, self._settings.lower, self._settings.upper)
 
-    def describe(self, description: dict[str, Any], n_agents: int, time: float) -> EventLines:
+    def describe(self, description: dict[str, Any], n_agents: int, time: float, *, overtaken: int = 0) -> EventLines:
         """Public: a fitted population, described, as an event."""
         settings = self._settings
         event = Population(
@@ -243,6 +280,7 @@ class PersonalEstimates:
             epsilon=float(settings.epsilon),
             delta=float(settings.delta),
             mode=settings.mode,  # type: ignore[arg-type]
+            overtaken=overtaken or None,
         )
         return encode_lines(Population, [event])
 

@@ -110,6 +110,11 @@ class PersonalEstimate(PrivateEvent):
     )
     membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="Probability of that component.")
     method: str = Field(description="Collaboration that combined the releases.")
+    population_time: AwareDatetime | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Event time of the population, where the window was overtaken: it is then later than `time`.",
+    )
     epsilon: Epsilon
     delta: Delta
     mode: Literal["tuned", "paper"]
@@ -124,6 +129,11 @@ class Population(PublicEvent):
     agents: Annotated[int, Field(ge=0)] = Field(description="Number of agents with at least one release.")
     method: str
     fitted: dict[str, Any] = Field(description="What the method learned: for the prior its components and density.")
+    overtaken: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Earlier windows that are answered with this population, because they had none when they ended.",
+    )
     epsilon: Epsilon
     delta: Delta
     mode: Literal["tuned", "paper"]

@@ -154,6 +154,7 @@ class Metrics(Collector):
         self._of_population: dict[str, Any] = {}
         self._computed_from: PublicPopulation | None = None
         self._commits = self._deliveries = 0
+        self._lag_of_answers: tuple[float | None, float | None] = None, None  # event time of the last ones, and it
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._durations = {
@@ -221,9 +222,12 @@ class Metrics(Collector):
         if stats.population is not None and stats.population is not self._computed_from:
             self._computed_from = stats.population
             self._of_population = self._describe(stats.population)
+        if stats.answers is not None and self._lag_of_answers[0] != stats.answers.time:
+            self._lag_of_answers = stats.answers.time, self._clock.now() - stats.answers.time
         due = stats.first_release
         waits = {"samples_pending": stats.pending, "first_release_timestamp_seconds": due and due.event_time}
-        return {**{name: getattr(stats, name) for name in COUNTERS}, **waits, **self._of_population}
+        shown = {**waits, "answer_lag_seconds": self._lag_of_answers[1], **self._of_population}
+        return {**{name: getattr(stats, name) for name in COUNTERS}, **shown}
 
     def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
         """Figures of the budgets; agents that came after the last release have spent nothing."""

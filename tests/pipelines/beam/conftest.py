@@ -14,3 +14,11 @@ from tests.streaming.support.tiny_estimator import TINY
 def _secret_and_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
     monkeypatch.setitem(ESTIMATORS, "tiny", TINY)
+
+
+@pytest.fixture
+def on_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every window has its own turn and its own population, as in a stream that keeps up; a bounded input does not."""
+    from meanstream.pipelines.beam.agents import waiting
+
+    monkeypatch.setattr(waiting, "overtakes", lambda: False)

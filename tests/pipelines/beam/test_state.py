@@ -21,15 +21,23 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 import meanstream.pipelines.beam
+from meanstream.operators.collaboration.variance_pooled import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam import state
-from meanstream.pipelines.beam.agents.coders import pack_for_coder
+from meanstream.pipelines.beam.agents.answer import AnswerAgents
+from meanstream.pipelines.beam.agents.coders import (
+    FittedReleasesCoder,
+    OwnBatchCoder,
+    PartialReleasesCoder,
+    pack_for_coder,
+)
+from meanstream.pipelines.beam.agents.fit import FitReleases
 from meanstream.pipelines.beam.agents.gather import GatherShard
 from meanstream.pipelines.beam.agents.pairwise import StepFederation
 from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentSamples, Packed, Tick
 from meanstream.pipelines.beam.agents.release import ReleaseShard
-from meanstream.pipelines.beam.agents.ticks import _ToAll
+from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.rounds.budget import SLOTS, EnforceBudget, UsersBySlot
 from meanstream.pipelines.beam.rounds.curator import ReleaseOnce
@@ -64,7 +72,7 @@ def _other_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cells(kind: type[beam.DoFn]) -> dict[str, Any]:
     """All of the state of a key, as a runner would keep it."""
-    bags = {"waiting", "ticks"} | ({"ledger"} if kind is not EnforceBudget else set())
+    bags = {"waiting", "ticks", "own"} | ({"ledger"} if kind is not EnforceBudget else set())
     return {
         spec.name: Bag() if spec.name in bags else Cell() for spec in vars(kind).values() if isinstance(spec, StateSpec)
     }
@@ -73,8 +81,10 @@ def cells(kind: type[beam.DoFn]) -> dict[str, Any]:
 def call(method: Callable[..., Any], first: list[Any], kept: dict[str, Any]) -> list[Any]:
     """Give a method of a DoFn its state, as its signature asks for it."""
     found: dict[str, Any] = {}
-    for name, parameter in inspect.signature(method).parameters.items():
+    for name, parameter in list(inspect.signature(method).parameters.items())[len(first) :]:
         default = parameter.default
+        if default is beam.DoFn.TimestampParam:
+            found[name] = Timestamp(0)
         if (
             isinstance(default, beam.DoFn.StateParam(MADE).__class__)
             and getattr(default, "state_spec", None) is not None
@@ -118,8 +128,20 @@ def gather_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace
     return GatherShard(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
+def fit_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
+    settings = replace(SETTINGS, **changes)
+    owner = owner_of(settings, secret or SecretPlace(), shards, refresh)
+    return FitReleases(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
+
+
+def answer_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
+    settings = replace(SETTINGS, **changes)
+    owner = owner_of(settings, secret or SecretPlace(), shards, refresh)
+    return AnswerAgents(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
+
+
 def gate_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
-    return _ToAll(owner_of(replace(SETTINGS, **changes), secret or SecretPlace(), shards, refresh), shards)
+    return _ToShards(owner_of(replace(SETTINGS, **changes), secret or SecretPlace(), shards, refresh), shards)
 
 
 def pairs_step(refresh: float = 20 * HOUR, secret: SecretPlace | None = None, **changes: Any) -> Any:
@@ -157,7 +179,33 @@ def live_pairs(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 def live_gather(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     for element in (*RELEASED, Tick(number, 1.0)):
         call(step.process, [(0, element)], kept)
-    return call(step.due, [0, step._windows.gathered(number)], kept)
+    return call(step.gather, [0, step._windows.gathered(number)], kept)
+
+
+def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+    change = replace(
+        step.nobody(), pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)}, turns={0: number + 1}, number=number
+    )
+    for element in (Packed(PartialReleasesCoder().encode(change)), Tick(number, 1.0, b"\x01")):
+        call(step.process, [(0, element)], kept)
+    return call(step.answer, [step._windows.fitted(number)], kept)
+
+
+def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+    """A shard's own sums, and the population of its window."""
+    maker, fit = agents_step(), fit_step()
+    maker.setup(), fit.setup()
+    made = live_agents(maker, cells(ReleaseShard), number)
+    (own,) = [one.value.value for one in made if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"]
+    fitted = fit.fit(fit.nobody(), [Tick(number, 1.0)])
+    elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
+    return [one for element in elements for one in call(step.process, [(0, element)], kept)]
+
+
+def live_gate(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+    step.start_bundle()
+    told = call(step.process, [(0, (number, 1.0, tick_bits(np.arange(step._shards))))], kept)
+    return [*told, *step.finish_bundle()]
 
 
 def live_budget(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
@@ -177,7 +225,9 @@ ROUNDS = {"epsilon": 1.0, "upper": 11, "name": "another", "window": "2d"}
 KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
     "agents": (Kept(ReleaseShard, agents_step, live_agents), AGENTS),
     "releases": (Kept(GatherShard, gather_step, live_gather), AGENTS),
-    "ticks": (Kept(_ToAll, gate_step, lambda step, kept, n: call(step.process, [(0, (n, 1.0))], kept)), AGENTS),
+    "fits": (Kept(FitReleases, fit_step, live_fit), AGENTS),
+    "answers": (Kept(AnswerAgents, answer_step, live_answer), AGENTS),
+    "ticks": (Kept(_ToShards, gate_step, live_gate), AGENTS),
     "pairwise": (
         Kept(StepFederation, pairs_step, live_pairs),
         {"epsilon": 2.0, "upper": 11, "name": "another", "refresh": 10 * HOUR, "agents": ("ann", "bob", "cy")},
@@ -199,7 +249,7 @@ def test_a_restore_under_other_settings_is_one_line_before_anything_is_read(name
     ):
         step.life(Watching.over(kept), 1, **{option: value})
     assert contents(kept) == before
-    assert step.life(kept, 0 if name == "curator" else 1) or name == "curator"
+    assert step.life(kept, 0 if name == "curator" else 1) or name in {"curator", "releases"}
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -282,8 +332,8 @@ def test_without_the_mark_other_shards_give_a_release_id_a_second_value(monkeypa
 
 def test_ticks_stop_at_their_state_so_that_an_empty_shard_has_none() -> None:
     """Under more shards agents come to shards that know of nothing; under fewer, too."""
-    step, kept = KEPT["ticks"][0], cells(_ToAll)
-    assert len(step.life(kept, 0)) == 8
+    step, kept = KEPT["ticks"][0], cells(_ToShards)
+    assert len(step.life(kept, 0)) == 9  # the last one is for what waits for all of them
     for shards in (4, 16):
         with pytest.raises(OtherIdentityError, match=rf"^shards must be 8 as in .*, got {shards}$"):
             step.life(kept, 1, shards=shards)

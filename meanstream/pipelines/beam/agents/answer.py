@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from time import time as now_seconds
+from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.validation import require
+from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.coders import FittedReleasesCoder, OwnBatchCoder
 from meanstream.pipelines.beam.agents.records import (
     AgentReleases,
@@ -18,7 +23,10 @@ from meanstream.pipelines.beam.agents.records import (
     record_agent_hash,
     records_of_agents,
 )
-from meanstream.pipelines.beam.metrics import metric_counter
+from meanstream.pipelines.beam.agents.ticks import tick_shards
+from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
+from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
@@ -43,8 +51,8 @@ class OwnByShard(Step):
             yield int(element.words[0, 1] % np.uint64(self._shards)), _OWN + self._coder.encode(element)
 
 
-class PopulationToAll(Step):
-    """Public: the population to every shard."""
+class PopulationToShards(Step):
+    """Public: the population to every shard that has agents to answer."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
@@ -56,48 +64,100 @@ class PopulationToAll(Step):
     def process(self, element: FittedReleases) -> Iterator[tuple[int, bytes]]:
         """Copy it."""
         encoded = _POPULATION + self._coder.encode(element)
-        for shard in range(self._shards):
+        for shard in tick_shards(element.shards) if element.shards else range(self._shards):
             yield shard, encoded
 
 
 class AnswerAgents(Step):
-    """Private: each agent's estimate, of its own mean and the population of its window; for that agent only."""
+    """Private: each agent's estimate, of its own mean and the population of its window; for that agent only.
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+    Agents wait for the population of their window, or of a later one: whichever comes first. So it does not matter
+    which of the two comes earlier, nor how late.
+    """
+
+    MADE = MADE
+    OWN = BagStateSpec("own", BytesCoder())
+    POPULATION = ReadModifyWriteStateSpec("population", BytesCoder())
+
+    def __init__(
+        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, owner: StateOwner
+    ) -> None:
         self._settings = settings
         self._options = options
+        self._windows = windows
+        self._owner = owner
 
     def setup(self) -> None:
         """Begin to count."""
-        self._estimates = metric_counter("estimates")
+        self._mark = self._owner.mark()
+        self._estimates, self._lag = metric_counter("estimates"), DistributionOf("answer_lag_milliseconds")
         self._own, self._population = OwnBatchCoder(), FittedReleasesCoder()
+        self._known: tuple[bytes, FittedReleases] | None = None
 
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[EstimateBatch]:
-        """Answer a shard in a window."""
-        either = list(element[1])
-        batches = [self._own.decode(one[1:]) for one in either if one[:1] == _OWN]
-        if not batches:
-            return
-        known = [one for one in either if one[:1] == _POPULATION]
-        require(len(known) == 1, "population", "be given once for every window with samples", len(known))
-        population = self._population.decode(known[0][1:])
-        for batch in sorted(batches, key=lambda batch: batch.words[0].tolist()):
-            lines = self._answer(batch, population)
+    def process(
+        self,
+        element: tuple[int, bytes],
+        own: Any = beam.DoFn.StateParam(OWN),
+        population: Any = beam.DoFn.StateParam(POPULATION),
+        made: Any = beam.DoFn.StateParam(MADE),
+    ) -> Iterator[EstimateBatch]:
+        """Answer a shard, once both are there."""
+        self._mark.claim(made, own, population)
+        kept = population.read()
+        if element[1][:1] == _OWN:
+            batch = self._own.decode(element[1][1:])
+            fitted = None if kept is None else self._read(kept)
+            if fitted is None or fitted.number < batch.number:
+                own.add(element[1][1:])
+                return
+            batches = [batch]
+        else:
+            fitted = self._read(element[1][1:])
+            if kept is not None and self._read(kept).number >= fitted.number:
+                return
+            population.write(element[1][1:])
+            batches = [self._own.decode(encoded) for encoded in own.read()]
+            own.clear()
+            for early in (batch for batch in batches if batch.number > fitted.number):
+                own.add(self._own.encode(early))
+            batches = [batch for batch in batches if batch.number <= fitted.number]
+        for batch in sorted(batches, key=lambda batch: batch.number):
+            lines = self._answer(batch, fitted)
             self._estimates.inc(len(lines))
             if lines:
                 yield EstimateBatch(lines)
 
+    def _read(self, encoded: bytes) -> FittedReleases:
+        """Decode a population; the shards of a worker have the same one."""
+        if self._known is None or self._known[0] != encoded:
+            self._known = encoded, self._population.decode(encoded)
+        return self._known[1]
+
     def _answer(self, batch: OwnBatch, population: FittedReleases) -> list[bytes]:
-        host, agent = PersonalEstimates(self._settings, self._options), record_agent_hash(batch.words)
+        self._tell_lag(batch, population)
+        now = (batch.part == population.number) | np.isnan(batch.newest)
         lines: list[bytes] = []
-        rest = np.arange(len(agent))
-        while len(rest):  # once, unless somebody has made two names of one number: each is to have its own answer
-            first = np.unique(agent[rest], return_index=True)[1]
-            now, rest = rest[np.sort(first)], np.delete(rest, first)
-            names = dict(zip(agent[now].tolist(), batch.names.take(pa.array(now)).to_pylist(), strict=True))
-            own = records_of_agents(batch.own, now, agent[now])
-            lines += host.answer(names, own, population.pool, population.fitted, population.newest).lines
+        for rows, overtaken in ((np.flatnonzero(~now), True), (np.flatnonzero(now), False)):
+            if len(rows):
+                lines += self._rows(batch, rows, population, overtaken=overtaken)
         return lines
+
+    def _rows(self, batch: OwnBatch, rows: Ints, population: FittedReleases, *, overtaken: bool) -> list[bytes]:
+        """Answer agents in windows that were overtaken, or in the population's own."""
+        place = batch.own.agent[rows]
+        own = records_of_agents(batch.own, rows, record_agent_hash(batch.words)[place])
+        names = batch.names.take(pa.array(place)).to_pylist()
+        times = batch.newest[rows] if overtaken else np.full(len(rows), population.newest)
+        until = population.newest if overtaken else None
+        host = PersonalEstimates(self._settings, self._options)
+        return list(
+            host.answer_rows(names, own, population.pool, population.fitted, times, population_time=until).lines
+        )
+
+    def _tell_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
+        """Tell how long the oldest window of a batch has waited."""
+        end = self._windows.end(int(batch.part.min()))
+        self._lag.update(round(1000 * (now_seconds() - (population.newest if end is None else end))))
 
 
 class FormatPopulation(Step):
@@ -110,7 +170,8 @@ class FormatPopulation(Step):
     def process(self, element: FittedReleases) -> Iterator[Population]:
         """Describe it."""
         host = PersonalEstimates(self._settings, self._options)
-        (line,) = host.describe(element.fitted.describe(), element.agents, element.newest).lines
+        described = element.fitted.describe()
+        (line,) = host.describe(described, element.agents, element.newest, overtaken=element.overtaken).lines
         yield Population.model_validate_json(line)
 
 

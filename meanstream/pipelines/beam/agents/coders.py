@@ -30,6 +30,7 @@ from meanstream.pipelines.beam.agents.records import (
     Packed,
     PartialReleases,
     Tick,
+    Ticks,
 )
 from meanstream.pipelines.beam.events import DamagedBytesError, EventCoder
 from meanstream.pipelines.beam.packed import (
@@ -60,7 +61,9 @@ _OWN = tuple(field.name for field in fields(OwnSamples))
 def pack_for_coder(samples: AgentSamples) -> Packed:
     """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
     numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
-    first = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
+    first: dict[str, Any] = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
+    if len(samples):
+        first["times"] = [float(samples.time.min()), float(samples.time.max())]
     columns = packed_shrunk("agent", samples.agent) | packed_shrunk("point", samples.point)
     for name, column in numbers.items():
         columns |= packed_steps(name, column)
@@ -69,6 +72,12 @@ def pack_for_coder(samples: AgentSamples) -> Packed:
     if len(samples.person):
         columns["person"] = samples.person
     return Packed(packed("samples", first, columns, samples.names))
+
+
+def packed_sample_times(encoded: bytes) -> list[float] | None:
+    """Private: the first and the last event time of packed samples; None where an older version wrote them."""
+    times: list[float] | None = unpacked(encoded, "samples")[1].get("times")
+    return times
 
 
 def unpack_for_coder(encoded: bytes) -> AgentSamples:
@@ -108,28 +117,40 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
         return True
 
 
+def packed_releases_number(encoded: bytes) -> int:
+    """Public: the window of packed releases."""
+    return int(unpacked(encoded, "releases")[1]["number"])
+
+
 class ForShardCoder(coders.Coder):  # type: ignore[misc]
     """What a shard receives: bytes that it keeps as they are, or that it is time."""
 
     def encode(self, value: ForShard) -> bytes:
         """Say what it is, then give it."""
         if isinstance(value, Tick):
-            return b"t" + _TICK.pack(value.number, value.newest)
+            return b"t" + _TICK.pack(value.number, value.newest) + value.shards
+        if isinstance(value, Ticks):
+            return b"m" + b"".join(_TICK.pack(tick.number, tick.newest) for tick in value.ticks)
         if isinstance(value, Packed):
             return b"p" + value.encoded
         raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
 
     def decode(self, encoded: bytes) -> ForShard:
         """Read it."""
-        if encoded[:1] == b"t" and len(encoded) == 1 + _TICK.size:
-            return Tick(*_TICK.unpack_from(encoded, 1))
+        if encoded[:1] == b"t" and len(encoded) > _TICK.size:
+            number, newest = _TICK.unpack_from(encoded, 1)
+            return Tick(number, newest, encoded[1 + _TICK.size :])
+        if encoded[:1] == b"m" and len(encoded) % _TICK.size == 1:
+            return Ticks(tuple(Tick(*one) for one in _TICK.iter_unpack(encoded[1:])))
         if encoded[:1] == b"p":
             return Packed(encoded[1:])
         raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
     def estimate_size(self, value: ForShard) -> int:
         """Runners ask often, and would write all of it to learn its length."""
-        return 1 + (len(value.encoded) if isinstance(value, Packed) else _TICK.size)
+        if isinstance(value, Ticks):
+            return 1 + _TICK.size * len(value.ticks)
+        return 1 + (len(value.encoded) if isinstance(value, Packed) else _TICK.size + 32)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -142,13 +163,16 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: OwnBatch) -> bytes:
         """Columns one after the other."""
         columns = {name: getattr(value.own, name) for name in _OWN}
-        return packed("own", {"number": value.number}, {**columns, "words": value.words}, value.names)
+        rows = {"part": value.part, "newest": value.newest}
+        return packed("own", {"number": value.number}, {**columns, **rows, "words": value.words}, value.names)
 
     def decode(self, encoded: bytes) -> OwnBatch:
         """Read columns."""
         _, head, columns = unpacked(encoded, "own")
-        names, words = names_of_packed(columns), columns.pop("words")
-        return OwnBatch(names=names, words=words, number=head["number"], own=OwnSamples(**columns))
+        names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
+        n = len(columns["agent"])  # an older version gave one window at a time, and not its newest sample
+        part, newest = columns.pop("part", np.full(n, number)), columns.pop("newest", np.full(n, np.nan))
+        return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -160,29 +184,40 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: PartialReleases) -> bytes:
         """Arrays as columns, the rest as plain data."""
-        kind = next((name for name, known in SUMMARIES.items() if isinstance(value.summary, known)), None)
-        if kind is None:
-            raise TypeError(f"summary must be one of {', '.join(SUMMARIES)}, got {type(value.summary).__name__}")
-        plain = value.summary.snapshot()
-        columns = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
-        shape = {name: array.shape for name, array in columns.items() if array.ndim > 1}
+        columns: Columns = {}
+        head: dict[str, Any] = {"turns": sorted(value.turns.items()), "number": value.number}
+        for role, summary in (("summary", value.summary), ("before", value.before)):
+            if summary is None:
+                continue
+            kind = next((name for name, known in SUMMARIES.items() if isinstance(summary, known)), None)
+            if kind is None:
+                raise TypeError(f"summary must be one of {', '.join(SUMMARIES)}, got {type(summary).__name__}")
+            plain = summary.snapshot()
+            arrays = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
+            shape = {name: array.shape for name, array in arrays.items() if array.ndim > 1}
+            rest = {name: one for name, one in plain.items() if name not in arrays}
+            head[role] = {"kind": kind, "plain": rest, "shape": shape}
+            columns |= {f"{role} {name}": array.ravel() for name, array in arrays.items()}
         pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
         sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
-        rest = {name: one for name, one in plain.items() if name not in columns}
-        head = {"newest": value.newest, "kind": kind, "summary": rest, "shape": shape, "pools": list(pools.items())}
-        return packed("partial", head, {**{name: one.ravel() for name, one in columns.items()}, "pool sums": sums})
+        return packed("partial", {**head, "pools": list(pools.items())}, {**columns, "pool sums": sums})
 
     def decode(self, encoded: bytes) -> PartialReleases:
         """Read them."""
         _, head, columns = unpacked(encoded, "partial")
-        sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1)
+        sums = columns.pop("pool sums").reshape(len(head["pools"]), 3, -1 if head["pools"] else 0)
         pools = {
             shard: PooledVariance.restore({**pool, "sums": part})
             for (shard, pool), part in zip(head["pools"], sums, strict=True)
         }
-        columns |= {name: columns[name].reshape(shape) for name, shape in head["shape"].items()}
-        summary = SUMMARIES[head["kind"]].restore({**head["summary"], **columns})
-        return PartialReleases(newest=head["newest"], summary=summary, pools=pools)
+        found: dict[str, Any] = {}
+        for role in ("summary", "before"):
+            if role in head:
+                of = head[role]
+                arrays = {k.removeprefix(f"{role} "): v for k, v in columns.items() if k.startswith(f"{role} ")}
+                arrays |= {name: arrays[name].reshape(shape) for name, shape in of["shape"].items()}
+                found[role] = SUMMARIES[of["kind"]].restore({**of["plain"], **arrays})
+        return PartialReleases(pools=pools, turns=dict(head["turns"]), number=head["number"], **found)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -195,7 +230,10 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: FittedReleases) -> bytes:
         """Arrays as columns, the rest as plain data."""
         head, columns = _plain(value.fitted)
-        known = {"newest": value.newest, "agents": value.agents, "bounds": [value.pool.lower, value.pool.upper]}
+        known = {
+            "number": value.number, "newest": value.newest, "agents": value.agents, "overtaken": value.overtaken,
+            "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
+        }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
         return packed("fitted", {**known, "fitted": head}, {**columns, **pool})
 
@@ -205,7 +243,7 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         lower, upper = head.pop("bounds")
         pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
         fitted = _population(head.pop("fitted"), columns)
-        return FittedReleases(fitted=fitted, pool=pool, **head)
+        return FittedReleases(fitted=fitted, pool=pool, shards=bytes.fromhex(head.pop("shards")), **head)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

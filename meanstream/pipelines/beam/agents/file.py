@@ -20,13 +20,14 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.parts import agents_part_outputs, agents_part_release, agents_part_split
-from meanstream.pipelines.beam.agents.split import NOTES, AgentDirectory, split_columns, split_notes
+from meanstream.pipelines.beam.agents.split import NOTES, AgentDirectory, split_columns
+from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.intake import REJECTED
 from meanstream.pipelines.beam.metrics import count_intake_metrics
 from meanstream.pipelines.beam.parse import dead_letters_of_parse
 from meanstream.pipelines.beam.runners import run_on_runner
-from meanstream.pipelines.beam.samples import SHARDS
+from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.sinks import WriteEvents
 from meanstream.pipelines.beam.source import SourcePlace
@@ -53,7 +54,7 @@ def run_agents_file(
     engine_options: EngineOptions,
     runner: str = "FnApiRunner",
     arguments: Sequence[str] = (),
-    shards: int = SHARDS,
+    shards: int = AGENT_SHARDS,
 ) -> dict[str, int]:
     """Read a file or a topic, release, answer everybody once at its end; return the pipeline's counters.
 
@@ -178,8 +179,8 @@ class ReadAgents(Step):
         if due.person is not None:
             columns["person"] = due.person
         yield from split_columns(names, due.agent, columns, directory, MIN_TIMESTAMP)
-        for note in split_notes(due.time, WINDOWS):
-            yield TaggedOutput(NOTES, (note.number, note.newest))
+        for note in ticks_noted(due.time, directory.of(names, due.agent)[1][due.agent], WINDOWS):
+            yield TaggedOutput(NOTES, tick_note(note))
 
 
 def _estimates(batch: Any) -> EventLines:

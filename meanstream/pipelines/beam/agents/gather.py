@@ -9,8 +9,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam import typehints
-from apache_beam.coders import BytesCoder, Coder
+from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
@@ -20,17 +19,23 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.records import Ints, ReleaseColumns, records_without_votes
-from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.coders import (
+    AgentReleasesCoder,
+    ForShardCoder,
+    PartialReleasesCoder,
+    packed_releases_number,
+)
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
-from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, Packed, PartialReleases, Tick
-from meanstream.pipelines.beam.agents.split import NOTES, split_notes
-from meanstream.pipelines.beam.agents.waiting import keep_waiting, take_waiting_due
+from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, PartialReleases, Tick
+from meanstream.pipelines.beam.agents.split import NOTES
+from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
+from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting
 from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.intake import intake_in_global_window
 from meanstream.pipelines.beam.metrics import metric_counter
-from meanstream.pipelines.beam.samples import BATCH, RememberedWords, samples_by_shard
+from meanstream.pipelines.beam.samples import BATCH, RememberedWords
 from meanstream.pipelines.beam.state import MADE, StateOwner
-from meanstream.pipelines.beam.steps import Combine, Step, discreet_step
+from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -106,25 +111,24 @@ class ReceiveReleases(Step):
         for reason, count in zip(*np.unique(reasons[reasons != ""], return_counts=True), strict=True):
             metric_counter("rejected_", str(reason)).inc(int(count))
         batch = _taken(batch, reasons == "")
-        number = self._windows.number(batch.time)
+        number, shards = self._windows.number(batch.time), _shards(batch, self._words, self._shards)
         for window in np.unique(number).tolist():
             inside = _taken(batch, number == window, number=window)
             for part in _to_shards(inside, self._words, self._coder, self._shards):
                 yield at_agents_window_time(first, part)
-        for note in split_notes(batch.time, self._windows):
-            yield TaggedOutput(
-                NOTES, at_agents_window_time(self._windows.noted(note.number) or first, (note.number, note.newest))
-            )
+        for note in ticks_noted(batch.time, shards[batch.releases.agent], self._windows):
+            yield TaggedOutput(NOTES, at_agents_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class GatherShard(Step):
-    """Public: keeps the newest release of every agent of a shard; gives their summary at the end of each window."""
+    """Public: keeps the newest release of every agent of a shard; tells at the end of a window what has changed."""
 
     MADE = MADE
     WAITING = BagStateSpec("waiting", BytesCoder())
     TICKS = BagStateSpec("ticks", BytesCoder())
     LATEST = ReadModifyWriteStateSpec("latest", BytesCoder())
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
+    DUE = TimerSpec("gather", TimeDomain.WATERMARK)
 
     def __init__(
         self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, owner: StateOwner
@@ -136,9 +140,10 @@ class GatherShard(Step):
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._coder, self._releases = ForShardCoder(), AgentReleasesCoder()
+        self._coder, self._releases, self._partial = ForShardCoder(), AgentReleasesCoder(), PartialReleasesCoder()
         self._mark = self._owner.mark()
         self._words = RememberedWords()
+        self._told: set[int] = set()  # shards whose state has been told
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
@@ -148,14 +153,18 @@ class GatherShard(Step):
         timer: Any = beam.DoFn.TimerParam(DUE),
         state: Any = beam.DoFn.StateParam(LATEST),
         made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep releases until their window has ended."""
         self._mark.claim(made, waiting, ticks, state)
-        keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.gathered)
+        turns = self._turns(ticks, target, timer)
+        keep_waiting(element[1], waiting, turns)
+        if isinstance(element[1], Packed):  # a release is its own tick
+            turns.keep(Tick(packed_releases_number(element[1].encoded), -np.inf))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     @discreet_step
-    def due(  # noqa: PLR0917 - all of the state
+    def gather(  # noqa: PLR0917 - all of the state
         self,
         key: int = beam.DoFn.KeyParam,
         time: Any = beam.DoFn.TimestampParam,
@@ -163,86 +172,48 @@ class GatherShard(Step):
         ticks: Any = beam.DoFn.StateParam(TICKS),
         state: Any = beam.DoFn.StateParam(LATEST),
         made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+        timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[TimestampedValue]:
         """Take the releases of the windows that have ended in, and tell."""
         self._mark.claim(made, waiting, ticks, state)
-        newest = self._newest(ticks)
-        due = take_waiting_due(ticks, self._coder, time, self._windows.gathered)
+        due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
-        batches = [self._releases.decode(encoded) for encoded in waiting.read()]
-        waiting.clear()
+        number = due[-1].number
+        batches = self._take(waiting, number)
+        if not batches and key in self._told:
+            return
         shard = LatestOfShard(self._settings, state.read() or b"")
-        host = PersonalEstimates(self._settings, self._options)
-        for tick in due:
-            shard.observe([batch for batch in batches if batch.number <= tick.number], self._words.of)
-            batches = [batch for batch in batches if batch.number > tick.number]
-            summary, pools = host.summarize(shard.combined()), {key: shard.pool}
-            partial = PartialReleases(newest=newest[tick.number], summary=summary, pools=pools)
-            yield at_agents_window_time(self._windows.gathered(tick.number), partial)
-        for batch in batches:
-            waiting.add(self._releases.encode(batch))
+        changed = shard.changed(batches, self._words.of)
+        self._told.add(key)
+        if changed is None:
+            return
+        old, new = map(PersonalEstimates(self._settings, self._options).summarize, changed)
+        told = PartialReleases(
+            summary=new,
+            before=old if old.n else None,
+            pools={key: shard.pool},
+            turns={key: shard.turns},
+            number=number,
+        )
         state.write(shard.to_bytes())
+        yield at_agents_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
 
-    def _newest(self, ticks: Any) -> dict[int, float]:
-        """Give the newest event time of each window; ticks of it may come from releases and from samples."""
-        newest: dict[int, float] = {}
-        for tick in map(self._coder.decode, ticks.read()):
-            assert isinstance(tick, Tick)  # noqa: S101 - nothing else is put there
-            newest[tick.number] = max(tick.newest, newest.get(tick.number, tick.newest))
-        return newest
+    def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
+        """Take the releases of windows up to a number out of a bag."""
+        taken, encoded = [], list(waiting.read())
+        waiting.clear()
+        for one in encoded:
+            batch = self._releases.decode(one)
+            if batch.number <= number:
+                taken.append(batch)
+            else:
+                waiting.add(one)
+        return taken
 
-
-@typehints.with_input_types(PartialReleases)
-@typehints.with_output_types(PartialReleases)
-class JoinReleases(Combine):
-    """Public: partial summaries of shards to one of all; in any order, to the last bit."""
-
-    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
-        self._settings = settings
-        self._options = options
-
-    def create_accumulator(self) -> PartialReleases:
-        """Begin with nobody's."""
-        none, nothing = np.zeros(0, np.int64), np.zeros(0)
-        nobody = ReleaseColumns(agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing)
-        summary = PersonalEstimates(self._settings, self._options).summarize(nobody)
-        return PartialReleases(newest=-np.inf, summary=summary, pools={})
-
-    def add_input(self, accumulator: PartialReleases, element: PartialReleases) -> PartialReleases:
-        """Add a shard's."""
-        accumulator.merge(element)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[PartialReleases]) -> PartialReleases:
-        """Add up."""
-        whole = self.create_accumulator()
-        for part in accumulators:
-            whole.merge(part)
-        return whole
-
-    def extract_output(self, accumulator: PartialReleases) -> PartialReleases:
-        """Give all of it."""
-        return accumulator
-
-    def get_accumulator_coder(self) -> Coder:
-        """Plain bytes."""
-        return PartialReleasesCoder()
-
-
-class FitReleases(Step):
-    """Public: the summary of everybody's newest release to the population that it shows; once per window."""
-
-    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
-        self._settings = settings
-        self._options = options
-
-    def process(self, element: tuple[int, PartialReleases]) -> Iterator[FittedReleases]:
-        """Fit."""
-        everybody = element[1]
-        pool = everybody.pool().posterior()
-        fitted = PersonalEstimates(self._settings, self._options).fit_summary(everybody.summary, pool)
-        yield FittedReleases(newest=everybody.newest, agents=everybody.summary.n, pool=pool, fitted=fitted)
+    def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
+        return WaitingTurns(ticks, target, timer, self._coder, self._windows.gathered)
 
 
 def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator[AgentReleases]:
@@ -279,12 +250,14 @@ def _to_shards(
     batch: AgentReleases, words: RememberedWords, coder: AgentReleasesCoder, shards: int
 ) -> Iterator[tuple[int, Packed]]:
     """Split a batch by the shards of its agents."""
-    shard_of = np.zeros(len(batch.names), np.int64)
-    for shard, places in samples_by_shard(words.of(batch.names.to_pylist()), shards):
-        shard_of[places] = shard
-    of_release = shard_of[batch.releases.agent]
+    of_release = _shards(batch, words, shards)[batch.releases.agent]
     for shard in np.unique(of_release).tolist():
         yield shard, Packed(coder.encode(_taken(batch, of_release == shard)))
+
+
+def _shards(batch: AgentReleases, words: RememberedWords, shards: int) -> Ints:
+    """Give the shard of each name."""
+    return (words.of(batch.names.to_pylist())[:, 1] % np.uint64(shards)).astype(np.int64)
 
 
 def _taken(batch: AgentReleases, which: np.ndarray, **changes: Any) -> AgentReleases:

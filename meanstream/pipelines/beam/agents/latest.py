@@ -38,10 +38,12 @@ class LatestOfShard:
             "votes": records_without_votes()
         }
         self._own = OwnReleases(settings)
+        self.turns = 0  # changes that were told
         if encoded:
             _, head, columns = unpacked(encoded, "latest shard")
             own = {name: columns.pop(name) for name in list(columns) if name.startswith(_OWN)}
             self._pool, self._agent = PooledVariance.restore(head["pool"]), columns.pop("agent")
+            self.turns = head.get("turns", 0)  # an older version told everything each time
             self._columns = {"votes": np.zeros((len(self._agent), 2 + VOTE_BINS), np.int64), **columns}
             if own:
                 own = {name.removeprefix(_OWN): column for name, column in own.items()}
@@ -52,7 +54,8 @@ class LatestOfShard:
     def to_bytes(self) -> bytes:
         """Give what makes the same again."""
         own = {_OWN + name: column for name, column in self._own.columns().items()}
-        return packed("latest shard", {"pool": self._pool.snapshot()}, {**packed_columns_of(self.latest()), **own})
+        head = {"pool": self._pool.snapshot(), **({"turns": self.turns} if self.turns else {})}
+        return packed("latest shard", head, {**packed_columns_of(self.latest()), **own})
 
     def observe(self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]) -> None:
         """Take releases in, each once, in any order; of an agent's, the newest stays."""
@@ -79,6 +82,28 @@ class LatestOfShard:
         newest = np.zeros(len(known), np.int64)
         newest[agent] = np.arange(len(agent))  # of several releases of an agent the last one stays
         self._agent, self._columns = known, {name: column[newest] for name, column in both.items()}
+
+    def changed(
+        self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]
+    ) -> tuple[ReleaseColumns, ReleaseColumns] | None:
+        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where nobody has.
+
+        The first time of all agents.
+        """
+        before = self.combined()
+        self.observe(batches, words)
+        now = self.combined()
+        place = np.searchsorted(now.agent, before.agent)
+        fresh = np.ones(len(now), np.bool_)
+        if self.turns:
+            fresh[place] = now.index[place] != before.index
+            if not fresh.any():
+                return None
+            before = before.take(fresh[place])
+        else:
+            before = before.take(np.zeros(len(before), np.bool_))
+        self.turns += 1
+        return before, now.take(fresh)
 
     def latest(self) -> ReleaseColumns:
         """Give everybody's newest release; an agent's number is its hash."""

@@ -27,15 +27,15 @@ from meanstream.pipelines.beam.agents.records import EstimateBatch, Packed, Tick
 from meanstream.pipelines.beam.agents.release import REFUSALS
 from meanstream.pipelines.beam.agents.shard import ReleaseLedger
 from meanstream.pipelines.beam.agents.split import SplitByShard
-from meanstream.pipelines.beam.agents.ticks import TickShards
+from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
 from meanstream.pipelines.beam.agents.waiting import (
+    WaitingTurns,
     keep_waiting,
-    put_back_waiting,
-    take_waiting_due,
     take_waiting_samples,
     waiting_up_to,
 )
 from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
+from meanstream.pipelines.beam.arguments import as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import SampleIntake
 from meanstream.pipelines.beam.metrics import metric_counter
@@ -123,8 +123,8 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         settings: FederationSettings,
         *,
         secret: SecretPlace | None = None,
-        refresh: float | None = None,
-        allowed_lateness: float = 0.0,
+        refresh: float | str | None = None,
+        allowed_lateness: float | str = 0.0,
         level: float = 0.95,
         agent: Part = "agent",
         value: Part = "value",
@@ -134,6 +134,8 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         require_beam_secret_named(settings)
+        refresh = None if refresh is None else as_seconds("refresh", refresh)
+        allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
         require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
         require_between(0, 1, level=level)
         self._settings = settings
@@ -143,15 +145,20 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         given = SampleFields(agent=agent, value=value, time=time, id=id)
         self._intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=max_future)
 
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, refresh=self._windows.refresh)
+
     def expand(self, pcoll: beam.PCollection) -> PairwiseCollaborated:
         """Bring all samples to one key, wait for the end of a window, step."""
+        require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
         intake = self._intake.taking(pcoll, owner="agent")
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
         given = agents_part_split(pcoll | "Split" >> agents_part_outputs(split))
         step = StepFederation(self._settings, self._windows, self._secret, self._level)
-        ticks = given.notes | "Tick" >> TickShards(self._windows, 1, step.owner)
+        ticks = given.notes | "Tick" >> TickShards(self._windows, 1, step.owner) | "Ticks" >> TicksOf(1)
         made = (
             (given.samples | "For good" >> ForGood(), ticks)
             | "Together" >> beam.Flatten()
@@ -175,6 +182,7 @@ class StepFederation(Step):
     FEDERATION = ReadModifyWriteStateSpec("federation", BytesCoder())
     CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
     LEDGER = BagStateSpec("ledger", BytesCoder())
+    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
     def __init__(self, settings: FederationSettings, windows: AgentWindows, secret: SecretPlace, level: float) -> None:
@@ -201,10 +209,12 @@ class StepFederation(Step):
         state: Any = beam.DoFn.StateParam(FEDERATION),
         charges: Any = beam.DoFn.StateParam(CHARGES),
         made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep samples until their window has ended."""
         self._mark.claim(made, waiting, ticks, state, charges)
-        keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.released)
+        turns = WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
+        keep_waiting(element[1], waiting, turns)
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     @discreet_step
@@ -217,13 +227,15 @@ class StepFederation(Step):
         charges: Any = beam.DoFn.StateParam(CHARGES),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+        timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Step through the windows that have ended, the earliest first; charge, and only then tell."""
         self._mark.claim(made, waiting, ticks, state, charges)
-        due = take_waiting_due(ticks, self._coder, time, self._windows.released)
+        due = WaitingTurns(ticks, target, timer, self._coder, self._windows.released).take(time)
         if not due:
             return
-        samples = take_waiting_samples(waiting)
+        samples = take_waiting_samples(waiting, due[-1].number, self._windows)
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
         shard = FederationShard(self._settings, self._noise, state.read() or b"")
@@ -239,7 +251,6 @@ class StepFederation(Step):
             for reason, unused in turn.unused.items():
                 self._rejected[reason].inc(unused)
             told += self._tell(shard, charged, refused, turn, tick)
-        put_back_waiting(waiting, samples)
         charges.write(rows.to_bytes())
         state.write(shard.to_bytes())
         yield from told

@@ -10,17 +10,19 @@ from apache_beam.pvalue import DoOutputsTuple
 
 import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.release_times import Every
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, valid_int
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch
 from meanstream.pipelines.beam.agents.release import NOTICES, OWN, REFUSALS, ReleaseShard
 from meanstream.pipelines.beam.agents.split import NOTES, SplitByShard
-from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards
+from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.arguments import as_seconds, as_shards, require_timers, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.outputs import typed_outputs
-from meanstream.pipelines.beam.samples import SHARDS
+from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.pipelines.beam.state import StateOwner
 from meanstream.pipelines.beam.windows import ForGood
@@ -41,7 +43,7 @@ class Released(NamedTuple):
     refusals : PCollection of Refusal
         Public: releases that were refused.
     ticks : PCollection of (int, Tick)
-        Public: the windows that have ended, for every shard.
+        Public: the windows that have ended, for the shards that have something in them.
     rejected : PCollection of DeadLetter
         Public: elements that were no samples, with the reason and nothing of what they said.
     """
@@ -71,8 +73,9 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         Bounds, privacy parameters, counter and schedule, and the deployment's name.
     secret : SecretPlace, optional
         Where workers find the secret; by default in their environment.
-    refresh : float, optional
-        Seconds of event time: shards take samples in at each multiple. By default once, at the end of a bounded input.
+    refresh : float or str, optional
+        Seconds of event time, or a duration such as "60s": shards take samples in at each multiple. By default once,
+        at the end of a bounded input.
     allowed_lateness : float
         Seconds that a window waits for samples behind the watermark; later ones are counted (`rejected_late`).
     final_release : bool, optional
@@ -96,10 +99,10 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         settings: AgentsSettings,
         *,
         secret: SecretPlace | None = None,
-        refresh: float | None = None,
-        allowed_lateness: float = 0.0,
+        refresh: float | str | None = None,
+        allowed_lateness: float | str = 0.0,
         final_release: bool | None = None,
-        shards: int = SHARDS,
+        shards: int = AGENT_SHARDS,
         agent: Part = "agent",
         value: Part = "value",
         time: Part | None = None,
@@ -111,7 +114,9 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         require_beam_secret_named(settings)
         require(person is None or settings.per_person is not None, "per_person", "be given with person", None)
-        require(1 <= shards <= 2**15, "shards", f"be in 1..{2**15}", shards)
+        shards, max_agents = as_shards(shards), valid_int("max_agents", max_agents)
+        refresh = None if refresh is None else as_seconds("refresh", refresh)
+        allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
         require(not final_release or refresh is None, "final_release", "be left out with refresh", final_release)
         require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
         require(max_agents >= shards, "max_agents", f"be at least the shards, {shards}", max_agents)
@@ -125,8 +130,13 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=max_future)
         self._intake = replace(intake, persons=settings.per_person is not None)
 
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, refresh=self._windows.refresh, shards=self._shards)
+
     def expand(self, pcoll: beam.PCollection) -> Released:
         """Shuffle by shard, wait for the end of a window, release."""
+        require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
         intake = self._intake.taking(pcoll, owner="agent")
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
@@ -149,8 +159,8 @@ class SplitSamples(NamedTuple):
     ----------
     samples : PCollection of (int, Packed)
         Private.
-    notes : PCollection of (int, float)
-        Public: the windows that they are in, with the newest event time in each.
+    notes : PCollection of (int, (float, bytes))
+        Public: the windows that they are in, with the newest event time in each, and their shards.
     rejected : PCollection of DeadLetter
         Public: what was no sample.
     """
@@ -187,10 +197,11 @@ def agents_part_release(
 ) -> Released:
     """Private to public: samples by shard, with notes of their windows, to what the shards release."""
     owner = StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
-    ticks = split.notes | "Tick" >> TickShards(windows, shards, owner)
+    everybody = isinstance(settings.times, Every)  # releases are due as time goes by, without samples
+    ticks = split.notes | "Tick" >> TickShards(windows, shards, owner, everybody=everybody)
     release = ReleaseShard(settings, windows, secret, owner, final_release=final_release, most=most)
     made = (
-        (split.samples | "For good" >> ForGood(), ticks)
+        (split.samples | "For good" >> ForGood(), ticks | "Ticks" >> TicksOf(shards))
         | "For shards" >> beam.Flatten()
         | "Release" >> beam.ParDo(release).with_outputs(OWN, NOTICES, REFUSALS, main="releases")
     )

@@ -6,7 +6,9 @@ are public: they are releases, or made of releases alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +83,7 @@ class AgentSamples:
 
 @dataclass(frozen=True, slots=True)
 class Tick(ForShard):
-    """Public: every shard is to answer up to the end of a window, in which somebody has sent something.
+    """Public: a shard is to answer up to the end of a window, in which somebody of it has sent something.
 
     Attributes
     ----------
@@ -89,10 +91,32 @@ class Tick(ForShard):
         Of the window.
     newest : float
         Event time of the newest sample in it, seconds since the epoch.
+    shards : bytes
+        Where it is for what waits for all shards: which have it, as `tick_bits` writes them.
     """
 
     number: int
     newest: float
+    shards: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks(ForShard):
+    """Public: several ticks of a shard at once."""
+
+    ticks: tuple[Tick, ...]
+
+
+def ticks_joined(ticks: Iterable[Tick]) -> dict[int, Tick]:
+    """Give one tick per window; those of samples and of releases may differ."""
+    found: dict[int, Tick] = {}
+    for tick in ticks:
+        other = found.get(tick.number)
+        if other is not None:
+            bits = bytes(a | b for a, b in zip_longest(tick.shards, other.shards, fillvalue=0))
+            tick = Tick(tick.number, max(tick.newest, other.newest), bits)  # noqa: PLW2901 - the two are one
+        found[tick.number] = tick
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,19 +160,25 @@ class OwnBatch:
 
     Attributes
     ----------
-    names : pyarrow array of strings (n,)
-    words : uint64 array (n, 2)
+    names : pyarrow array of strings (m,)
+    words : uint64 array (m, 2)
         Hash of each name.
     number : int
-        Of the window.
+        Of the newest window.
     own : OwnSamples
-        Their samples, summed up.
+        Their samples, summed up at the end of a window: n rows.
+    part : int array (n,)
+        The window of each row.
+    newest : float array (n,)
+        Event time of the newest sample in that window.
     """
 
     names: pa.Array
     words: Words
     number: int
     own: OwnSamples
+    part: Ints
+    newest: Floats
 
     def __len__(self) -> int:
         return len(self.own)
@@ -156,28 +186,48 @@ class OwnBatch:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PartialReleases:
-    """Public: what a fit reads of everybody's newest release, of some shards or of all.
+    """Public: what a fit reads of everybody's newest release: of all shards, or what has changed in one.
 
     Attributes
     ----------
-    newest : float
-        Event time up to which there are samples.
     summary : ReleaseSummary
-        Of the newest release of each agent.
+        Of the newest release of each agent; of a change, of those who have released.
     pools : dict of int to PooledVariance
         By shard: of one sample, read off all releases so far. They are sums of floats, so they stay apart until all
         are there and can be added in one order.
+    turns : dict of int to int
+        By shard: how many changes it has told.
+    before : ReleaseSummary or None
+        Of a change: the releases that it takes the place of.
+    number : int
+        Of a change: the window at whose end it was told.
     """
 
-    newest: float
     summary: ReleaseSummary
     pools: dict[int, PooledVariance]
+    turns: dict[int, int]
+    before: ReleaseSummary | None = None
+    number: int = 0
 
-    def merge(self, other: PartialReleases) -> None:
-        """Add those of other shards: commutative and associative, to the last bit."""
-        self.newest = max(self.newest, other.newest)
-        self.summary.merge(other.summary)
-        self.pools = {**self.pools, **other.pools}
+    def take(self, changes: Iterable[PartialReleases]) -> list[PartialReleases]:
+        """Take changes of shards in, each once, a shard's in their order; give those whose turn has not come.
+
+        In whatever order they come: the same, to the last bit.
+        """
+        rest: list[PartialReleases] = []
+        for change in sorted(changes, key=lambda one: next(iter(one.turns.items()))[::-1]):
+            ((shard, turn),) = change.turns.items()
+            known = self.turns.get(shard, 0)
+            if turn > known + 1:
+                rest.append(change)
+            if turn != known + 1:
+                continue
+            if change.before is not None:
+                self.summary.subtract(change.before)
+            self.summary.merge(change.summary)
+            self.pools[shard] = change.pools[shard]
+            self.turns[shard] = turn
+        return rest
 
     def pool(self) -> PooledVariance:
         """Add up the pools, in the order of the shards."""
@@ -194,6 +244,8 @@ class FittedReleases:
 
     Attributes
     ----------
+    number : int
+        Of the window.
     newest : float
         Event time up to which there are samples.
     agents : int
@@ -201,12 +253,19 @@ class FittedReleases:
     pool : VariancePosterior
         What is known of the variance of one sample.
     fitted : FittedPopulation
+    overtaken : int
+        How many earlier windows have no population of their own: they had ended, too, when this one was fitted.
+    shards : bytes
+        Which shards have agents to answer, as `tick_bits` writes them.
     """
 
+    number: int
     newest: float
     agents: int
     pool: VariancePosterior
     fitted: FittedPopulation
+    overtaken: int = 0
+    shards: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

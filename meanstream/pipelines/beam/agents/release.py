@@ -24,13 +24,7 @@ from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
 from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
-from meanstream.pipelines.beam.agents.waiting import (
-    keep_waiting,
-    put_back_waiting,
-    take_waiting_due,
-    take_waiting_samples,
-    waiting_up_to,
-)
+from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting, take_waiting_samples
 from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.samples import RememberedWords
@@ -59,6 +53,7 @@ class ReleaseShard(Step):
     AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
     CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
     LEDGER = BagStateSpec("ledger", BytesCoder())
+    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
     def __init__(
@@ -98,10 +93,11 @@ class ReleaseShard(Step):
         state: Any = beam.DoFn.StateParam(AGENTS),
         charges: Any = beam.DoFn.StateParam(CHARGES),
         made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep samples until their window has ended."""
         self._mark.claim(made, waiting, ticks, state, charges)
-        keep_waiting(element[1], waiting, ticks, timer, self._coder, self._windows.released)
+        keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
     @discreet_step
@@ -115,35 +111,38 @@ class ReleaseShard(Step):
         charges: Any = beam.DoFn.StateParam(CHARGES),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
+        target: Any = beam.DoFn.StateParam(TARGET),
+        timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Let the windows that have ended be released, the earliest first."""
+        """Let the windows that have ended be released, all of them in one turn."""
         self._mark.claim(made, waiting, ticks, state, charges)
-        due = take_waiting_due(ticks, self._coder, time, self._windows.released)
+        due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
-        began = perf_counter()
-        samples = take_waiting_samples(waiting)
+        began, tick = perf_counter(), due[-1]
+        samples = take_waiting_samples(waiting, tick.number, self._windows)
         before = state.read() or b""
         shard = self._shard(key, before)
         known = shard.agents.n_agents
         rows = ReleaseLedger(charges.read() or b"", ledger.read)
-        for tick in due:
-            taken, samples = waiting_up_to(samples, tick.number, self._windows)
-            turn = shard.turn(taken, self._words.of, tick, self._windows, final_release=self._final_release)
-            self._count(turn, tick)
-            for batch in turn.released:
-                charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])
-                if row is not None:
-                    ledger.add(row)
-                yield from self._let_out(shard, charged, refused, tick)
-            yield self._own(shard, turn, tick)
-        put_back_waiting(waiting, samples)
+        turn = shard.turn(samples, self._words.of, due, self._windows, final_release=self._final_release)
+        self._count(turn, tick)
+        for batch in turn.released:
+            charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])
+            if row is not None:
+                ledger.add(row)
+            yield from self._let_out(shard, charged, refused, tick)
+        if len(turn.own):
+            yield self._own(shard, turn, due)
         charges.write(rows.to_bytes())
         after = shard.to_bytes()
         state.write(after)
         self._known[key] = after, shard
         self._counters["agents"].inc(shard.agents.n_agents - known)
         self._lasted.update(round(1000 * (perf_counter() - began)))
+
+    def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
+        return WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
 
     def _count(self, turn: Turn, tick: Tick) -> None:
         for reason, unused in (("late", turn.late), ("duplicate", turn.duplicates), *turn.uncounted.items()):
@@ -186,13 +185,16 @@ class ReleaseShard(Step):
         for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
             yield TaggedOutput(NOTICES, at_agents_window_time(time, BudgetEvent.model_validate_json(line)))
 
-    def _own(self, shard: AgentShard, turn: Turn, tick: Tick) -> Any:
-        names = [shard.agents.names[a] for a in turn.own.agent.tolist()]
-        everybody = np.arange(len(names))
+    def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
+        who, place = np.unique(turn.own.agent, return_inverse=True)
+        number = due[-1].number
+        newest = np.array([tick.newest for tick in due])[np.searchsorted([tick.number for tick in due], turn.part)]
         batch = OwnBatch(
-            names=pa.array(names, pa.large_string()),
-            words=shard.words[turn.own.agent],
-            number=tick.number,
-            own=records_of_agents(turn.own, everybody, everybody),
+            names=pa.array([shard.agents.names[a] for a in who.tolist()], pa.large_string()),
+            words=shard.words[who],
+            number=number,
+            own=records_of_agents(turn.own, np.arange(len(turn.own)), place.astype(np.int64)),
+            part=turn.part,
+            newest=newest,
         )
-        return TaggedOutput(OWN, at_agents_window_time(self._windows.released(tick.number), batch))
+        return TaggedOutput(OWN, at_agents_window_time(self._windows.released(number), batch))

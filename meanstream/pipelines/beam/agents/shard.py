@@ -34,7 +34,9 @@ class Turn:
     released : list of ReleaseBatch
         Releases that ask to be charged.
     own : OwnSamples
-        Of the agents to answer, summed up.
+        Of the agents to answer, summed up at the end of each window that they have samples in.
+    part : int array
+        The window of each.
     late, duplicates : int
         Samples that were not used.
     uncounted : dict of str to int
@@ -43,6 +45,7 @@ class Turn:
 
     released: list[ReleaseBatch]
     own: OwnSamples
+    part: Ints
     late: int
     duplicates: int
     uncounted: dict[str, int]
@@ -93,17 +96,23 @@ class AgentShard:
         return packed("shard", {"reached": self.reached, **scalars}, {**columns, "words": self.words}, names)
 
     def turn(
-        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words], tick: Tick, windows: AgentWindows,
-        *, final_release: bool,
+        self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words], ticks: Sequence[Tick],
+        windows: AgentWindows, *, final_release: bool,
     ) -> Turn:  # fmt: skip
-        """Take in the samples of a window and of windows before it, in the order of event time; release what is due."""
+        """Take in the samples of windows, in the order of event time; release what is due; the last tick is the newest.
+
+        What it releases is what it would release with a turn for each window. A sample of another window is late: its
+        window has been told without it.
+        """
+        tick = ticks[-1]
         samples, too_many = self._admitted(samples, words)
         agent, point, time = self._joined(samples, words)
-        late = windows.number(time) <= self.reached if len(time) else np.zeros(0, np.bool_)
-        order, again = _order(samples, agent, time, late)
+        part = windows.number(time)
+        late = (part <= self.reached) | ~np.isin(part, [one.number for one in ticks])
+        order, again = _order(samples, agent, time, late, part)
         person = self._persons(samples)
         if order is not None:
-            agent, point, time = agent[order], point[order], time[order]
+            agent, point, time, part = agent[order], point[order], time[order], part[order]
             person = None if person is None else person[order]
         released = [self.agents.update_points(agent, point, time, person)] if len(time) else []
         fates = released[0].fates if released else None
@@ -115,17 +124,18 @@ class AgentShard:
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
         self.reached = tick.number
-        who = np.arange(self.agents.n_agents)
         if end is not None:
-            heard = np.zeros(len(who), np.bool_)
-            heard[agent if fates is None else agent[fates == COUNTS]] = True
-            who = who[heard]
-        own = self.agents.own(who)
+            some = slice(None) if fates is None else fates == COUNTS
+            own, part = self.agents.own_at(agent[some], point[some], part[some])
+        else:
+            own, part = self.agents.own(), np.full(self.agents.n_agents, tick.number)
+        told = np.flatnonzero(own.count)
         uncounted = {} if fates is None else {why: int((fates == fate).sum()) for fate, why in UNCOUNTED.items()}
         uncounted[TOO_MANY] = too_many
         return Turn(
             released=released,
-            own=records_of_agents(own, np.flatnonzero(own.count), own.agent[own.count > 0]),
+            own=records_of_agents(own, told, own.agent[told]),
+            part=part[told],
             late=int(np.count_nonzero(late)),
             duplicates=again,
             uncounted=uncounted,
@@ -275,8 +285,10 @@ def _with_own_names(samples: AgentSamples) -> AgentSamples:
     return replace(samples, names=samples.names.take(pa.array(used)), agent=pack_narrow(place))
 
 
-def _order(samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: Bools) -> tuple[Ints | None, int]:
-    """Give the samples that count, by event time, id and position, and how many repeat an id.
+def _order(
+    samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: Bools, part: Ints
+) -> tuple[Ints | None, int]:
+    """Give the samples that count, by event time, id and position, and how many repeat an id of their window.
 
     No order: all of them count, as they stand.
     """
@@ -293,5 +305,8 @@ def _order(samples: Sequence[AgentSamples], agent: AnyInts, time: Floats, late: 
     key = np.concatenate([part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples])
     order = np.lexsort((position, key, time))
     order = order[~late[order]]
-    again = repeated_samples(agent[order], key[order])
+    owner = agent.astype(np.int64)
+    if len(part) and part[order].min(initial=0) != part[order].max(initial=0):
+        owner = np.unique(np.stack([owner, part]), axis=1, return_inverse=True)[1].ravel()
+    again = repeated_samples(owner[order], key[order])
     return order[~again], int(np.count_nonzero(again))

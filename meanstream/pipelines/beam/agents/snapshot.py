@@ -12,29 +12,22 @@ import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agents.answer import AnswerAgents, OwnByShard, PopulationToAll
-from meanstream.pipelines.beam.agents.gather import (
-    FitReleases,
-    GatherShard,
-    JoinReleases,
-    ReceiveReleases,
-    ReleasesByShard,
-)
+from meanstream.pipelines.beam.agents.answer import AnswerAgents, OwnByShard, PopulationToShards
+from meanstream.pipelines.beam.agents.fit import FitReleases
+from meanstream.pipelines.beam.agents.gather import GatherShard, ReceiveReleases, ReleasesByShard
 from meanstream.pipelines.beam.agents.parts import Released, agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases
 from meanstream.pipelines.beam.agents.split import NOTES
-from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards
-from meanstream.pipelines.beam.agents.windows import AgentWindows, CarryAnswers
+from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
+from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.outputs import typed_outputs
-from meanstream.pipelines.beam.samples import SHARDS
+from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.state import StateOwner
-from meanstream.pipelines.beam.steps import discreet_step
 from meanstream.pipelines.beam.windows import ForGood
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.wire import Release
 
 _TAKEN = (AgentReleases, Release, Any, typehints.Any)
-_ONE_KEY = typehints.Tuple[int, PartialReleases]
 _EITHER = typehints.Tuple[int, bytes]
 
 
@@ -87,7 +80,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         options: EngineOptions | None = None,
         windows: AgentWindows | None = None,
         *,
-        shards: int = SHARDS,
+        shards: int = AGENT_SHARDS,
         ticks: beam.PCollection | None = None,
         max_samples: int | None = None,
     ) -> None:
@@ -104,17 +97,19 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, made: Released | beam.PCollection) -> beam.PCollection:
         """Keep everybody's newest per shard; join the shards; fit."""
-        keyed, ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
-        settings, options, windows = self._settings, self._options, self._windows
-        return (
-            (keyed | "For good" >> ForGood(), *ticks)
+        keyed, all_ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
+        given = self._settings, self._options, self._windows, self._owner
+        ticks = all_ticks | "Ticks" >> beam.Flatten()
+        # FnApiRunner takes timers of steps that it has fused for one another's; it does not fuse what is flattened.
+        changes = (
+            (keyed | "For good" >> ForGood(), ticks | "Of shards" >> TicksOf(self._shards))
             | "For shards" >> beam.Flatten()
-            | "Gather"
-            >> beam.ParDo(GatherShard(settings, options, windows, self._owner)).with_output_types(PartialReleases)
-            | "Carry" >> CarryAnswers(windows)
-            | "One key" >> beam.Map(_one_key).with_output_types(_ONE_KEY)
-            | "Join" >> beam.CombinePerKey(JoinReleases(settings, options)).with_output_types(_ONE_KEY)
-            | "Fit" >> beam.ParDo(FitReleases(settings, options)).with_output_types(FittedReleases)
+            | "Gather" >> beam.ParDo(GatherShard(*given)).with_output_types(KEYED)
+        )
+        return (
+            (changes, ticks | "Of all" >> TicksOf(self._shards, whole=True))
+            | "For all" >> beam.Flatten()
+            | "Fit" >> beam.ParDo(FitReleases(*given)).with_output_types(FittedReleases)
         )
 
     def _ours(self, made: Released) -> tuple[beam.PCollection, list[beam.PCollection]]:
@@ -166,7 +161,7 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         windows: AgentWindows,
         *,
         population: beam.PCollection,
-        shards: int = SHARDS,
+        shards: int = AGENT_SHARDS,
     ) -> None:
         super().__init__()
         self._shards = shards
@@ -174,25 +169,21 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         self._options = options
         self._windows = windows
         self._population = population
+        self._owner = StateOwner(settings={**agents_part_state(settings, windows, shards), "state": "answers"})
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Answer a shard of agents at a time."""
         # Not a side input: Flink's runner (Beam 2.70) cannot make a checkpoint of a step that has one.
         own = pcoll | "Own" >> beam.ParDo(OwnByShard(self._shards)).with_output_types(_EITHER)
-        known = self._population | "To all" >> beam.ParDo(PopulationToAll(self._shards)).with_output_types(_EITHER)
+        tell = beam.ParDo(PopulationToShards(self._shards)).with_output_types(_EITHER)
+        answer = AnswerAgents(self._settings, self._options, self._windows, self._owner)
         return (
-            (own | "Carry" >> CarryAnswers(self._windows), known | "Carry population" >> CarryAnswers(self._windows))
+            (own, self._population | "To shards" >> tell)
             | "With population" >> beam.Flatten()
-            | "Of a window" >> beam.GroupByKey()
-            | "Answer" >> beam.ParDo(AnswerAgents(self._settings, self._options)).with_output_types(EstimateBatch)
+            | "Answer" >> beam.ParDo(answer).with_output_types(EstimateBatch)
         )
 
 
 def _check(releases: beam.PCollection) -> None:
     if releases.element_type not in _TAKEN:
         raise TypeError(f"collaboration takes releases only, got {releases.element_type}")
-
-
-@discreet_step
-def _one_key(partial: PartialReleases) -> tuple[int, PartialReleases]:
-    return 0, partial

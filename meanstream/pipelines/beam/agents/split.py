@@ -15,7 +15,8 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.coders import pack_for_coder
-from meanstream.pipelines.beam.agents.records import AgentSamples, Tick
+from meanstream.pipelines.beam.agents.records import AgentSamples
+from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
 from meanstream.pipelines.beam.intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
 from meanstream.pipelines.beam.packed import pack_narrow
@@ -74,10 +75,9 @@ class SplitByShard(Step):
         names, agent = numbered_columns_together(parts)
         columns["point"] = pack_narrow(self._grid.encode(columns.pop("value")))
         yield from split_columns(names, agent, columns, self._directory, first)
-        for note in split_notes(columns["time"], self._windows):
-            yield TaggedOutput(
-                NOTES, at_agents_window_time(self._windows.noted(note.number) or first, (note.number, note.newest))
-            )
+        shard = self._directory.of(names, agent)[1][agent]
+        for note in ticks_noted(columns["time"], shard, self._windows):
+            yield TaggedOutput(NOTES, at_agents_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class AgentDirectory:
@@ -146,17 +146,3 @@ def split_columns(
         mine = {name: column[part] for name, column in taken.items()}
         samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
         yield at_agents_window_time(time, (number, pack_for_coder(samples)))
-
-
-def split_notes(time: np.ndarray, windows: AgentWindows) -> Iterator[Tick]:
-    """Public: the windows in which there are samples, and the newest event time in each."""
-    if not len(time):
-        return
-    newest = time.max()
-    oldest_number, newest_number = windows.number(np.array([time.min(), newest])).tolist()
-    if oldest_number == newest_number:
-        yield Tick(newest_number, float(newest))
-        return
-    number = windows.number(time)
-    for window in np.unique(number).tolist():
-        yield Tick(window, float(time[number == window].max()))

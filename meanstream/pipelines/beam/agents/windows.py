@@ -1,7 +1,7 @@
 """When shards of agents answer: at the end of every window in which somebody has sent a sample, or once, at the end.
 
 Three things happen at the end of a window, one after the other, and event time keeps them apart by a millisecond each:
-shards release; shards of releases give everybody's newest one; agents are answered. Samples themselves are never put
+shards release; shards of releases tell what has changed; the population is fitted. Samples themselves are never put
 into windows: which window a sample belongs to is arithmetic on arrays.
 """
 
@@ -27,8 +27,8 @@ from meanstream.operators.validation import require
 
 MILLI = 1000
 LEAST_REFRESH = 1.0
-STEPS = 2
-"""Milliseconds from the end of a window, all lateness passed, to the end of the window that carries its answers."""
+STEPS = 3
+"""Milliseconds from the end of a window, all lateness passed, within which its population is fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,10 @@ class AgentWindows:
         """Give the time at which everybody's newest release is read."""
         return self._after(number, 1)
 
+    def fitted(self, number: int) -> Timestamp:
+        """Give the time at which the population of a window is fitted."""
+        return self._after(number, 2)
+
     def _after(self, number: int, step: int) -> Timestamp:
         if self.refresh is None:
             # Whole seconds: so near to the end of time runners round.
@@ -104,18 +108,6 @@ class CarryNotes(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put them there; of a bounded input the time stays that of the samples."""
         return pcoll | "Window" >> _window_into(self._windows.carrier(self._step), TimestampCombiner.OUTPUT_AT_LATEST)
-
-
-class CarryAnswers(beam.PTransform):  # type: ignore[misc]
-    """What belongs to the answers of a window into the window that carries them."""
-
-    def __init__(self, windows: AgentWindows) -> None:
-        super().__init__()
-        self._windows = windows
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Put them there."""
-        return pcoll | "Window" >> _window_into(self._windows.carrier(STEPS), TimestampCombiner.OUTPUT_AT_EOW)
 
 
 def at_agents_window_time(time: Timestamp, value: Any) -> TimestampedValue:

@@ -169,6 +169,7 @@ def test_samples_of_a_pipeline_in_any_order(batched: bool, shards: int, tmp_path
     assert counters["samples"] == len(stream)
 
 
+@pytest.mark.usefixtures("on_time")
 @pytest.mark.parametrize("schedule", ["geometric:2,1.5", "every:7h"])
 def test_every_window_is_answered_as_the_engine_would_have_at_its_end(schedule: str, tmp_path: Path) -> None:
     settings, refresh = replace(SETTINGS, schedule=schedule, horizon=20), 28 * HOUR

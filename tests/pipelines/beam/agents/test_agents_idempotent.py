@@ -25,7 +25,9 @@ from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agent_batch import AgentBatchCoder
 from meanstream.pipelines.beam.agents import release
+from meanstream.pipelines.beam.agents.answer import AnswerAgents
 from meanstream.pipelines.beam.agents.coders import CODERS, EstimateBatchCoder, pack_for_coder
+from meanstream.pipelines.beam.agents.fit import FitReleases
 from meanstream.pipelines.beam.agents.gather import GatherShard
 from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
@@ -116,7 +118,7 @@ def samples_of(number: int) -> AgentSamples:
 def turn(shard: AgentShard, number: int) -> list[tuple[str, int, int]]:
     part = samples_of(number)
     tick = Tick(number, float(part.time.max()))
-    made = shard.turn([part], keyed_owner_words, tick, WINDOWS, final_release=False)
+    made = shard.turn([part], keyed_owner_words, [tick], WINDOWS, final_release=False)
     assert len(made.own) > 0
     return [
         (shard.agents.names[a], i, t)
@@ -149,8 +151,8 @@ def test_a_late_sample_is_counted_and_changes_nothing() -> None:
     turn(shard, 0), turn(other, 0)
     late, now = samples_of(0), samples_of(1)
     tick = Tick(1, float(now.time.max()))
-    with_late = shard.turn([late, now], keyed_owner_words, tick, WINDOWS, final_release=False)
-    without = other.turn([now], keyed_owner_words, tick, WINDOWS, final_release=False)
+    with_late = shard.turn([late, now], keyed_owner_words, [tick], WINDOWS, final_release=False)
+    without = other.turn([now], keyed_owner_words, [tick], WINDOWS, final_release=False)
     assert (with_late.late, without.late) == (len(late), 0)
     assert shard.to_bytes() == other.to_bytes()
 
@@ -225,13 +227,14 @@ def life(state: dict[str, Any], part: AgentSamples, number: int, *, secret: str 
     shard.setup()
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
         cells = (state[k] for k in ("waiting", "ticks"))
-        shard.process((0, element), *cells, Alarm(), *(state[k] for k in ("agents", "charges", "made")))
-    names = ("waiting", "ticks", "agents", "charges", "ledger", "made")
-    return list(shard.due(0, WINDOWS.released(number), *(state[k] for k in names)))
+        shard.process((0, element), *cells, Alarm(), *(state[k] for k in ("agents", "charges", "made", "target")))
+    names = ("waiting", "ticks", "agents", "charges", "ledger", "made", "target")
+    return list(shard.due(0, WINDOWS.released(number), *(state[k] for k in names), Alarm()))
 
 
 def fresh_state() -> dict[str, Any]:
-    return {"waiting": Bag(), "ticks": Bag(), "agents": Cell(), "charges": Cell(), "ledger": Bag(), "made": Cell()}
+    bags = {name: Bag() for name in ("waiting", "ticks", "ledger")}
+    return bags | {name: Cell() for name in ("agents", "charges", "made", "target")}
 
 
 def public(out: list[Any]) -> list[bytes]:
@@ -317,10 +320,10 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
     }
     assert [name for name in primitive if "Newest" not in name] == []
     assert len(components.pcollections) > 20
-    specs = (ReleaseShard, GatherShard)
+    specs = (ReleaseShard, GatherShard, FitReleases, AnswerAgents)
     stored = [spec for kind in specs for spec in vars(kind).values() if isinstance(spec, StateSpec)]
     assert {type(spec.coder) for spec in stored} == {BytesCoder}
-    assert len(stored) == 10
+    assert len(stored) == 20
 
 
 def _leaves(coder: Any) -> list[str]:

@@ -58,7 +58,8 @@ class Bag(Cell):
 
 
 def fresh_state() -> dict[str, Any]:
-    return {"waiting": Bag(), "ticks": Bag(), "federation": Cell(), "charges": Cell(), "ledger": Bag(), "made": Cell()}
+    bags = {name: Bag() for name in ("waiting", "ticks", "ledger")}
+    return bags | {name: Cell() for name in ("federation", "charges", "made", "target")}
 
 
 def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
@@ -77,9 +78,10 @@ def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
     )
     for element in (pack_for_coder(part), Tick(number, float(time.max()))):
         cells = (state[name] for name in ("waiting", "ticks"))
-        step.process((0, element), *cells, Alarm(), *(state[name] for name in ("federation", "charges", "made")))
-    names = ("waiting", "ticks", "federation", "charges", "ledger", "made")
-    return step.due(WINDOWS.released(number), *(state[name] for name in names))
+        rest = (state[name] for name in ("federation", "charges", "made", "target"))
+        step.process((0, element), *cells, Alarm(), *rest)
+    names = ("waiting", "ticks", "federation", "charges", "ledger", "made", "target")
+    return step.due(WINDOWS.released(number), *(state[name] for name in names), Alarm())
 
 
 def told_of(out: list[Any]) -> dict[str, list[int]]:

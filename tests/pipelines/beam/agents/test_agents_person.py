@@ -84,6 +84,7 @@ def test_windows_and_repeated_bundles_count_nobody_twice(engine: tuple[list[byte
     assert set(release_lines(again, LIMITED)) == set(lines)
 
 
+@pytest.mark.usefixtures("on_time")
 @pytest.mark.parametrize("forgets", [False, True], ids=["kept", "forgotten"])
 def test_a_shard_made_of_its_bytes_knows_whom_it_has_counted(
     forgets: bool, monkeypatch: pytest.MonkeyPatch, engine: tuple[list[bytes], int]

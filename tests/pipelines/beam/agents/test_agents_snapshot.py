@@ -16,6 +16,7 @@ from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
 from meanstream.operators.collaboration.variance_pooled import PooledVariance
+from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.agents import (
     AgentWindows,
     CollaborateAgents,
@@ -27,7 +28,8 @@ from meanstream.pipelines.agents import (
 )
 from meanstream.pipelines.beam.agents import snapshot
 from meanstream.pipelines.beam.agents.coders import PartialReleasesCoder
-from meanstream.pipelines.beam.agents.gather import JoinReleases, gather_releases
+from meanstream.pipelines.beam.agents.fit import FitReleases
+from meanstream.pipelines.beam.agents.gather import gather_releases
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
 from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
@@ -35,6 +37,7 @@ from meanstream.pipelines.beam.packed import packed, unpacked
 from meanstream.pipelines.beam.runners import runner_arguments
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
+from meanstream.pipelines.beam.state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
@@ -77,7 +80,7 @@ def world_of(refresh: float | None) -> World:
 
 
 @pytest.fixture(params=REFRESHES, ids=["once", "windows"])
-def world(request: pytest.FixtureRequest) -> tuple[float | None, World]:
+def world(request: pytest.FixtureRequest, on_time: None) -> tuple[float | None, World]:
     return request.param, world_of(request.param)
 
 
@@ -268,58 +271,120 @@ def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
     assert whole.combined().noise_variance[0] < older.combined().noise_variance[0] < older.latest().noise_variance[0]
 
 
-def partials(n: int = 5) -> list[PartialReleases]:
-    """Summaries of shards, with pools whose sums depend on their order."""
+def changes(n: int = 5) -> list[PartialReleases]:
+    """What shards tell one after the other, with pools whose sums depend on their order: 30 agents each, twice."""
     rng, host = np.random.default_rng(1), PersonalEstimates(SETTINGS, OPTIONS)
     found = []
     for shard in range(n):
-        events = [
-            event
-            for agent in range(40)
-            for event in told_of(dict(enumerate(rng.normal(5, 2, 3), 1)), SETTINGS.epsilon, f"{shard} {agent}")
-        ]
         latest = LatestOfShard(SETTINGS)
-        latest.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
-        summary = host.summarize(latest.combined())
-        found.append(PartialReleases(newest=float(shard), summary=summary, pools={shard: latest.pool}))
+        for first, agents in ((1, 30), (4, 40)):
+            events = [
+                event
+                for agent in range(agents)
+                for event in told_of(dict(enumerate(rng.normal(5, 2, 3), first)), SETTINGS.epsilon, f"{shard} {agent}")
+            ]
+            changed = latest.changed(list(gather_releases(events, SETTINGS)), RememberedWords().of)
+            assert changed is not None
+            before, now = map(host.summarize, changed)
+            turns = {shard: latest.turns}
+            found.append(PartialReleases(summary=now, before=before, pools={shard: latest.pool}, turns=turns))
+        assert latest.changed([], RememberedWords().of) is None
     return found
 
 
+def nobody() -> PartialReleases:
+    windows = AgentWindows(refresh=None)
+    return FitReleases(SETTINGS, OPTIONS, windows, StateOwner(settings={})).nobody()
+
+
+def joined(order: Iterable[int], groups: int) -> PartialReleases:
+    """Take changes in, so many at a time, through bytes at each step; what comes too early waits."""
+    coder, parts = PartialReleasesCoder(), changes()
+    whole, waiting = nobody(), []
+    for group in np.array_split(np.array(list(order)), groups):
+        told = [coder.decode(coder.encode(parts[place])) for place in group.tolist()]
+        whole = coder.decode(coder.encode(whole))
+        waiting = whole.take(waiting + told + told[:1])  # one of them comes twice
+    assert not waiting
+    return whole
+
+
 def check_joins() -> None:
-    """Parts in any order and any tree, through bytes at each step: the same bytes, the same variance."""
+    """Changes in any order: the same bytes, the same variance, and what a summary of everybody's newest holds."""
     results = set()
     for seed in range(6):
-        rng, join, coder = np.random.default_rng(seed), JoinReleases(SETTINGS, OPTIONS), PartialReleasesCoder()
-        parts = [coder.decode(coder.encode(part)) for part in partials()]
-        groups = np.array_split(rng.permutation(len(parts)), rng.integers(1, 4))
-        accumulators = []
-        for group in groups:
-            accumulator = join.create_accumulator()
-            for place in group.tolist():
-                accumulator = join.add_input(accumulator, parts[place])
-            accumulators.append(coder.decode(coder.encode(accumulator)))
-        whole = join.extract_output(join.merge_accumulators(accumulators))
+        rng = np.random.default_rng(seed)
+        whole = joined(rng.permutation(10), int(rng.integers(1, 5)))
         assert whole.summary.n == 200
-        results.add((coder.encode(whole), whole.pool().variance))
+        results.add((PartialReleasesCoder().encode(whole), whole.pool().variance))
     assert len(results) == 1
 
 
-def test_shards_join_in_any_order() -> None:
+def test_changes_of_shards_join_in_any_order() -> None:
     check_joins()
 
 
 def test_pools_that_are_added_as_they_come_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    def merge(self: PartialReleases, other: PartialReleases) -> None:
-        self.summary.merge(other.summary)
-        self.newest = max(self.newest, other.newest)
-        pool = PooledVariance(SETTINGS.lower, SETTINGS.upper)
-        for one in (*self.pools.values(), *other.pools.values()):
-            pool.merge(one)
-        self.pools = {0: pool}
+    take = PartialReleases.take
 
-    monkeypatch.setattr(PartialReleases, "merge", merge)
+    def added(self: PartialReleases, told: Iterable[PartialReleases]) -> list[PartialReleases]:
+        told = list(told)
+        pool = PooledVariance(SETTINGS.lower, SETTINGS.upper)
+        for one in (*self.pools.values(), *(part.pools[next(iter(part.turns))] for part in told)):
+            pool.merge(one)
+        rest = take(self, told)
+        self.pools = {0: pool}
+        return rest
+
+    monkeypatch.setattr(PartialReleases, "take", added)
     with pytest.raises(AssertionError):
         check_joins()
+
+
+@pytest.mark.parametrize("collaboration", ["learned_prior", "tests", "none"])
+def test_what_was_taken_out_of_a_summary_was_never_there(collaboration: str) -> None:
+    """Few are kept one by one, many are counted in bins."""
+    host = PersonalEstimates(SETTINGS, EngineOptions(collaboration=collaboration))
+    rng = np.random.default_rng(2)
+    n = 1500
+    columns = ReleaseColumns(
+        agent=np.arange(n), index=np.ones(n, np.int64), count=rng.integers(1, 99, n), total=np.ones(n, np.int64),
+        mean=rng.normal(5, 2, n), noise_variance=rng.random(n),
+    )  # fmt: skip
+    for last, taken in ((300, 100), (n, 100), (n, 800)):
+        some = np.arange(last)
+        whole = host.summarize(columns.take(some))
+        whole.subtract(host.summarize(columns.take(some[:taken])))
+        other = host.summarize(columns.take(some[taken:]))
+        for name, expected in other.snapshot().items():
+            assert np.array_equal(whole.snapshot()[name], expected), name
+        if collaboration != "none":
+            with pytest.raises(ValueError, match="releases must have been added"):
+                whole.subtract(host.summarize(columns.take(some[:taken])))
+
+
+def test_an_input_that_has_ended_is_fitted_once_and_says_which_windows_it_overtook() -> None:
+    keep, population = collector()
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        answers = pipeline | beam.Create(samples(), reshuffle=False) | CollaborateAgents(SETTINGS, refresh=28 * HOUR)
+        _ = answers.population | "Population" >> keep
+        return answers.estimates
+
+    found, counters = run_pipeline(build)
+    (told,) = population
+    assert told.overtaken == counters["windows_overtaken"] == 3
+    lines = [json.loads(line) for line in lines_of(found)]
+    expected = {json.loads(line)["agent"]: json.loads(line) for line in world_of(None).estimates}
+    by_window: dict[str, list[Any]] = defaultdict(list)
+    for line in lines:
+        by_window[line["time"]].append(line)
+    *early, newest = sorted(by_window)
+    assert len(early) == 3
+    assert all(one["population_time"] == newest for time in early for one in by_window[time])
+    assert not any("population_time" in one for one in by_window[newest])
+    assert all(one["n"] <= expected[one["agent"]]["n"] for one in lines)
+    assert all(one["local"] == expected[one["agent"]]["local"] for one in by_window[newest])
 
 
 def test_bytes_of_batches_that_do_not_say_whether_they_are_alike_still_load() -> None:

@@ -1,0 +1,108 @@
+"""What a user of Beam may pass to a transform: taken as meant, or one line before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.spark_runner import SparkRunner
+from apache_beam.testing.test_stream import TestStream as Stream
+from apache_beam.transforms.display import DisplayData
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions, SlidingWindows
+from apache_beam.utils.timestamp import Duration
+
+from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans
+from meanstream.pipelines.rounds import RunRounds
+from meanstream.streaming.rounds.settings import RoundsSettings
+from tests.pipelines.beam.support.agents_world import SETTINGS, samples
+from tests.pipelines.beam.support.collecting import run_pipeline
+from tests.streaming.support.rounds_world import rounds_settings
+
+AGENTS = {"name": "test", "lower": 0, "upper": 10, "epsilon": 1.0, "delta": 1e-6}
+ROUNDS = {"name": "test", "lower": 0, "upper": 10, "epsilon": 1.0, "window": "60s"}
+
+
+@pytest.mark.parametrize("refresh", [60, 60.0, "60", "60s", "1m", Duration(seconds=60), timedelta(minutes=1)])
+def test_durations_are_taken_as_meant(refresh: Any) -> None:
+    for made in (ReleaseMeans(SETTINGS, refresh=refresh), CollaborateAgents(**AGENTS, refresh=refresh)):  # type: ignore[arg-type]
+        assert made._windows.refresh == 60.0
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ("60s", "1m"),
+        (FixedWindows(60), "1m"),
+        (SlidingWindows(120, 60), "2m,1m"),
+        (Sessions(1800), "session:30m"),
+    ],
+)
+def test_windows_are_taken_as_meant(window: Any, expected: str) -> None:
+    budget = 2.0 if isinstance(window, SlidingWindows) else None
+    made = RunRounds("one_shot", **{**ROUNDS, "window": window}, user_budget=budget, shards="8")  # type: ignore[arg-type]
+    assert (made._settings.window, made._shards) == (expected, 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ReleaseMeans(SETTINGS, refresh="soon"), "refresh must be a duration such as 90s"),
+        (lambda: ReleaseMeans(SETTINGS, refresh=True), "refresh must be a number, got True"),
+        (lambda: ReleaseMeans(SETTINGS, refresh=[60]), "refresh must be a number of seconds or a duration such as"),
+        (lambda: ReleaseMeans(SETTINGS, shards="many"), "shards must be a number, got 'many'"),
+        (lambda: ReleaseMeans(SETTINGS, shards=2.5), "shards must be a whole number, got 2.5"),
+        (lambda: CollaborateAgents(**AGENTS, shards=0), r"shards must be in 1\.\.32768, got 0"),
+        (lambda: CollaborateAgents(SETTINGS, epsilon=1.0), "settings must be given once, got 'epsilon'"),
+        (lambda: CollaborateAgents(name="a", lower=0, upper=1, delta=1e-6), "epsilon must be given, alone or within"),
+        (lambda: CollaborateAgents({"lower": 0}), "settings must be those of the transform, got dict"),
+        (lambda: RunRounds("dame", **{**ROUNDS, "window": GlobalWindows()}), "window must be a text such as '7d', or"),
+        (lambda: RunRounds("dame", **{**ROUNDS, "window": 60}), "window must be a text such as '7d', or"),
+        (lambda: RunRounds("dame", **{**ROUNDS, "window": FixedWindows(60, 5)}), "window must begin at the epoch"),
+        (lambda: RunRounds(rounds_settings(), window="1d"), "settings must be given once, got 'window'"),
+    ],
+)
+def test_what_is_not_meant_is_one_line(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        make()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("transform", "settings"), [(CollaborateAgents, AgentsSettings), (RunRounds, RoundsSettings)])
+def test_every_setting_is_a_parameter_by_name(transform: Any, settings: Any) -> None:
+    parameters = inspect.signature(transform.__init__).parameters
+    assert {field.name for field in fields(settings)} <= parameters.keys()
+    assert not [one for one in parameters.values() if one.kind is inspect.Parameter.VAR_KEYWORD]
+    documented = re.split(r"\W+", str(transform.__doc__))
+    assert parameters.keys() - {"self"} <= set(documented)
+
+
+def test_what_a_runner_shows_is_the_settings() -> None:
+    for made in (CollaborateAgents(**AGENTS, refresh="60s"), ReleaseMeans(SETTINGS), RunRounds("one_shot", **ROUNDS)):  # type: ignore[arg-type]
+        shown = {item.key: item.value for item in DisplayData.create_from(made).items}
+        assert shown["epsilon"] == 1.0
+        assert shown["name"] == "test"
+        assert not [name for name in shown if "secret" in name]
+
+
+def test_spark_is_refused_where_timers_are_needed() -> None:
+    pipeline = beam.Pipeline(runner=SparkRunner())
+    unbounded = pipeline | Stream().advance_watermark_to_infinity()
+    unbounded.is_bounded = False
+    with pytest.raises(ValueError, match="runner must have timers in streaming, as Flink's and Dataflow's, got 'Spark"):
+        _ = unbounded | ReleaseMeans(SETTINGS, refresh=60)
+
+
+def test_types_are_checked_at_run_time() -> None:
+    transform = CollaborateAgents(SETTINGS, refresh="20h", shards=2)
+    found, _ = run_pipeline(
+        lambda pipeline: (pipeline | beam.Create(samples(60), reshuffle=False) | transform).estimates,
+        options=["--performance_runtime_type_check"],
+    )
+    assert sum(len(batch.lines) for batch in found) > 20
