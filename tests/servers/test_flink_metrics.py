@@ -117,7 +117,7 @@ def test_every_figure_of_a_pipeline_has_a_rule_and_no_rule_asks_for_another() ->
     families = {figure.family for figure in COUNTERS.values()}
     expected = {f"meanstream_{family}" + ("" if family in GAUGES else "_total") for family in families}
     expected |= {f"meanstream_{figure.family}_{p}" for figure in DISTRIBUTIONS.values() for p in ("sum", "count")}
-    assert recorded == expected | {"meanstream_watermark_lag_seconds"}
+    assert recorded == expected | {"meanstream_watermark_lag_seconds", "meanstream_answer_lag_seconds"}
 
 
 @pytest.mark.parametrize("name", ["flink.yml", "compose.yml"])
