@@ -131,7 +131,7 @@ def without_votes(**named: Any) -> AgentsSettings:
 
 
 CALIBRATIONS = [
-    without_votes(lower=-30, upper=120, epsilon=1, delta=1e-6),
+    without_votes(lower=-30, upper=120, epsilon=1, delta=1e-6, counter="toeplitz"),
     without_votes(lower=-30, upper=120, epsilon=4, delta=1e-9, counter="pm2", horizon=100),
     without_votes(lower=0, upper=0.3, epsilon=0.1, delta=1e-5, counter="pm1", horizon=7),
     without_votes(lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm1", mode="paper", calibration="classical"),

@@ -96,8 +96,11 @@ def test_a_default_that_is_spelled_out_changes_nothing() -> None:
 def test_keys_of_before_there_were_votes_stay_what_they_were() -> None:
     """Without votes nothing says so; with the share that is the default today the key names it, as it always did."""
     known = {"lower": -30.0, "upper": 120.0, "epsilon": 1.0, "delta": 1e-6}
-    assert canonical_spelling(AgentsSettings(**known, spread_share=0)) == known
-    assert canonical_spelling(AgentsSettings(**known)) == {**known, "spread_share": 0.1}
+    before = {**known, "counter": "toeplitz"}
+    assert canonical_spelling(AgentsSettings(**before, spread_share=0)) == known
+    assert canonical_spelling(AgentsSettings(**before)) == {**known, "spread_share": 0.1}
+    # Another counter is the default by now: keys that are made today name it.
+    assert canonical_spelling(AgentsSettings(**known)) == {**known, "counter": "optimal", "spread_share": 0.1}
     paper = {"counter": "pm1", "mode": "paper", "calibration": "classical"}
     assert canonical_spelling(AgentsSettings(**known, **paper)) == {**known, **paper}
 

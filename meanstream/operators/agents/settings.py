@@ -11,9 +11,10 @@ import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, Every, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
-from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
+from meanstream.operators.counters.optimal import LONGEST, Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
+from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
 from meanstream.operators.noise.canonical import UNSPELLED
 from meanstream.operators.noise.distributions import TAIL_DELTA
@@ -46,6 +47,12 @@ def usual_spread_share(mode: str, noise: str) -> float:
     return SPREAD_SHARE if mode == "tuned" and noise == "gaussian" else 0.0
 
 
+def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:
+    """Counter where nobody says: the one of least noise that knows when releases are made and has room for them."""
+    least = mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
+    return Optimal.name if least else Toeplitz.name
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentsSettings:
     """How agents release: bounds, privacy parameters, counter and schedule; plain values, checked at once.
@@ -57,8 +64,8 @@ class AgentsSettings:
     epsilon, delta : float
         What one sample's value costs over the whole life of its agent's stream.
     counter : str
-        Continual-counting mechanism: "toeplitz" (tuned), "optimal" (tuned, at most 128 releases: less noise, and more
-        state), "pm1" or "pm2" (paper).
+        Continual-counting mechanism: "optimal" (tuned, at most 128 releases: the least noise), "toeplitz" (tuned),
+        "pm1" or "pm2" (paper). The default is "optimal" where it can be and `schedule` counts samples, else "toeplitz".
     horizon : int
         Greatest number of releases of one agent: its budget.
     schedule : str
@@ -111,7 +118,8 @@ class AgentsSettings:
     upper: float
     epsilon: float
     delta: float
-    counter: str = "toeplitz"
+    # A name once it is known which; keys of before there was another default do not name it.
+    counter: str = field(default=cast("str", None), metadata={UNSPELLED: Toeplitz.name})
     horizon: int = 40
     schedule: str = "preferred:10"
     noise: str = "gaussian"
@@ -130,6 +138,9 @@ class AgentsSettings:
         for name in ("lower", "upper", "epsilon", "delta", "spread_share"):
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
         object.__setattr__(self, "horizon", valid_int("horizon", self.horizon))
+        if cast("str | None", self.counter) is None:
+            times = parse_release_times(self.schedule)
+            object.__setattr__(self, "counter", usual_counter(self.mode, self.noise, self.horizon, times))
         if self.levels is not None:
             object.__setattr__(self, "levels", valid_int("levels", self.levels))
         if self.name is not None:

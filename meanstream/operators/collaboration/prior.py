@@ -11,7 +11,12 @@ from scipy.special import gammaln
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures, prior_fit_best_spread
+from meanstream.operators.collaboration.prior_fit import (
+    MANY,
+    NormalMixture,
+    fit_prior_mixtures,
+    prior_fit_best_spread,
+)
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
 from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
@@ -20,8 +25,6 @@ from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
 
 SPREAD_RATIO = 1.6
-SAME_SPREAD = 0.02
-"""The likeliest spread of one component is tried too, unless it is as near as this, relative, to one of the grid."""
 COMPONENT_PENALTY = 2.0
 """Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
 
@@ -109,9 +112,8 @@ class LearnedPrior(FitOfBins):
     def models(self, points: Points) -> Models:
         """Fit mixtures of every spread and size to at least two releases; weigh them."""
         grid = self._spreads(points.variance)
-        best = prior_fit_best_spread(points, grid[1:])
-        if np.abs(np.log(grid[1:] / best)).min() > SAME_SPREAD:
-            grid = np.sort(np.append(grid, best))
+        if points.total >= MANY:  # who know the spread better than the grid has it
+            grid = np.union1d(grid, prior_fit_best_spread(points, grid[1:]))
         mixtures = fit_prior_mixtures(points, grid)
         width = self.upper - self.lower
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])

@@ -12,6 +12,7 @@ from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY, sp
 from meanstream.operators.agents.statistic import statistic_release_covariance, statistic_variance_factors
 from meanstream.operators.agents.weights import weights, weights_gain
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
+from meanstream.operators.collaboration.least_squares import REMEMBERED
 from meanstream.operators.collaboration.registry import Collaboration, FittedPopulation, make_collaboration
 from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_release_differences
 from meanstream.operators.collaboration.variance_posterior import variance_posterior_of_own
@@ -233,11 +234,16 @@ class _Releases:
         if k == 0:
             none = np.zeros(0, dtype=np.int64)
             return self._columns(none, none + 1, np.zeros(0), np.zeros(0)), np.zeros(0)
-        weight, statistic = self._weights(float(sample_variance.mean()))
+        unknown = self.config.variance == "from_releases" and self.config.weights == "gls"
+        largest = self.config.half_width**2
+        weight, statistic = self._weights(largest if unknown else float(sample_variance.mean()))
         factors = statistic_variance_factors(self.times[:k], weight, self.counter)
-        total = factors.variance(sample_variance, self.fresh_variance)
-        noise = np.full(len(agents), factors.noise * self.times[k - 1].astype(np.float64) ** 2)
-        return self._columns(agents, np.full(len(agents), k), statistic, noise), total
+        count = self.times[k - 1].astype(np.float64)
+        # As `OwnReleases` has it: what the weights add to the sampling is taken for noise, at the most it can be.
+        added = largest * (factors.data - 1 / count) if unknown else 0.0
+        noise = factors.noise + added / self.fresh_variance
+        total = (sample_variance / count if unknown else sample_variance * factors.data) + self.fresh_variance * noise
+        return self._columns(agents, np.full(len(agents), k), statistic, np.full(len(agents), noise * count**2)), total
 
     def _weights(self, sample_variance: float) -> tuple[Floats, Floats]:
         k = len(self.means)
@@ -246,7 +252,8 @@ class _Releases:
         covariance = statistic_release_covariance(
             self.times[:k], sample_variance=sample_variance, counter=self.counter, fresh_variance=self.fresh_variance
         )
-        weight = weights("gls", k, covariance=covariance)
+        old = max(0, k - REMEMBERED) if self.config.variance == "from_releases" else 0
+        weight = np.concatenate([np.zeros(old), weights("gls", k - old, covariance=covariance[old:, old:])])
         return weight, weight @ np.array(self.means)
 
     def _columns(self, agent: Ints, index: Ints, mean: Floats, unit_variance: Floats) -> ReleaseColumns:

@@ -14,7 +14,7 @@ import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.settings import SPREAD_SHARE
-from meanstream.operators.counters.optimal import LONGEST
+from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
 from meanstream.operators.simulation.data import MeansModel, data_half_width
 from meanstream.operators.validation import require, require_between, require_positive
@@ -125,6 +125,8 @@ class SimulationConfig:
         chosen = MODE_DEFAULTS[mode] | given
         if "weights" not in given and not chosen["schedule"].startswith("broadcast"):
             chosen["weights"] = "last"  # a pair's gls weights cost the square of its releases
+        if "counter" not in given and mode == "tuned" and _releases(chosen["schedule"], steps) <= LONGEST:
+            chosen["counter"] = Optimal.name if chosen["noise"] == "gaussian" else chosen["counter"]
         votes = chosen["variance"] == "from_releases" and chosen["schedule"].startswith("broadcast")
         if votes and mode == "tuned" and chosen["noise"] == "gaussian":
             chosen.setdefault("spread_share", SPREAD_SHARE)
@@ -230,7 +232,7 @@ class SimulationConfig:
         times = parse_release_times(self.release_times)
         require(isinstance(times, Counts), "schedule", rule, self.schedule)
         if self.counter == "optimal" and isinstance(times, Counts):
-            releases = int(times.releases_up_to(np.array([self.steps]))[0])
+            releases = _releases(self.schedule, self.steps)
             rule = f"not be optimal beyond {LONGEST} releases (these steps and schedule: {releases})"
             require(releases <= LONGEST, "counter", rule, self.counter)
         known = self.variance in ("known", "from_releases")
@@ -273,6 +275,13 @@ class SimulationConfig:
 
 def _require_choice(name: str, value: str, shown: str | None = None) -> None:
     require(value in CHOICES[name], name, f"be one of {', '.join(CHOICES[name])}", shown or value)
+
+
+def _releases(schedule: str, steps: int) -> float:
+    """How many releases an agent makes of a broadcast schedule that counts samples; infinitely many of any other."""
+    kind, _, written = schedule.partition(":")
+    times = parse_schedule(written or RELEASE_TIMES) if kind == "broadcast" else None
+    return int(times.releases_up_to(np.array([steps]))[0]) if isinstance(times, Counts) else math.inf
 
 
 def _most_releases(schedule: str, agents: int, steps: int) -> int:

@@ -111,7 +111,7 @@ def compare_summaries(collaboration: Collaboration, scenario: str, t: int, *, ru
 def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: int = 0) -> list[Comparison]:
     """Measure the default as agents use it: releases at preferred numbers of samples, variances read off them.
 
-    Of each agent the newest release counts alone: a little less than what agents make of all of theirs.
+    Of each agent the newest releases count together, as the engine combines them.
 
     Parameters
     ----------
@@ -132,7 +132,6 @@ def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: 
         agents=AGENTS,
         steps=times[-1],
         checkpoints=times,
-        weights="last",
         variance="from_releases",
         epsilon=EPSILON,
         delta=DELTA,

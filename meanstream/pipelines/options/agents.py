@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import given_option
@@ -85,7 +84,13 @@ class AgentSideOptions(StreamOptions):
     mode: Annotated[
         str, cli_option("tuned, or paper: sets the defaults of counter, calibration and collaboration.", PRIVACY)
     ] = "tuned"
-    counter: Annotated[str | None, cli_option("toeplitz | optimal (at most 128 releases) | pm1 | pm2.", PRIVACY)] = None
+    counter: Annotated[
+        str | None,
+        cli_option(
+            "optimal (at most 128 releases; default of new stores that count samples) | toeplitz | pm1 | pm2.",
+            PRIVACY,
+        ),
+    ] = None
     noise: Annotated[str, cli_option("gaussian | laplace.", PRIVACY)] = "gaussian"
     calibration: Annotated[str | None, cli_option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
     horizon: Annotated[int, cli_option("Releases an agent may ever make: its budget.", PRIVACY)] = 40
@@ -137,12 +142,12 @@ class AgentSideOptions(StreamOptions):
         require(self.person is None or self.per_person is not None, "per_person", "be given with person", None)
         require(self.per_person is None or self.person is not None, "person", "be given with per_person", None)
         paper = self.mode == "paper"
+        chosen = {"counter": self.counter or ("pm1" if paper else None), "spread_share": self.spread_share}
         return AgentsSettings(
             lower=lower,
             upper=upper,
             epsilon=epsilon,
             delta=delta,
-            counter=self.counter or ("pm1" if paper else "toeplitz"),
             horizon=self.horizon,
             schedule=self.schedule,
             noise=self.noise,
@@ -151,17 +156,17 @@ class AgentSideOptions(StreamOptions):
             mode=self.mode,
             per_person=self.per_person,
             name=self.name,
-            spread_share=self._default_share(self.store) if self.spread_share is None else self.spread_share,
+            **self._begun() | {name: value for name, value in chosen.items() if value is not None},
         )
 
-    def _default_share(self, store: Path) -> float:
-        """Part of the budget for votes where nobody says: what agents that already run have, so that they go on."""
-        from meanstream.operators.agents.settings import usual_spread_share
-        from meanstream.streaming.agents.own_state import own_spread_share
+    def _begun(self) -> dict[str, Any]:
+        """Read what agents that already run on the store have, which holds where nobody says otherwise: they go on."""
+        from meanstream.streaming.agents.own_state import own_settings_if_begun
 
-        usual = usual_spread_share(self.mode, self.noise)
-        begun = own_spread_share(store) if usual else None
-        return usual if begun is None else begun
+        begun = own_settings_if_begun(self.store)
+        if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
+            return {}
+        return {"counter": begun.counter, "spread_share": begun.spread_share}
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
@@ -242,9 +247,9 @@ class AgentsOptions(AgentSideOptions):
             refresh=None if self.refresh is None else parse_duration("refresh", self.refresh),
         )
 
-    def _default_share(self, store: Path) -> float:
+    def _begun(self) -> dict[str, Any]:
         """As of the agents' side; on Beam there is no store."""
-        return super()._default_share(Path(os.devnull) if self.runner else store)
+        return {} if self.runner else super()._begun()
 
     @property
     def collaboration_name(self) -> str:

@@ -204,7 +204,7 @@ AGENTS = Template(
         Parameter("delta", "Delta", forms.POSITIVE, required=True),
         Parameter("per_person", "Samples of a person, at most", forms.COUNT),
         Parameter("mode", "Mode", choice_form("tuned", "paper")),
-        Parameter("counter", "Counting mechanism", choice_form("toeplitz", "optimal", "pm1", "pm2")),
+        Parameter("counter", "Counting mechanism", choice_form("optimal", "toeplitz", "pm1", "pm2")),
         Parameter("noise", "Noise", choice_form("gaussian", "laplace")),
         Parameter("calibration", "Calibration of the noise", choice_form("analytic", "classical")),
         Parameter("horizon", "Releases of an agent, at most", forms.COUNT),

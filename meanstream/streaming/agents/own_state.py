@@ -57,10 +57,10 @@ def own_settings(path: Path) -> AgentsSettings:
     return saved_deployment_settings(identity["settings"])
 
 
-def own_spread_share(path: Path) -> float | None:
-    """Part of the budget that the agents of a store vote with; None if there is no store that an engine has begun."""
+def own_settings_if_begun(path: Path) -> AgentsSettings | None:
+    """Read the settings that a store was begun with; None if there is no store that an engine has begun."""
     try:
-        return own_settings(path).spread_share if path.is_file() else None
+        return own_settings(path) if path.is_file() else None
     except StoreError:  # whoever opens it for writing says what is wrong
         return None
 

@@ -127,7 +127,7 @@ def test_every_combination_works_or_is_refused_in_one_line() -> None:
         ({"mode": "fast"}, "mode must be one of paper, tuned, got 'fast'"),
         ({"noise": "laplace"}, "noise must be gaussian with counter toeplitz"),
         ({"counter": "pm2", "mode": "paper", "levels": 7}, "levels must be at least 8 for 151 releases, got 7"),
-        ({"levels": 7}, "levels must be left out with counter toeplitz, got 7"),
+        ({"levels": 7}, "levels must be left out with counter optimal, got 7"),
         ({"agents": 1}, "agents must be at least 2, got 1"),
         ({"checkpoints": (5, 5)}, "checkpoints must increase"),
         ({"checkpoints": (40_000,)}, "checkpoints must increase and lie in 1..steps"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -92,7 +93,8 @@ def demo(
         _refuse_options(context)
         return
     with refusing_options():
-        settings = AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta).settings()
+        nowhere = Path(os.devnull)  # agents that run in this folder have nothing to do with it
+        settings = AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta, store=nowhere).settings()
         check_page_options(page_address if page else None, remote=False)
     stream, truth = hold_back_flights(read_flights(flights_file()))
     take_output_folder("out", out, MARK)

@@ -96,7 +96,7 @@ def test_the_text_says_the_same() -> None:
         "(0.5, 1e-07)-differential privacy",
         "replace-one",
         "[-30, 120], values outside are clipped",
-        "toeplitz, at most 40 releases",
+        "optimal, at most 40 releases",
         "gaussian (analytic calibration)",
         "release 1 after 10 samples",
         "learned_prior",
