@@ -280,7 +280,7 @@ def _require_choice(name: str, value: str, shown: str | None = None) -> None:
 def _releases(schedule: str, steps: int) -> float:
     """How many releases an agent makes of a broadcast schedule that counts samples; infinitely many of any other."""
     kind, _, written = schedule.partition(":")
-    times = parse_schedule(written or RELEASE_TIMES) if kind == "broadcast" else None
+    times = parse_release_times(written or RELEASE_TIMES) if kind == "broadcast" else None
     return int(times.releases_up_to(np.array([steps]))[0]) if isinstance(times, Counts) else math.inf
 
 
