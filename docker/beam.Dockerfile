@@ -1,5 +1,5 @@
 # Beam's SDK harness with this project: the workers of Flink (worker pool) and Dataflow (--sdk_container_image).
-#   docker build -f docker/beam.Dockerfile -t meanstream-beam:0.1.0 .
+#   docker build -f docker/beam.Dockerfile -t meanstream-beam:0.2.0 .
 # Beam's own program `boot` comes from Beam's image of the same version and Python; everything else is locked by hash.
 ARG PYTHON=python:3.11.14-slim-bookworm
 ARG BEAM=apache/beam_python3.11_sdk:2.77.0

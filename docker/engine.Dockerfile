@@ -1,5 +1,5 @@
 # The embedded engine: `meanstream` with Kafka, nothing else.
-#   docker build -f docker/engine.Dockerfile -t meanstream-engine:0.1.0 .
+#   docker build -f docker/engine.Dockerfile -t meanstream-engine:0.2.0 .
 # Every package comes with its hash from requirements/; docker/README.md says what of this was run, and where.
 ARG PYTHON=python:3.11.14-slim-bookworm
 

@@ -42,7 +42,7 @@ GOOD = {
     "schedule": ["preferred:10", "geometric:10,1.5", "every:1.5h"], "refresh": ["90s", "1d"], "lateness": ["0s", "2w"],
     "window": ["7d", "7d,1d", "session:30m"], "horizon": ["40"], "until_end": ["true", "false"],
     "sizes": ["point:4", "lognormal:10,1", "unknown"], "option": ["probability_floor=0.1;degree=3"],
-    "estimator": ["plan", "cummings.ratio"], "sdk_container_image": ["docker.pkg.dev/p/beam:0.1.0", "a@sha256:0f"],
+    "estimator": ["plan", "cummings.ratio"], "sdk_container_image": ["docker.pkg.dev/p/beam:0.2.0", "a@sha256:0f"],
     "values": ["x,y"], "name": ["flights of 2013"], "between_users": ["0", "0.5"],
 }  # fmt: skip
 BAD = {
