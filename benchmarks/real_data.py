@@ -33,7 +33,8 @@ from real_measure import Errors, Half, Known, errors_of, replayed
 from real_report import draw, write_table
 from real_sets import SETS, RealSet, real_sets
 
-from meanstream.operators.agents.settings import SPREAD_SHARE, AgentsSettings
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance_pooled import pooled_own_means

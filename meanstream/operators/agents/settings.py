@@ -11,7 +11,8 @@ import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, Every, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
-from meanstream.operators.counters.optimal import LONGEST, Optimal, optimal_counter_sampling
+from meanstream.operators.agents.usual import usual_counter, usual_spread_share
+from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
@@ -34,23 +35,10 @@ from meanstream.operators.validation import (
 )
 
 MAX_HORIZON = 1_000_000
-SPREAD_SHARE = 0.1
-"""Part of the budget for votes on the spread, where nobody says otherwise (measured by `benchmarks/spread_vote.py`)."""
 SHARE_RULE = "be 0 in paper mode and with Laplace noise"
 WIDEST = 1e150
 """Variances are squares of the width, and must be numbers."""
 MAX_PER_PERSON = 65_535
-
-
-def usual_spread_share(mode: str, noise: str) -> float:
-    """Part of the budget for votes where nobody says: none where there can be no votes."""
-    return SPREAD_SHARE if mode == "tuned" and noise == "gaussian" else 0.0
-
-
-def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:
-    """Counter where nobody says: the one of least noise that knows when releases are made and has room for them."""
-    least = mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
-    return Optimal.name if least else Toeplitz.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, parse_release_times
-from meanstream.operators.agents.settings import SPREAD_SHARE
+from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
 from meanstream.operators.simulation.data import MeansModel, data_half_width

@@ -63,7 +63,8 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.agents.settings import SPREAD_SHARE, AgentsSettings
+        from meanstream.operators.agents.settings import AgentsSettings
+        from meanstream.operators.agents.usual import SPREAD_SHARE
 
         given = {name: getattr(self, name) for name in ("agents", "epsilon", "sizes", "lower", "upper", "spread")}
         for name, value in given.items():
