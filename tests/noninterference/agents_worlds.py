@@ -212,6 +212,9 @@ def read_all(watched: Watched) -> None:
         watched.run(f"budget of {store}", "budget", "--store", store, "--json")
         watched.run(f"ledger verify of {store}", "ledger", "verify", "--store", store)
     watched.run("get", "get", "a0", "--store", "state.db", "--json")
+    declared = {name: value for name, value in common().items() if name not in ("source", "id", "store")}
+    watched.run("audit of the store", "audit", "store", "state.db", "--json")
+    watched.run("audit of the releases", "audit", "topic", "releases.jsonl", json=True, **declared)
     watched.run("dlq list", "dlq", "list", "--dead-letters", "dead_letters.jsonl", "--store", "state.db")
     watched.run("dlq show", "dlq", "show", "--dead-letters", "dead_letters.jsonl", "--json")
 
