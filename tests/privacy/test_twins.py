@@ -40,6 +40,7 @@ ENGINE = (
     "--kills",
     "6",
 )
+TOEPLITZ = (*AGENTS, "--counter", "toeplitz")
 
 BITS, VERSION = KeyedNoise.bits, KeyedNoise.version_of
 FRESH: Any = AgentsSettings.__dict__["fresh"].func
@@ -107,13 +108,13 @@ class Twin:
 TWINS = {
     "averaged retries": Twin([(engine_run, "open_deployment", noise_of_its_own)], ENGINE),
     "half sensitivity": Twin([(AgentsSettings, "fresh", property(half_noise))]),
-    "half column norm": Twin([(Toeplitz, "l2_sensitivity", property(lambda self: 0.7))]),
+    "half column norm": Twin([(Toeplitz, "l2_sensitivity", property(lambda self: 0.7))], TOEPLITZ),
     "unclipped input": Twin([(FixedPoint, "encode", unclipped)]),
     "seed reused for another input": Twin([(KeyedNoise, "bits", seeded_bits)], named="engine.another_input"),
     "shared sticky noise": Twin([(KeyedNoise, "bits", sticky_bits)], named="engine.another_agent"),
     "horizon overrun": Twin([(Agents, "__init__", longer)]),
     "version digest ignored": Twin([(KeyedNoise, "version_of", no_version)], named="engine.another_input"),
-    "truncated Toeplitz": Twin([(Toeplitz, "_step", truncated)]),
+    "truncated Toeplitz": Twin([(Toeplitz, "_step", truncated)], TOEPLITZ),
     "truncated Toeplitz, counted": Twin(
         [(Toeplitz, "_step", truncated)], ("audit", "mechanism", "counter.toeplitz"), "counter.toeplitz.gaussian"
     ),
