@@ -17,8 +17,8 @@ from meanstream.streaming.sources.avro_schema import AvroType
 
 PAD = 16
 """Zeros behind the records, and one more: there the cursors of those that are broken stay, behind every end."""
-MAX_ITEMS = 1 << 16
-"""Items of arrays and maps that are read one after the other in a record, at most."""
+MAX_STEPS = 1 << 17
+"""Items of arrays and maps, and fields, that are read one after the other in a record, at most."""
 MAX_DEPTH = 64
 """Types within each other in one record."""
 
@@ -65,6 +65,7 @@ class AvroCursor:
         self._data = data
         self._dead = len(data) - PAD
         self._wanted = wanted
+        self._left: Ints = np.zeros(0, np.int64)  # steps of each record
         self.found: dict[str, list[Piece]] = defaultdict(list)
 
     def read(self, kind: AvroType, start: Ints, end: Ints) -> Bools:
@@ -77,6 +78,7 @@ class AvroCursor:
         start, end : int array
             Where each record begins, and where it ends.
         """
+        self._left = np.full(len(start), MAX_STEPS)
         after = self._any(kind, start, end, np.arange(len(start)), wanted=self._wanted, depth=0)
         return np.asarray(after == end)
 
@@ -92,12 +94,14 @@ class AvroCursor:
             return self._union(kind, at, end, rows, wanted=wanted, depth=depth)
         if kind.kind in ("array", "map"):
             self._note(wanted, kind, rows, at)
-            return self._items(kind, at, end, depth)
+            return self._items(kind, at, end, rows, depth)
         return self._plain(kind, at, end, rows, wanted)
 
     def _fields(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int) -> Ints:
         """Move cursors over a record; not if there is none left: a hostile schema may have endlessly many fields."""
         self._note(wanted if isinstance(wanted, str) else None, kind, rows, at)
+        self._left[rows] -= len(kind.parts)
+        at = self._kept(at, self._left[rows] >= 0)
         for name, part in zip(kind.names, kind.parts, strict=True):
             if (at == self._dead).all():
                 break
@@ -150,9 +154,9 @@ class AvroCursor:
             at[here] = self._any(inner, at[here], end[here], rows[here], wanted=wanted, depth=depth + 1)
         return at
 
-    def _items(self, kind: AvroType, at: Ints, end: Ints, depth: int) -> Ints:
+    def _items(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, depth: int) -> Ints:
         """Pass blocks of items, until a block of none."""
-        at, left, open_ = at.copy(), np.full(len(at), MAX_ITEMS), np.arange(len(at))
+        at, open_ = at.copy(), np.arange(len(at))
         nothing = kind.kind == "array" and kind.parts[0].empty
         while len(open_):
             limit = end[open_]
@@ -163,17 +167,17 @@ class AvroCursor:
             good = (count > -(2**62)) & (size >= 0) & (size <= limit - after)
             count = np.where(good, np.abs(count), 0)
             each = (size == 0) & (not nothing)
-            left[open_] -= 1 + np.where(each & (_width(kind) == 0), np.minimum(count, MAX_ITEMS), 0)
-            after = self._kept(after, good & (left[open_] >= 0) & (~each | (count <= limit - after)))
+            self._left[rows[open_]] -= 1 + np.where(each & (_width(kind) == 0), np.minimum(count, MAX_STEPS), 0)
+            after = self._kept(after, good & (self._left[rows[open_]] >= 0) & (~each | (count <= limit - after)))
             alive = after != self._dead
             after = np.where(alive, after + size, after)
             if each.any():
-                after = self._loop(kind, after, limit, np.where(alive & each, count, 0), depth)
+                after = self._loop(kind, after, limit, rows[open_], np.where(alive & each, count, 0), depth)
             at[open_] = after
             open_ = open_[(count != 0) & (after != self._dead)]
         return at
 
-    def _loop(self, kind: AvroType, at: Ints, end: Ints, count: Ints, depth: int) -> Ints:
+    def _loop(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, count: Ints, depth: int) -> Ints:
         """Pass so many items, one after the other."""
         items, width = kind.parts[0], _width(kind)
         if width:
@@ -181,10 +185,10 @@ class AvroCursor:
         open_ = np.flatnonzero(count)
         done = 0
         while len(open_):
-            here, limit = at[open_], end[open_]
+            here, limit, whose = at[open_], end[open_], rows[open_]
             if kind.kind == "map":
-                here = self._plain(_KEY, here, limit, open_, None)
-            at[open_] = self._any(items, here, limit, open_, wanted=None, depth=depth + 1)
+                here = self._plain(_KEY, here, limit, whose, None)
+            at[open_] = self._any(items, here, limit, whose, wanted=None, depth=depth + 1)
             done += 1
             open_ = open_[(count[open_] > done) & (at[open_] != self._dead)]
         return at

@@ -102,14 +102,15 @@ class AvroRecords:
         at = np.arange(len(rows)) if len(piece.rows) == len(rows) else np.searchsorted(piece.rows, rows)
         found, size = piece.data[at], None if piece.size is None else piece.size[at]
         kind, is_a = piece.kind, mapping_kind(part)
-        if kind.logical == "decimal" and size is not None:
+        if kind.logical == "decimal" and kind.kind != "string" and size is not None:
             return _decimals(data, found, size, kind.scale) if is_a == "value" else None
         if kind.kind in _NUMBERS:
             return _numbers(kind, is_a, found)
         if kind.kind not in _TEXTS or is_a == "schema_version" or (is_a == "value" and not self._text_values):
             return None
         if kind.kind == "enum":
-            return pa.array([kind.names[i] for i in found.tolist()], pa.string()).cast(pa.binary())
+            symbols = [name.encode("utf-8", "surrogatepass") for name in kind.names]  # half a character is no name
+            return pa.array([symbols[i] for i in found.tolist()], pa.binary())
         assert size is not None  # noqa: S101 - a text has one
         return _texts(data, found, size)
 

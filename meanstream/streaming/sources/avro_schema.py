@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,15 +172,22 @@ def _count(found: Any) -> int:
 
 def _mark_empty(root: AvroType) -> None:
     """Note what takes no byte: what is not shown to be empty is not, so that a type within itself takes some."""
-    every = list(_every(root))
-    again = True
-    while again:
-        again = False
-        for one in every:
-            empty = one.kind == "null" or (one.kind == "fixed" and not one.size)
-            empty = empty or (one.kind == "record" and all(part.empty for part in one.parts))
-            again |= empty != one.empty
-            one.empty = empty
+    holders: dict[int, list[AvroType]] = defaultdict(list)
+    left: dict[int, int] = {}
+    found = []
+    for one in _every(root):
+        for part in one.parts if one.kind == "record" else ():
+            holders[id(part)].append(one)
+        left[id(one)] = len(one.parts)
+        if one.kind == "null" or (one.kind == "fixed" and not one.size) or (one.kind == "record" and not one.parts):
+            found.append(one)
+    while found:
+        one = found.pop()
+        one.empty = True
+        for holder in holders[id(one)]:
+            left[id(holder)] -= 1
+            if not left[id(holder)]:
+                found.append(holder)
 
 
 def _every(root: AvroType) -> Iterator[AvroType]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.events.columns import Rejects
+from meanstream.streaming.sources import avro_cursor
 from meanstream.streaming.sources.avro_cursor import PAD, AvroCursor
 from meanstream.streaming.sources.avro_records import AvroRecords, joined_with_pad
 from meanstream.streaming.sources.avro_schema import BadSchemaError, parse_avro_schema
@@ -145,6 +146,7 @@ def _is_whole_to_fastavro(value: bytes) -> bool:
         ("string", "2.5", 2.5),
         ("string", "NaN", "not_finite"),
         ("string", "x", "bad_value"),
+        ({"type": "string", "logicalType": "decimal", "scale": 2}, "2.5", 2.5),  # of bytes and fixed only
         ("double", float("-inf"), "not_finite"),
         ("boolean", True, "bad_value"),
         ({"type": "array", "items": "double"}, [1.0], "bad_value"),
@@ -214,6 +216,35 @@ def test_bombs_end_at_once_and_spoil_nothing(schema: Any, value: bytes) -> None:
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(BadSchemaError):
         parse_avro_schema(text)
+
+
+def test_steps_are_counted_over_all_that_is_within_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_cursor, "MAX_STEPS", 100)
+    inner = {"type": "record", "name": "P", "fields": [{"name": name, "type": "null"} for name in "abcd"]}
+    for items, one in (("string", b"\x28" + b"\x00" * 21), (inner, b"\x28\x00")):
+        several = {"type": "array", "items": {"type": "array", "items": items}}
+        union = {"type": "array", "items": {"type": "array", "items": ["null", items]}}
+        for schema, value in ((several, one), (union, b"\x28" + b"\x02\x00" * 20 + b"\x00")):
+            data, start, end = joined_with_pad([b"\x14" + value * 10 + b"\x00", b"\x02" + value + b"\x00"])
+            good = AvroCursor(data, {}).read(parse_avro_schema(json.dumps(schema)), start, end)
+            assert good.tolist() == [schema is several and items == inner, True], schema
+
+
+def test_an_enum_with_half_a_character_is_a_bad_name_and_spoils_nothing() -> None:
+    symbols = {"type": "enum", "name": "E", "symbols": ["\ud800", "b"]}
+    fields = [{"name": name, "type": kind} for name, kind in (("agent", symbols), ("value", "int"), ("time", "int"))]
+    form = reader({"type": "record", "name": "S", "fields": fields}, ColumnMapping())
+    assert fates(form, [b"\x00\x02\x04", b"\x02\x02\x04"]) == {0: "bad_agent", 1: ("b", 1.0, 2.0)}
+
+
+def test_what_takes_no_byte_is_found_through_any_number_of_names() -> None:
+    chain: list[Any] = [{"type": "record", "name": "R0", "fields": []}]
+    for i in range(1, 3000):
+        chain.append({"type": "record", "name": f"R{i}", "fields": [{"name": "f", "type": f"R{i - 1}"}]})
+    found = parse_avro_schema(json.dumps([*chain, {**BOMB, "name": "Other"}, "int"])).parts
+    assert [part.empty for part in found] == [True] * (len(found) - 1) + [False]
+    itself = {"type": "record", "name": "N", "fields": [{"name": "n", "type": "N"}]}
+    assert not parse_avro_schema(json.dumps(itself)).empty
 
 
 def test_types_of_references_are_known() -> None:
