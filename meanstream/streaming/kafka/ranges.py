@@ -10,6 +10,7 @@ from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sam
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
 from meanstream.streaming.kafka.partition import PartitionReader
+from meanstream.streaming.kafka.registry import RegistryAwayError
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5
@@ -57,7 +58,7 @@ class RangeSource:
         Raises
         ------
         ValueError
-            If a record that must be there does not come.
+            If a record that must be there does not come, or the registry does not answer.
         """
         if not self._left:
             return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True, active=())
@@ -68,7 +69,10 @@ class RangeSource:
             what = f"offset {at} of partition {partition} within {SILENT_SECONDS:g} s"
             require(time.monotonic() < until, "source", f"give {what}", self.name)
             taken = self._reader.take(partition, at, min(max_samples, stop - at), WAIT_SECONDS)
-        samples = self._parser.parse(taken.records.before(stop), rejects)
+        try:
+            samples = self._parser.parse(taken.records.before(stop), rejects)
+        except RegistryAwayError as error:
+            raise ValueError(str(error)) from None
         active = tuple(place[0] for place in self._left)
         self._left[0] = (partition, min(taken.following, stop), stop)
         if taken.following >= stop:

@@ -21,8 +21,8 @@ from meanstream.streaming.sources.records import RecordParser
 
 HEAD = 5
 """Bytes before a record: a zero and the id."""
-MAX_READERS = 1_000
-"""Schemas whose readers are kept."""
+MAX_READERS, MAX_CHARACTERS = 1_000, 4 << 20
+"""Schemas whose readers are kept, and their text: a reader takes many times as much."""
 
 
 def wire_head(number: int) -> bytes:
@@ -72,6 +72,7 @@ class RegistryValues:
         self._places = json_places(mapping) if places is None else dict(places)
         self._json = RecordParser(JsonFormat(mapping, self._places), mapping, decoder=decoder)
         self._readers: dict[int, AvroRecords | RecordParser | None] = {}
+        self._characters = 0  # of the schemas whose readers are kept
 
     def parse(self, values: Sequence[bytes], number: Ints, beside: RawColumns, rejects: Rejects) -> list[SampleColumns]:
         """Read those of each schema together; note the others.
@@ -117,8 +118,10 @@ class RegistryValues:
         found = self._registry.schema(number)
         if found is None:
             return None  # the registry remembers for a while: it may be registered yet
-        if len(self._readers) >= MAX_READERS:
+        if len(self._readers) >= MAX_READERS or self._characters + found.characters > MAX_CHARACTERS:
             self._readers.clear()
+            self._characters = 0
+        self._characters += found.characters
         self._readers[number] = self._made(found)
         return self._readers[number]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
 import ssl
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from typing import Any, NoReturn, Self
 from urllib.parse import quote, urlsplit
 
@@ -21,8 +23,11 @@ PREFIX = "schema.registry."
 """Properties of a file of librdkafka properties that are the registry's."""
 USER, TOKEN, CERTIFICATES = "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location"
 SECONDS = 5.0
-"""So long is waited for an answer."""
+"""So long is waited for a whole answer."""
 MAX_ANSWER = 4 << 20
+"""Bytes of an answer; characters of a schema with all that it refers to."""
+MAX_TEXT = 64 << 20
+"""Characters of all schemas that are remembered."""
 MAX_REFERENCES = 50
 FORGET_SECONDS = 30.0
 """So long it is remembered that there is no schema of an id."""
@@ -32,6 +37,7 @@ COMPATIBILITY = "BACKWARD_TRANSITIVE"
 """Who reads by the newest schema of our events reads all that was ever written."""
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _TEXT = re.compile(r"[\x20-\x7e]*")
+_ADDRESS = re.compile(r"[\x21-\x7e]+")
 
 
 class RegistryAwayError(RuntimeError):
@@ -47,7 +53,7 @@ class RegisteredSchema:
     kind : str
         AVRO, JSON, or another that nothing is read by.
     text : str
-        The schema.
+        The schema; only of AVRO.
     references : mapping of str to str
         Schemas of types that it uses, by their names.
     """
@@ -56,16 +62,16 @@ class RegisteredSchema:
     text: str
     references: Mapping[str, str] = field(default_factory=dict)
 
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A registry elsewhere would be told the password."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
+    @property
+    def characters(self) -> int:
+        """How much text it is."""
+        return len(self.text) + sum(map(len, self.references.values()))
 
 
 class SchemaRegistry:
     """Asks a registry; what it answers is bounded, and believed of nothing but schemas.
+
+    No other address is gone to: a registry elsewhere would be told the password.
 
     Parameters
     ----------
@@ -86,11 +92,9 @@ class SchemaRegistry:
         unknown = sorted(set(given) - {USER, TOKEN, CERTIFICATES})
         require(not unknown, "config", f"have {PREFIX}{USER}, {TOKEN} or {CERTIFICATES} only", unknown[:1])
         self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE, **_credentials(given)}
-        handlers: list[Any] = [_NoRedirect(), urllib.request.ProxyHandler({})]
-        if CERTIFICATES in given:
-            handlers.append(urllib.request.HTTPSHandler(context=_certificates(given[CERTIFICATES])))
-        self._opener = urllib.request.build_opener(*handlers)
+        self._context = _certificates(given[CERTIFICATES]) if CERTIFICATES in given else ssl.create_default_context()
         self._known: dict[int, RegisteredSchema] = {}
+        self._characters = 0  # of all that are known
         self._missing: dict[int, float] = {}
 
     @classmethod
@@ -132,10 +136,13 @@ class SchemaRegistry:
                 self._missing.clear()
             self._missing[number] = time.monotonic() + FORGET_SECONDS
             return None
-        if len(self._known) >= MAX_KNOWN:
+        found = self._read(answer)
+        if len(self._known) >= MAX_KNOWN or self._characters + found.characters > MAX_TEXT:
             self._known.clear()
-        self._known[number] = self._read(answer)
-        return self._known[number]
+            self._characters = 0
+        self._known[number] = found
+        self._characters += found.characters
+        return found
 
     def register(self, subject: str, schema: str) -> int:
         """Register a JSON schema of our events under a subject that stays readable for ever; give its id.
@@ -158,9 +165,12 @@ class SchemaRegistry:
     def _read(self, answer: Any) -> RegisteredSchema:
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             return RegisteredSchema("", "")
+        kind = str(answer.get("schemaType") or "AVRO")
+        if kind != "AVRO":
+            return RegisteredSchema(kind, "")
         references: dict[str, str] = {}
         self._follow(answer.get("references"), references)
-        return RegisteredSchema(str(answer.get("schemaType") or "AVRO"), answer["schema"], references)
+        return RegisteredSchema(kind, answer["schema"], references)
 
     def _follow(self, several: Any, into: dict[str, str]) -> None:
         """Read the schemas that a schema refers to, the innermost first."""
@@ -168,35 +178,30 @@ class SchemaRegistry:
             name, subject, version = (one.get(key) if isinstance(one, dict) else None for key in _REFERENCE)
             if not (isinstance(name, str) and isinstance(subject, str) and isinstance(version, int)):
                 continue
-            if name in into or len(into) >= MAX_REFERENCES:
+            if name in into or len(into) >= MAX_REFERENCES or sum(map(len, into.values())) > MAX_ANSWER:
                 continue
             into[name] = ""  # it is being read: a circle ends here
-            answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+            place = quote(subject, safe="", errors="replace")
+            answer = self._ask("GET", f"/subjects/{place}/versions/{version}")
             if isinstance(answer, dict) and isinstance(answer.get("schema"), str):
                 self._follow(answer.get("references"), into)
                 into[name] = into.pop(name) or answer["schema"]
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Ask once, and once more where the connection broke; None where there is no such thing."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data, self._headers, method=method)  # noqa: S310 - http
+        """Ask once; None where there is no such thing."""
         try:
-            with self._opener.open(request, timeout=SECONDS) as answer:
-                text = answer.read(MAX_ANSWER + 1)
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == 404 and method == "GET":
-                return None
-            if method != "GET" and error.code in (409, 422):
-                raise ValueError(
-                    f"registry must take the schema of our events, got HTTP {error.code} from {self.address}: another "
-                    "schema stands there"
-                ) from None
-            self._refuse(f"HTTP {error.code}")
-        except (OSError, ValueError, urllib.error.URLError) as error:
+            status, text = self._answer(method, path, None if body is None else json.dumps(body).encode())
+        except (OSError, ValueError, HTTPException) as error:
             self._refuse(_why(error))
-        except Exception as error:  # http.client has errors of its own
-            self._refuse(type(error).__name__)
+        if status == 404 and method == "GET":
+            return None
+        if status in (409, 422) and method != "GET":
+            raise ValueError(
+                f"registry must take the schema of our events, got HTTP {status} from {self.address}: another schema "
+                "stands there"
+            )
+        if not 200 <= status < 300:
+            self._refuse(f"HTTP {status}")
         if len(text) > MAX_ANSWER:
             self._refuse(f"more than {MAX_ANSWER} bytes")
         try:
@@ -204,8 +209,40 @@ class SchemaRegistry:
         except (ValueError, RecursionError):
             self._refuse("an answer that is no JSON")
 
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        """Give an answer; one that comes in small pieces is no reason to wait longer."""
+        place = urlsplit(self.address)
+        secret, host = place.scheme == "https", str(place.hostname)
+        connection = HTTPConnection(host, place.port or (443 if secret else 80))
+        opened = socket.create_connection((host, connection.port), SECONDS)
+        if secret:
+            opened = self._context.wrap_socket(opened, server_hostname=host, do_handshake_on_connect=False)
+        connection.sock = opened
+        late = threading.Event()
+        clock = threading.Timer(SECONDS, _hang_up, (opened, late))
+        clock.start()
+        try:
+            with closing(connection):
+                if isinstance(opened, ssl.SSLSocket):
+                    opened.do_handshake()
+                connection.request(method, place.path + path, body, {**self._headers, "Connection": "close"})
+                with connection.getresponse() as answer:
+                    found = answer.status, answer.read(MAX_ANSWER + 1)
+        finally:
+            clock.cancel()
+            if late.is_set():
+                self._refuse(f"no whole answer in {SECONDS:g} s")
+        return found
+
     def _refuse(self, got: str) -> NoReturn:
         raise RegistryAwayError(f"registry must answer at {self.address}, got {got}")
+
+
+def _hang_up(opened: socket.socket, late: threading.Event) -> None:
+    """Let whoever reads from a socket, or writes to it, find its end."""
+    late.set()
+    with suppress(OSError):
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)  # that of TLS would forget what it reads by
 
 
 _REFERENCE = ("name", "subject", "version")
@@ -224,17 +261,19 @@ def registry_address(text: str) -> str:
     >>> registry_address("http://127.0.0.1:8081/")
     'http://127.0.0.1:8081'
     """
-    found = urlsplit(text)
-    if "@" in found.netloc:
+    rule = "be http://HOST:PORT or https://HOST:PORT"
+    if "@" in text:
         raise ValueError(
             f"registry must be an address, got a user or password before it: use {PREFIX}{USER} in config="
         )
-    good = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
-    require(good and _TEXT.fullmatch(text) is not None, "registry", "be http://HOST:PORT or https://HOST:PORT", text)
+    require(_ADDRESS.fullmatch(text) is not None, "registry", rule, text)
     try:
-        found.port  # noqa: B018 - it says whether it is a number
-    except ValueError:
-        require(False, "registry", "be http://HOST:PORT or https://HOST:PORT", text)
+        found = urlsplit(text)
+        good = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
+        good = good and found.port != 0
+    except ValueError:  # a port that is no number, half an address in brackets
+        good = False
+    require(good, "registry", rule, text)
     return text.rstrip("/")
 
 
@@ -259,7 +298,4 @@ def _certificates(path: str) -> ssl.SSLContext:
 
 def _why(error: Exception) -> str:
     """Say why without an answer's text."""
-    reason = getattr(error, "reason", error)
-    if isinstance(reason, OSError):
-        return reason.strerror or type(reason).__name__
-    return type(error).__name__
+    return getattr(error, "strerror", None) or type(error).__name__

@@ -34,6 +34,7 @@ from meanstream.streaming.kafka.client import (
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
 from meanstream.streaming.kafka.registered import without_wire_head
+from meanstream.streaming.kafka.registry import RegistryAwayError
 from meanstream.streaming.kafka.topics import check_same_topic, require_topic
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
@@ -199,7 +200,10 @@ class ScannedTopic:
             raise SourceLostError(str(error)) from None
         if records is None:
             return Batch(no_sample_columns(), rejects, {}, exhausted=True)
-        return Batch(self._parser.parse(records, rejects), rejects, {})
+        try:
+            return Batch(self._parser.parse(records, rejects), rejects, {})
+        except RegistryAwayError as error:
+            raise SourceLostError(str(error)) from None
 
     def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it
         """Refuse: what is left is chosen anew."""

@@ -172,12 +172,12 @@ class AvroCursor:
             alive = after != self._dead
             after = np.where(alive, after + size, after)
             if each.any():
-                after = self._loop(kind, after, limit, rows[open_], np.where(alive & each, count, 0), depth)
+                after = self._loop(kind, after, limit, rows[open_], count=np.where(alive & each, count, 0), depth=depth)
             at[open_] = after
             open_ = open_[(count != 0) & (after != self._dead)]
         return at
 
-    def _loop(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, count: Ints, depth: int) -> Ints:
+    def _loop(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, count: Ints, depth: int) -> Ints:
         """Pass so many items, one after the other."""
         items, width = kind.parts[0], _width(kind)
         if width:

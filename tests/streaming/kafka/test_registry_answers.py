@@ -1,0 +1,210 @@
+"""Registries that no one should run: each answer is bounded in time and in size, and none of them ends reading."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from meanstream.streaming.events.columns import Rejects
+from meanstream.streaming.kafka import registered, registry
+from meanstream.streaming.kafka.registered import RegistryValues, wire_head
+from meanstream.streaming.kafka.registry import RegistryAwayError, SchemaRegistry, registry_address
+from meanstream.streaming.sources.decode import Decoder
+from meanstream.streaming.sources.mapping import ColumnMapping
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+Talk = Callable[[socket.socket, threading.Event], None]
+
+
+@contextmanager
+def talking(talk: Talk) -> Iterator[str]:
+    """Serve one connection after the other by whatever a test sends."""
+    listening, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            with client, suppress(OSError):
+                client.recv(65536)
+                talk(client, over)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        over.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+
+
+def dripping(first: bytes, drop: bytes) -> Talk:
+    def talk(client: socket.socket, over: threading.Event) -> None:
+        client.sendall(first)
+        while not over.wait(0.02):
+            client.sendall(drop)
+
+    return talk
+
+
+def sending(answer: bytes) -> Talk:
+    return lambda client, over: client.sendall(answer)
+
+
+@pytest.mark.parametrize(
+    ("talk", "got"),
+    [
+        (dripping(HEAD, b" "), "no whole answer in 0.3 s"),
+        (dripping(b"HTTP/1.1 200 OK\r\nX: ", b"x"), "no whole answer in 0.3 s"),
+        (dripping(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "no whole answer in 0.3 s"),
+        (lambda client, over: over.wait(), "no whole answer in 0.3 s"),
+        (sending(HEAD + b"x" * 2000), "more than 1000 bytes"),
+        (sending(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n"), "HTTP 302"),
+        (sending(b"\x00" * 100_000), "BadStatusLine|LineTooLong|Connection reset by peer"),
+        (sending(HEAD + b"[" * 900), "an answer that is no JSON"),
+        (sending(HEAD + b"9" * 900 + b"\xff"), "an answer that is no JSON"),
+        (sending(b""), "RemoteDisconnected|Connection reset by peer"),
+    ],
+)
+def test_an_answer_that_is_none_is_one_line_in_bounded_time(
+    talk: Talk, got: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "SECONDS", 0.3)
+    monkeypatch.setattr(registry, "MAX_ANSWER", 1000)
+    with talking(talk) as address, pytest.raises(RegistryAwayError, match=f"registry must answer at .*, got ({got})"):
+        SchemaRegistry(address).schema(1)
+
+
+def test_what_a_registry_is_asked_goes_to_its_path_with_its_password() -> None:
+    asked: list[bytes] = []
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = listening.accept()
+        with client:
+            asked.append(client.recv(65536))
+            client.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{"schema":"\\"int\\""} ')
+
+    threading.Thread(target=serve, daemon=True).start()
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/apis/ccompat/v7/"
+    found = SchemaRegistry(address, (("schema.registry.basic.auth.user.info", "u:p"),)).schema(7)
+    listening.close()
+    assert found is not None
+    assert (found.kind, found.text) == ("AVRO", '"int"')
+    assert asked[0].startswith(b"GET /apis/ccompat/v7/schemas/ids/7 HTTP/1.1\r\n")
+    assert b"\r\nAuthorization: Basic dTpw\r\n" in asked[0]
+
+
+def certificate(folder: Path) -> Path:
+    """Write a key and a certificate of this machine that nobody has signed."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
+    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    signed = made.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / "both.pem"
+    path.write_bytes(private + signed.public_bytes(pem))
+    return path
+
+
+def test_a_certificate_is_checked_and_a_slow_handshake_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    listening = context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True)
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listening.accept()
+            except ssl.SSLError:  # who does not trust us
+                continue
+            except OSError:
+                return
+            with client, suppress(OSError):
+                client.recv(65536)
+                client.sendall(HEAD + b'{"schema":"x"}')
+
+    threading.Thread(target=serve, daemon=True).start()
+    address = f"https://127.0.0.1:{listening.getsockname()[1]}"
+    found = SchemaRegistry(address, (("schema.registry.ssl.ca.location", str(path)),)).schema(7)
+    assert found is not None
+    assert found.text == "x"
+    with pytest.raises(RegistryAwayError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"):
+        SchemaRegistry(address).schema(7)
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    monkeypatch.setattr(registry, "SECONDS", 0.3)
+    with talking(dripping(b"\x16\x03\x03\x3f\xff", b"\x02")) as slow, pytest.raises(RegistryAwayError, match="got "):
+        SchemaRegistry(slow.replace("http:", "https:")).schema(7)
+
+
+class Lying(SchemaRegistry):
+    """One whose answers are made up."""
+
+    def __init__(self, answer: Callable[[str], Any]) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.made_up, self.asked = answer, 0
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        self.asked += 1
+        return 200, json.dumps(self.made_up(path)).encode()
+
+
+@pytest.mark.parametrize("subject", ["\ud800", "../../config", "a\r\nX: y", "a"])
+def test_references_in_a_circle_and_subjects_that_are_none_end(subject: str) -> None:
+    many = [{"name": f"n{i}", "subject": subject, "version": 1} for i in range(500)]
+    lying = Lying(lambda path: {"schema": '"nope"', "references": many})
+    values = RegistryValues(lying, ColumnMapping(), Decoder(ColumnMapping()))
+    rejects = Rejects()
+    assert values.parse([wire_head(1) + b"\x00"], np.array([5]), {}, rejects) == []
+    assert (rejects.position, rejects.reason) == ([5], ["unknown_schema"])
+    assert lying.asked == 1 + registry.MAX_REFERENCES
+
+
+def test_schemas_that_are_kept_are_bounded_by_their_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "MAX_TEXT", 1000)
+    monkeypatch.setattr(registered, "MAX_CHARACTERS", 500)
+    lying = Lying(lambda path: {"schema": json.dumps({"type": "int", "doc": "x" * 200})})
+    values = RegistryValues(lying, ColumnMapping(), Decoder(ColumnMapping()))
+    for number in range(50):
+        values.parse([wire_head(number) + b"\x00"], np.array([0]), {}, Rejects())
+        assert sum(one.characters for one in lying._known.values()) <= 1000
+        assert len(values._readers) <= 2
+    values.parse([wire_head(49) + b"\x00"] * 3, np.arange(3), {}, Rejects())
+    assert lying.asked == 50
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["http://[", "http://h/ x", "http://h:0", "http://h:x", "ftp://h", "http://h?x", "http:///x", "http://h\n"],
+)
+def test_an_address_that_is_none_is_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"registry must be http://HOST:PORT or https://HOST:PORT, got"):
+        registry_address(text)
+
+
+@pytest.mark.parametrize("text", ["http://user:secret@h", "http://user:secret\u2100@h", "http://u:sec/ret@h"])
+def test_an_address_with_a_password_is_refused_without_it(text: str) -> None:
+    with pytest.raises(ValueError, match="registry must be an address, got a user or password") as refused:
+        registry_address(text)
+    assert "sec" not in str(refused.value).replace("basic.auth", "")
