@@ -17,9 +17,13 @@ from meanstream.streaming.strict_yaml import read_strict_yaml_file
 PAGE_SUFFIX = ".page"
 """Of the file that tells the address of a running engine's page, with its token."""
 
+ANSWERS_SUFFIX = ".answers"
+"""Of the file that tells where agents ask a running engine, with the token that opens all answers."""
+
 STORE_FILES = {
     **{"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"},
     PAGE_SUFFIX: "page's address",
+    ANSWERS_SUFFIX: "answers' token",
 }
 """What lies beside a store, by what follows its name."""
 

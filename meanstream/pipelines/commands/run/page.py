@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.options.errors import RunFailed
+from meanstream.pipelines.commands.run.told_address import telling_address
 
 if TYPE_CHECKING:
     from meanstream.streaming.metrics.telemetry import Telemetry
-
-_log = logging.getLogger("meanstream.run")
 
 
 def page_telemetry_of_agents(**options: Any) -> Telemetry:
@@ -62,10 +58,7 @@ def page_run_facts(settings: Any, *, source: str) -> dict[str, Any]:
 def showing_page(
     address: str, telemetry: Telemetry, settings: Any, *, remote: bool = False, store: Path | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Serve a page as long as the context is open; its address, with the token, is told once.
-
-    On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which others may read: there
-    what is given, to be called once the store is this run's own, writes it into a file beside the store.
+    """Serve a page as long as the context is open; its address is told by `telling_address`.
 
     Parameters
     ----------
@@ -93,35 +86,12 @@ def showing_page(
     one = all(isinstance(bound, int | float) for bound in bounds)  # vectors may have others for each coordinate
     outlook = budget_outlook(settings, store, least=PAGE_SECONDS)
     with PageServer(address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook) as server:
-        place = None if store is None or sys.stderr.isatty() else store.with_name(store.name + PAGE_SUFFIX)
-        written: list[Path] = []
-        if place is None:
-            sys.stderr.write(f"page: {server.url}\n")
-
-        def tell() -> None:
-            if place is not None:
-                _write_address(place, server.url)
-                written.append(place)
-                _log.info("page is served", extra={"url": server.url.partition("?")[0], "token_in": str(place)})
-
-        try:
-            yield tell
-        finally:
-            telemetry.finish()
-            for path in written:
-                path.unlink(missing_ok=True)
-
-
-def _write_address(place: Path, url: str) -> None:
-    """Write a line that only the owner of the file can read, in place of one that a killed run has left."""
-    fresh = place.with_name(f"{place.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(url + "\n")
-        fresh.replace(place)
-    except OSError as error:
-        raise RunFailed(f"page could not be told in {str(place)!r} ({error.strerror})") from None
+        url = server.url.partition("?")[0]
+        with telling_address("page", url, server.url, store=store, suffix=PAGE_SUFFIX) as tell:
+            try:
+                yield tell
+            finally:
+                telemetry.finish()
 
 
 def stay_on_page() -> None:

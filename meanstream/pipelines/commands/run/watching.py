@@ -34,13 +34,15 @@ class Watch:
     """Begin to show progress: call it when source and sinks are there."""
     history: Telemetry | None = None
     """What a page has shown, which the engine keeps in its store; None without a page."""
-    tell_page: Callable[[], None] | None = None
+    tell: tuple[Callable[[], None], ...] = ()
+    """Tell what opens private addresses: call it once the store is this run's own."""
 
     def tell_run(self, settings: Any, *, source: str, lateness: Lateness) -> None:
         """Say how late samples may be, and why; and to the page, which run it shows."""
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
-        if self.history is not None and self.tell_page is not None:
-            self.tell_page()
+        for tell in self.tell:
+            tell()
+        if self.history is not None:
             self.history.about = page_run_facts(settings, source=source) | {
                 "lateness": lateness.text,
                 "why": lateness.why,
@@ -75,17 +77,23 @@ def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
     return PrivateRoundsMetrics(**options)
 
 
-def _serve_answers(opened: ExitStack, options: StreamOptions) -> None:
-    """Let agents ask for their answers, where that is asked for; where to is printed once, with a token made for it."""
+def _serve_answers(opened: ExitStack, options: StreamOptions) -> Callable[[], None] | None:
+    """Let agents ask for their answers, where that is asked for; give what tells the token that is made for all."""
     address = getattr(options, "answers", None)
     if address is None:
-        return
+        return None
+    from meanstream.pipelines.commands.run.told_address import telling_address
     from meanstream.pipelines.page.answers import AnswersServer
+    from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
     tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
     server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
-    token = "" if server.token is None else f", Authorization: Bearer {server.token}"
-    sys.stderr.write(f"answers: {server.url}AGENT{token}\n")
+    url = f"{server.url}AGENT"
+    if server.token is None:
+        sys.stderr.write(f"answers: {url}\n")
+        return None
+    secret = f"{url}, Authorization: Bearer {server.token}"
+    return opened.enter_context(telling_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
 
 
 @contextmanager
@@ -125,7 +133,8 @@ def watching(
     """
     from meanstream.streaming.engine.health import EngineHealth
 
-    health, telemetry, tell_page = EngineHealth(), None, None
+    health, telemetry = EngineHealth(), None
+    tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
         for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
@@ -141,9 +150,9 @@ def watching(
             telemetry = make_telemetry(settings=settings)
             telemetry.not_ready = health.not_ready
             page = showing_page(options.page, telemetry, settings, remote=options.page_remote, store=options.store)
-            tell_page = opened.enter_context(page)
+            tell.append(opened.enter_context(page))
             watchers.append(telemetry.observe)
-        _serve_answers(opened, options)
+        tell.append(_serve_answers(opened, options))
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
         watchers.append(progress)
 
@@ -154,4 +163,4 @@ def watching(
         def show_progress() -> None:
             opened.enter_context(progress)
 
-        yield Watch(health, on_turn, show_progress, telemetry, tell_page)
+        yield Watch(health, on_turn, show_progress, telemetry, tuple(filter(None, tell)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from meanstream.pipelines.commands.run.agents import run_agents_engine
+from meanstream.pipelines.commands.run.told_address import telling_address
 from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.page.answers import AnswersServer
 from meanstream.streaming.engine.stats import EngineStats
@@ -150,14 +152,15 @@ def test_other_machines_are_let_in_only_where_that_is_said_and_by_tokens() -> No
 def test_a_running_engine_answers_from_what_it_has_committed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Standard error is a log, which others may read: the token that opens every answer is in a file of the owner's."""
     answers: list[tuple[int, dict[str, object]]] = []
-    said = ""
+    told = tmp_path / "state.db.answers"
 
     def look(stats: EngineStats) -> None:
-        nonlocal said
-        said += capsys.readouterr().err
-        found = re.search(r"answers: (http://.*/v1/agents/)AGENT, Authorization: Bearer (\S+)", said)
+        found = re.fullmatch(r"(http://.*/v1/agents/)AGENT, Authorization: Bearer (\S+)\n", told.read_text())
         assert found is not None
+        assert told.stat().st_mode & 0o077 == 0
+        assert found[2] not in "".join(capsys.readouterr())
         server = SimpleNamespace(url=found[1])
         answers.append(ask(server, "/v1/agents/agent-000000", found[2]))  # type: ignore[arg-type]
 
@@ -170,3 +173,14 @@ def test_a_running_engine_answers_from_what_it_has_committed(
     assert answers[0][0] == 404
     assert len(counts) >= 1
     assert counts == sorted(counts)
+    assert not told.exists()
+
+
+def test_a_terminal_is_told_the_token(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with telling_address("answers", "http://x/AGENT", "secret", store=tmp_path / "s.db", suffix=".answers") as tell:
+        tell()
+        assert capsys.readouterr().err == "answers: secret\n"
+        assert list(tmp_path.iterdir()) == []

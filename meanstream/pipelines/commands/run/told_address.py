@@ -1,0 +1,71 @@
+"""An address with the token that opens it, told to who runs the engine and to nobody who reads its log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from meanstream.pipelines.options.errors import RunFailed
+
+_log = logging.getLogger("meanstream.run")
+
+
+@contextmanager
+def telling_address(
+    what: str, url: str, secret: str, *, store: Path | None, suffix: str
+) -> Iterator[Callable[[], None]]:
+    """Tell an address, with its token, once; what is told in a file goes when the context is left.
+
+    On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which others may read: there
+    what is given, to be called once the store is this run's own, writes it into a file beside the store.
+
+    Parameters
+    ----------
+    what : str
+        Name of what is served, as of its option.
+    url : str
+        Where it is, without the token.
+    secret : str
+        The line to tell.
+    store : Path, optional
+        The store of the run.
+    suffix : str
+        Of the file, behind the store's name; one of `meanstream.streaming.own_paths.STORE_FILES`.
+
+    Raises
+    ------
+    RunFailed
+        If the file cannot be written.
+    """
+    place = None if store is None or sys.stderr.isatty() else store.with_name(store.name + suffix)
+    written: list[Path] = []
+    if place is None:
+        sys.stderr.write(f"{what}: {secret}\n")
+
+    def tell() -> None:
+        if place is not None:
+            _write_for_owner(what, place, secret)
+            written.append(place)
+            _log.info(f"{what} is served", extra={"url": url, "token_in": str(place)})
+
+    try:
+        yield tell
+    finally:
+        for path in written:
+            path.unlink(missing_ok=True)
+
+
+def _write_for_owner(what: str, place: Path, line: str) -> None:
+    """Write a line that only the owner of the file can read, in place of one that a killed run has left."""
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(line + "\n")
+        fresh.replace(place)
+    except OSError as error:
+        raise RunFailed(f"{what} could not be told in {str(place)!r} ({error.strerror})") from None
