@@ -33,6 +33,7 @@ def assert_all_is_seen(seen: Seen, users: int, failed: set[str]) -> None:
     [
         ("one_shot", 30),
         pytest.param("cummings.known_sizes", 30, marks=pytest.mark.slow),
+        pytest.param("repeating", 60, marks=pytest.mark.slow),
         pytest.param("plan", 300, marks=pytest.mark.slow),
     ],
 )
