@@ -29,7 +29,8 @@ class RoundsTelemetry(Telemetry):
     Notes
     -----
     **Privacy.** Everything it keeps is public: it takes `public_stats` of the figures, and takes it in only where that
-    has changed, so that not even the number of turns tells of what was read.
+    has changed. How many windows end in one turn depends on how many samples everybody sends: the version of what is
+    shown is a function of what is shown, and not of how often something was.
     """
 
     kind = "rounds"
@@ -54,6 +55,12 @@ class RoundsTelemetry(Telemetry):
         if view != self._before:
             self._before = view
             super().observe(view)
+
+    def _next_version(self, stats: EngineStats) -> int:
+        """Count what has happened: a round that begins counts as one, one that ends as another."""
+        stats = rounds_stats(stats)
+        happened = stats.releases + stats.estimates + stats.over_budget + stats.results_refused
+        return 1 + happened + 2 * stats.rounds + stats.waiting
 
     def _look(self, stats: EngineStats) -> list[dict[str, Any]]:
         stats = rounds_stats(stats)

@@ -101,7 +101,7 @@ class Telemetry:
                 turns.pop()  # it came too soon after the one before, and is not the newest any more
             turns.append(turn)
             self._keep(own)
-            self._version += 1
+            self._version = self._next_version(stats)
 
     def finish(self) -> None:
         """Note that the engine has ended."""
@@ -128,6 +128,10 @@ class Telemetry:
 
     def restore_history(self, kept: dict[str, Any]) -> None:
         """Go on from what a run before has shown."""
+
+    def _next_version(self, stats: EngineStats) -> int:  # noqa: ARG002
+        """Give another number than before, by which who looks knows that there is something new."""
+        return self._version + 1
 
     def _look(self, stats: EngineStats) -> Any:
         """Compute, outside the lock, what else is kept of the statistics."""

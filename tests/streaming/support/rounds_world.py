@@ -82,6 +82,7 @@ class RoundsWorld:
         stop: Callable[[], bool] = never_stop_loop,
         roles: Sequence[str] = ROLES,
         stages: Path | None = None,
+        on_turn: Callable[[RoundsStats], None] | None = None,
     ) -> RoundsStats:
         """Read the source to its end; only reports, if there is a file of stage results to go on from."""
         self.folder.mkdir(exist_ok=True)
@@ -100,6 +101,7 @@ class RoundsWorld:
                 results=None if stages is None else StageResultsFile(stages),
                 clock=self.clock,
                 crash=crash,
+                on_turn=on_turn,
             )
             return self.engine.run(stop)
         finally:
