@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from meanstream.operators.validation import require
 from meanstream.pipelines.page.server import LOCAL, require_loopback
 from meanstream.streaming.agents.store_answers import StoreAnswers
-from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.connections import BoundedThreads, RequestsWithoutBody
 from meanstream.streaming.metrics.server import parse_server_address
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.strict_yaml import read_strict_yaml_file
@@ -48,7 +48,10 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
     require(not shared, "answer_tokens", "be readable by its owner alone (chmod 600)", str(path))
     if not isinstance(found, dict) or not found:
         raise ValueError(what)
+    plain = all(isinstance(name, str | int) and not isinstance(name, bool) for name in found)
     tokens = {str(name): token for name, token in found.items()}
+    rule = "have names of agents in quotes where they look like a number, true, false or null, and each once"
+    require(plain and len(tokens) == len(found), "answer_tokens", rule, str(path))
     for name, token in tokens.items():
         good = isinstance(token, str) and LEAST_TOKEN <= len(token) <= MOST_TOKEN and token.isascii()
         if not good or not token.isprintable() or " " in token:
@@ -150,7 +153,7 @@ class _AnswersServer(BoundedThreads, HTTPServer):
         return bool(sum(hmac.compare_digest(typed, one.encode()) and bool(one) for one in known))
 
 
-class _AnswersHandler(BaseHTTPRequestHandler):
+class _AnswersHandler(RequestsWithoutBody, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 30.0
     server: _AnswersServer

@@ -22,7 +22,7 @@ import msgspec
 from meanstream.operators.validation import require
 from meanstream.pipelines.page.figures import forecast_figure, page_figures
 from meanstream.streaming.agents.ledger_forecast import BudgetOutlook
-from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.connections import BoundedThreads, RequestsWithoutBody
 from meanstream.streaming.metrics.server import parse_server_address
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
 
@@ -210,7 +210,7 @@ class _Server(BoundedThreads, HTTPServer):
         """Say nothing of a browser that has gone."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(RequestsWithoutBody, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 30.0
     server: _Server

@@ -1,12 +1,18 @@
-"""A bound on the connections of a server: clients that say nothing cost no thread for long, and keep nobody out."""
+"""A bound on the connections of a server, and on what is a request.
+
+Clients that say nothing cost no thread for long, and keep nobody out; none can put words into another's mouth.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
 from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn
 from typing import Any
+from urllib.parse import urlsplit
 
 MAX_CONNECTIONS = 64
 """Threads, and open files, of a server."""
@@ -43,3 +49,25 @@ class BoundedThreads(ThreadingMixIn):
         self._guard = threading.Lock()
         self._open: dict[int, Any] = {}
         super().__init__(*arguments, **named)
+
+
+class RequestsWithoutBody(BaseHTTPRequestHandler):
+    """Refuses a request with a body, or with a head that can be read in two ways, and closes its connection.
+
+    **Privacy.** A body would be read as the next request. Behind a proxy, which sends the requests of many over one
+    connection, a stranger's would be answered in place of another's, and that one's answer be the stranger's.
+    """
+
+    def parse_request(self) -> bool:
+        """Read the head of a request; False if it was refused."""
+        if not super().parse_request():
+            return False
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        clear = not self.headers.defects and set(lengths) == {"0"} and "Transfer-Encoding" not in self.headers
+        try:
+            urlsplit(self.path)
+        except ValueError:
+            clear = False
+        if not clear:
+            self.send_error(HTTPStatus.BAD_REQUEST)
+        return clear

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,6 +108,40 @@ def test_a_token_opens_its_own_agent_and_no_other(filled: Path) -> None:
         assert ask(server, "/data", TOKENS["*"])[0] == 404
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        f"Content-Length: {len(TOKENS['ann'])}",
+        "Transfer-Encoding: chunked",
+        "Content-Length: 0\r\nContent-Length: 9",
+        "Content-Length : 9",
+        "Content-Length: +0",
+    ],
+)
+def test_what_follows_a_request_is_never_taken_for_the_next_one(hostile: str, filled: Path) -> None:
+    """Behind a proxy the second answer would be given to whoever asks next."""
+    with served(filled, filled / "tokens.yaml") as server:
+        place = urlsplit(server.url)
+        own = f"Host: {place.netloc}\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
+        second = f"GET /v1/agents/ann HTTP/1.1\r\n{own}Connection: close\r\n\r\n"
+        with socket.create_connection((place.hostname, place.port), 10) as client:
+            client.sendall(f"GET /v1/agents/ann HTTP/1.1\r\n{own}{hostile}\r\n\r\n{second}".encode())
+            answer = b""
+            with suppress(ConnectionResetError):
+                while more := client.recv(65536):
+                    answer += more
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_an_address_that_is_none_is_answered(filled: Path) -> None:
+    with served(filled, filled / "tokens.yaml") as server:
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), 10) as client:
+            client.sendall(f"GET http://[/v1/agents/ann HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+            assert client.recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
 def test_without_tokens_one_is_made(filled: Path) -> None:
     with served(filled, None) as server:
         assert ask(server, "/v1/agents/ann", server.token)[0] == 200
@@ -125,6 +160,12 @@ def test_without_tokens_one_is_made(filled: Path) -> None:
         ),
         ("a: token-of-ann-000001", 0o644, "answer_tokens must be readable by its owner alone"),
         ("- a", 0o600, "answer_tokens must be a YAML file of AGENT: TOKEN"),
+        (
+            "1.5: token-of-ann-000001\n1.50: token-of-bob-000001",
+            0o600,
+            "answer_tokens must have names of agents in quotes",
+        ),
+        ("true: token-of-ann-000001", 0o600, "answer_tokens must have names of agents in quotes"),
         ("a: {", 0o600, "answer_tokens must be a YAML file of AGENT: TOKEN"),
     ],
 )
