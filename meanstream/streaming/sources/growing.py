@@ -58,9 +58,10 @@ class GrowingFile:
     def next_batch(self, max_samples: int) -> Batch:
         """Parse the lines that are there, or wait a moment for one."""
         taken = self._reader.next_block(max_samples)
+        self._check()  # after reading, so that nothing of a file that was written anew gets in
         if taken is None:
-            self._check()
-            time.sleep(WAIT_SECONDS)
+            if self._reader.ended:
+                time.sleep(WAIT_SECONDS)
             return Batch(no_sample_columns(), Rejects(), self._reader.position())
         block, rejects = taken
         return Batch(self._parser.parse(block, rejects), rejects, self._reader.position())
@@ -79,7 +80,7 @@ class GrowingFile:
             now = os.stat(self._path)
         except OSError:
             raise SourceLostError(f"source must stay while it is followed, got {self.name!r} away") from None
-        if now.st_ino != self._file or now.st_size < self._reader.offset:
+        if now.st_ino != self._file or now.st_size < self._reader.offset or not self._reader.same_head():
             raise SourceLostError(f"source must only grow while it is followed, got {self.name!r} cut or replaced")
 
 

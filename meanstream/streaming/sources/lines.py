@@ -185,6 +185,8 @@ class LineReader:
         while len(self._ends) < max_lines and not (len(self._ends) and self._stop - self._start > MOST_BYTES):
             if not self._fill(wanted):
                 break
+            if self._grows and self._skipped and not len(self._ends):
+                break  # a line that never ends must not keep the reader's caller from ending
         if not len(self._ends):
             return None
         ends = self._ends[:max_lines] - self._start
@@ -198,6 +200,10 @@ class LineReader:
         self.offset += cut + self._skipped
         self._skipped = 0
         return self._clean(data, ends, number, size)
+
+    def same_head(self) -> bool:
+        """Say whether a plain file still begins with what it began with."""
+        return os.pread(self.fileno(), len(self._head), 0) == self._head
 
     def look(self) -> None:
         """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""

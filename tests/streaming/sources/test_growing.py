@@ -41,6 +41,34 @@ def test_a_growing_file_is_read_as_it_grows_and_from_where_it_stood(tmp_path: Pa
             again.next_batch(10)
 
 
+def test_a_file_that_is_cut_and_written_anew_ends_the_run_however_long_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(line(1) + line(2))
+    with closing(GrowingFile(path, MAPPING)) as source:
+        assert len(source.next_batch(10).samples) == 2
+        path.write_bytes(b"".join(map(line, range(7, 20))))  # the same file, longer than it was
+        with pytest.raises(SourceLostError, match="source must only grow while it is followed"):
+            source.next_batch(10)
+
+
+def test_a_line_without_end_is_passed_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meanstream.streaming.sources.lines.READ_BYTES", 1000)
+    monkeypatch.setattr("meanstream.streaming.sources.growing.WAIT_SECONDS", 0)
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(line(1) + b"x" * 100_000)
+    with closing(GrowingFile(path, MAPPING, max_line_bytes=500)) as source, path.open("rb") as same:
+        assert len(source.next_batch(1).samples) == 1
+        before = source.next_batch(1)
+        assert (len(before.samples), len(before.rejects), before.position["offset"]) == (0, 0, len(line(1)))
+        assert source._reader._stream.tell() < 10_000
+        with path.open("ab") as writer:
+            writer.write(b"\n" + line(3))
+        batches = [source.next_batch(1) for _ in range(120)]
+        assert [batch.rejects.reason for batch in batches if len(batch.rejects)] == [["oversized"]]
+        assert [batch.samples.value.tolist() for batch in batches if len(batch.samples)] == [[3.0]]
+        assert len(same.read()) == batches[-1].position["offset"]
+
+
 def test_a_pipe_is_read_to_its_end_in_batches_of_any_size() -> None:
     read, write = os.pipe()
     with closing(StandardInput(MAPPING, number=read)) as source:
