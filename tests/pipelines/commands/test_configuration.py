@@ -57,6 +57,27 @@ def test_no_secret_is_shown_and_a_misspelled_variable_is() -> None:
     assert "# MEANSTREAM_EPSILN is in the environment and no option of this command" in out
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "kafka://me:hu/sh@h:1/t",
+        "kafka://me:hu@sh@h:1/t",
+        "kafka://me:hu?sh@h:1/t?group=a",
+        "kafka://h:1/t?registry=http://me:hush@r:2&group=a",
+        "kafka://h:1/t?registry=http%3A%2f%2Fme%3Ahush%40r:2&group=a",
+    ],
+)
+def test_a_password_before_a_host_is_not_shown_whatever_is_in_it(place: str) -> None:
+    out = meanstream("run", "agents", "--source", place, "--print-config").out.decode()
+    assert "sh@" not in out
+    assert "hu" not in next(line for line in out.splitlines() if line.startswith("source:"))
+
+
+@pytest.mark.parametrize("place", ["kafka://h:1/t?group=a@b&start=latest", "kafka://h:1/t?config=/a@b.yaml", "a@b.csv"])
+def test_what_is_no_password_is_shown(place: str) -> None:
+    assert shown("--source", place)["source"][0] == place
+
+
 def test_a_variable_that_no_option_could_be_is_one_line() -> None:
     message = meanstream("run", "agents", environment={"MEANSTREAM_HORIZON": "many"}).message
     assert message == "horizon must be a decimal number, got 'many'"
