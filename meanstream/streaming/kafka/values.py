@@ -74,7 +74,11 @@ def _topic(message: _Message) -> Any:
 
 
 def _headers(message: _Message) -> dict[str, Any]:
-    return dict(message.headers() or ())
+    """Take the headers; none where the client cannot, because the name of one is no text."""
+    try:
+        return dict(message.headers() or ())
+    except (SystemError, UnicodeError):
+        return {}
 
 
 def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: int) -> tuple[PartitionRecords, Ints]:
