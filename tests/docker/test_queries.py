@@ -90,7 +90,7 @@ def test_alerts_ask_for_what_some_endpoint_shows() -> None:
     of_engines = [rule for rule in RULES if "flink_" not in rule["expr"]]
     wanted = {name for rule in of_engines for name, _ in asked(rule["expr"])}
     assert len(wanted) > 10
-    assert wanted <= AGENTS | ROUNDS | PRIVATE
+    assert wanted <= AGENTS | ROUNDS | PRIVATE | set(RECORDED)
 
 
 def test_the_reader_of_queries_finds_names_and_selectors() -> None:

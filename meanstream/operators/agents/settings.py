@@ -282,7 +282,8 @@ class AgentsSettings:
     @property
     def rho(self) -> float:
         """Zero-concentrated DP of all releases together: mu**2 / 2, or epsilon**2 / 2 of pure DP."""
-        return 0.5 * (self.epsilon if self.mu is None else self.mu) ** 2
+        mu = self.epsilon if self.mu is None else self.mu
+        return 0.5 * mu * mu
 
     def epsilon_for(self, units: int) -> float:
         """Return what epsilon becomes, at the same delta, for several samples (or persons) that change together.

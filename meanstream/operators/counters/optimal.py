@@ -87,7 +87,7 @@ class Optimal(Counter):
     @property
     def factors(self) -> Factors:
         """The pair in use."""
-        return factorize_optimal_counter(tuple(min(s, _MOST_SAMPLING) for s in self.sampling) or (0.0,) * self.horizon)
+        return factorize_optimal_counter(self.sampling or (0.0,) * self.horizon)
 
     @property
     def l2_sensitivity(self) -> float:
@@ -157,7 +157,7 @@ def optimal_counter_sampling(times: Ints, epsilon: float, *, units: float = 1.0)
     [1.0, 10.0]
     """
     scale = _NOMINAL_VARIANCE * epsilon * epsilon / (_NOMINAL_NOISE * units * units)
-    return tuple(scale * time for time in np.asarray(times).tolist())
+    return tuple(min(scale * time, _MOST_SAMPLING) for time in np.asarray(times).tolist())
 
 
 @lru_cache(maxsize=64)

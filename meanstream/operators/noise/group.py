@@ -60,7 +60,9 @@ def group_epsilon(mu: float, delta: float) -> float:
     def excess(epsilon: float) -> float:
         return math.log(calibration_delta(stddev, epsilon) or math.ulp(0.0)) - math.log(delta)
 
-    return float(brentq(excess, least, most, xtol=1e-12, rtol=1e-12))
+    while most < math.inf and excess(most) > 0.0:  # of a mu so large that its square rounds
+        most *= 2.0
+    return float(brentq(excess, least, most, xtol=1e-12, rtol=1e-12)) if most < math.inf else math.inf
 
 
 def group_mu(parts: Iterable[float]) -> float:

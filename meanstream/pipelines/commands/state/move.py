@@ -37,12 +37,12 @@ def move(
       # then: --store a.db --source '...?partitions=0' and --store b.db --source '...?partitions=1'
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.move import move_partition
-    from meanstream.streaming.store.store import Store, StoreError
+    from meanstream.streaming.store.store import StoreError
 
     try:
-        giver = Store.amend(from_)
+        giver = _amended(from_, "from")
     except StoreError as error:
-        raise BadOption(str(error).replace("store must", "from must", 1)) from None
+        raise BadOption(str(error)) from None
     try:
         taker = _taker(giver, to, option_environment(secret_file))
         try:
@@ -56,6 +56,15 @@ def move(
     finally:
         giver.close()
     _tell(facts, as_json=as_json)
+
+
+def _amended(path: Path, option: str) -> Store:
+    from meanstream.streaming.store.store import Store, StoreError
+
+    try:
+        return Store.amend(path)
+    except StoreError as error:
+        raise StoreError(str(error).replace("store must", f"{option} must", 1)) from None
 
 
 def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
@@ -76,7 +85,7 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
     secret = load_secret(giver.path, environment=environment, create=False, recognized=is_ours)
     require(is_ours(secret), "secret_file", "be the key that the stores began with", "another")
     if path.exists():
-        taker = Store.amend(path)
+        taker = _amended(path, "to")
         if not identity_made_with(taker.state("identity") or identity, secret):
             taker.close()
             raise StoreError(f"to must be a store that began with the same key, got {str(path)!r}")
@@ -86,9 +95,11 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
         _write_secret(own, secret)
     try:
         taker = Store.open(path, settings=identity["settings"], secret=secret)
-    except BaseException:
+    except BaseException as error:
         for own in made:
             own.unlink(missing_ok=True)
+        if isinstance(error, StoreError):
+            raise StoreError(str(error).replace("store must", "to must", 1)) from None
         raise
     taker.made = [*made, *taker.made]
     return taker

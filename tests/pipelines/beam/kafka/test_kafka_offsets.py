@@ -46,7 +46,7 @@ class FakeReader:
 
 
 def worker(kind: type[ReadRange], end: int, batch: int) -> ReadRange:
-    with patch.object(reading, "PartitionReader", lambda _: FakeReader(end)):
+    with patch.object(reading, "PartitionReader", lambda *_, **__: FakeReader(end)):
         read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, "user")
         read.setup()
     return read
