@@ -113,7 +113,7 @@ def _part(path: Path) -> Part:
     commands: Any = typer.main.get_command(_READERS)
     kind = "rounds" if _is_of_rounds(path) else "agents"
     with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
-        given = dict(context.params)
+        given = {name: value for name, value in context.params.items() if name != "print_config"}
     with refusing_options():
         return (
             _of_rounds(path, RoundsOptions(**given)) if kind == "rounds" else _of_agents(path, AgentsOptions(**given))
