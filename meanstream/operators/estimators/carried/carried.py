@@ -57,7 +57,7 @@ class Carried(EstimatorTraits):
     Nothing is assumed of users' law; assumed is that what a narrow window misses is what it was in the windows before,
     as far as reports on the bounds do not say otherwise (three standard errors, in one window or over the recent ones).
     A group that appears far out from one window to the next, too small for its own reports to be told, is missed until
-    then.
+    then, by the intervals, too: no interval that holds for it could be narrower than that of reports on the bounds.
 
     Examples
     --------

@@ -149,6 +149,8 @@ def _carried(estimator: Any, scale: float) -> dict[str, Any]:
         },
         "contradicted": "by reports on the bounds, three standard errors away in one window or over the recent ones, "
         "or by users who left the window: it is then answered from reports on the bounds alone, and all begins anew",
+        "missed": "for some windows, by the intervals, too: a group that appears far out from one window to the next, "
+        "too small to contradict at once",
     }
 
 
@@ -251,6 +253,7 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
         f"carried         {carried['what']}",
         f"                predicted standard error after ten windows, by the spread of users' own means: {after}",
         f"                contradicted {carried['contradicted']}",
+        f"                missed {carried['missed']}",
     ]
 
 
