@@ -3,7 +3,9 @@
 import pytest
 
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.estimators.carried.stages import NarrowReports
 from meanstream.operators.rounds.channels import window
+from meanstream.operators.rounds.channels.registry import best_channel
 from tests.pipelines.command_line import meanstream
 
 
@@ -38,6 +40,20 @@ def test_rounds_prove_most_of_their_epsilon() -> None:
     rows = {row["name"]: row for row in found.json["rows"]}
     assert [*rows] == ["one_shot.0", "kent.0", "kent.1", "item.0"]
     assert all(0.5 < rows[name]["proved"] < 1.3 for name in ("one_shot.0", "kent.1"))
+
+
+def test_a_window_into_which_others_are_carried_is_audited_in_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its first window nobody reports in the narrow one, which hangs on what is carried. False alarms: as above."""
+    typed = ("audit", "rounds", "repeating", "--users", "12000", "--epsilon", "2", "--seed", "1")
+    rows = {row["name"]: row for row in meanstream(*typed, "--json").json["rows"]}
+    assert [*rows] == ["repeating.0", "repeating.2"]  # too few vote
+    assert all(1.0 < row["proved"] < 2.4 for row in rows.values())
+    # Known-bad twin: reports in the narrow window through a channel of twice the epsilon.
+    channel = NarrowReports.channel
+    monkeypatch.setattr(
+        NarrowReports, "channel", lambda self, public: best_channel(2 * channel(self, public).epsilon, 1)
+    )
+    assert meanstream(*typed).err.endswith(b"got less from repeating.2\n")
 
 
 def test_rounds_with_a_channel_that_says_too_much_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,14 @@ from meanstream.pipelines.options.errors import BadOption
 
 if TYPE_CHECKING:
     from meanstream.operators.audit.record import AuditRow
+    from meanstream.operators.records import Words
     from meanstream.streaming.rounds.window_round import WindowRound
 
 SAMPLES = 5
 """Of each user."""
 DAY = 86_400_000_000
+MOST_BEFORE = 16
+"""Windows without canaries, before one into which they are carried."""
 
 
 def audit_rounds_rows(
@@ -46,6 +49,8 @@ def audit_rounds_rows(
         "users' samples lie at one bound, by a coin each (the first one, where a sample is protected)",
         "half of the reports teach a score, the others are guessed",
     ]
+    if any(this.settings.carries for this in designed.values()):
+        notes.append("where windows are carried on, the one after some without canaries is audited")
     return _rows(designed, users, seed), [*notes, *needs]
 
 
@@ -75,7 +80,8 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
     words = keyed_owner_words([f"canary {i}" for i in range(users)])
     coins = rng.integers(0, 2, users)
     count = np.full(users, SAMPLES)
-    for name, this in designed.items():
+    for name, first in designed.items():
+        this = _after_others(first, secret, words) if first.settings.carries else first
         stage_of, public = this.stage_of(words), Public()
         own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # so many samples of a user are protected
         held = Summaries(user=words, count=count, total=coins * own * span, first=coins * span, span=span)
@@ -88,3 +94,35 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
                 yield pure_one_run(f"{name}.{stage}", reports, coins[asked], epsilon=this.settings.epsilon, what=what)
             found = this.decode(stage, public, this.tally(stage, public, reports)[0])
             public = public if isinstance(found, Estimate) else found
+
+
+def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:
+    """Give a window into which others are carried: as many as it takes until users are asked in another way for it.
+
+    The others' users are all alike, in the middle of the bounds; what is carried is a function of public results.
+    """
+    from dataclasses import replace
+
+    import numpy as np
+
+    from meanstream.operators.noise.fixed_point import FixedPoint
+    from meanstream.operators.rounds.records import Estimate, Public, Summaries
+    from meanstream.streaming.rounds.windows import Window
+
+    span = FixedPoint(0.0, 10.0).span
+    middle = np.full(len(words), span // 2)
+    held = Summaries(user=words, count=np.ones_like(middle), total=middle, first=middle, span=span)
+    this = first
+    for number in range(1, MOST_BEFORE + 1):
+        public, stage_of = Public(), this.stage_of(words)
+        for stage in this.stages:
+            reports = this.reports(secret, stage, public, held.take(stage_of == stage))
+            found = this.decode(stage, public, this.tally(stage, public, reports)[0])
+            if isinstance(found, Estimate):
+                window = Window(number * DAY, (number + 1) * DAY)
+                this = replace(this, window=window, carried=this.carried_after(found))
+            else:
+                public = found
+        if len(this.stages) > len(first.stages):
+            break
+    return this
