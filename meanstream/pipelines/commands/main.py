@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from contextlib import suppress
 from functools import cache
@@ -32,6 +33,9 @@ from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_on
 
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+_UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
+"""What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
 app = typer.Typer(
     name="meanstream",
@@ -108,7 +112,7 @@ def _run() -> tuple[int, str, bool]:
     except SystemExit as ended:  # where the logs have said why, or nobody reads standard output
         return int(ended.code or 0), "", False
     except Exception as error:
-        return _unexpected(error)
+        return _unexpected(error, typed)
 
 
 @cache
@@ -116,8 +120,13 @@ def _command() -> Any:
     return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(app)))
 
 
-def _unexpected(error: Exception) -> tuple[int, str, bool]:
+def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:
     """Tell the same of what is not one of our own errors."""
+    if isinstance(error, OSError) and error.errno in _UNREACHABLE and isinstance(error.filename, str):
+        option = typed.option_of(error.filename)
+        if option is not None:
+            rule = f"{option} must be a place that can be reached, got {error.filename!r} ({error.strerror})"
+            return 2, f"meanstream: {rule}\n", True
     if isinstance(error, _CLICK_ERROR):
         return 2, f"meanstream: {error.format_message()}\n", True  # type: ignore[attr-defined]
     if isinstance(error, MemoryError):

@@ -50,6 +50,10 @@ class TypedValues:
         """Remember what an option was given."""
         self._texts.setdefault(name, []).append(text)
 
+    def option_of(self, place: str) -> str | None:
+        """Give the option in whose value a path stands."""
+        return next((name for name, texts in self._texts.items() if any(place in text for text in texts)), None)
+
     def shown_in(self, message: str) -> str:
         """Spell the value that a refusal shows as it was typed."""
         named = self._texts.get(message.partition(" ")[0])

@@ -73,3 +73,28 @@ def test_a_refused_value_is_shown_as_it_was_typed(folder: Path, words: list[str]
 def test_a_value_that_others_are_made_of_is_shown_itself(folder: Path, given: dict[str, str], said: str) -> None:
     ran = run_agents(folder, **given)
     assert re.match(said, ran.message), ran.message
+
+
+LONG = "b" * 300
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--source", f"follow:{LONG}.jsonl", "--refresh", "1s"), "source"),
+        (("--source", f"{LONG}.csv"), "source"),
+        (("--source", "synthetic:3,60", "--releases", f"{LONG}.jsonl"), "releases"),
+        (("--source", "synthetic:3,60", "--sink", f"{LONG}.parquet"), "sink"),
+        (("--source", "synthetic:3,60", "--dead-letters", f"{LONG}.jsonl"), "dead_letters"),
+    ],
+)
+def test_a_place_that_cannot_even_be_looked_for_is_one_line(
+    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rules = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet")
+    ran = meanstream("run", "agents", *words, *rules, environment={"MEANSTREAM_SECRET": SECRET})
+    assert re.match(
+        rf"{option} must be a place that can be reached, got '{LONG}\S+' \(File name too long\)", ran.message
+    )
+    assert not list(tmp_path.iterdir())
