@@ -37,12 +37,12 @@ def move(
       # then: --store a.db --source '...?partitions=0' and --store b.db --source '...?partitions=1'
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.move import move_partition
-    from meanstream.streaming.store.store import StoreError
+    from meanstream.streaming.store.store import Store, StoreError
 
     try:
-        giver = _amended(from_, "from")
+        giver = Store.amend(from_)
     except StoreError as error:
-        raise BadOption(str(error)) from None
+        raise BadOption(str(error).replace("store must", "from must", 1)) from None
     try:
         taker = _taker(giver, to, option_environment(secret_file))
         try:
@@ -58,23 +58,15 @@ def move(
     _tell(facts, as_json=as_json)
 
 
-def _amended(path: Path, option: str) -> Store:
-    from meanstream.streaming.store.store import Store, StoreError
-
-    try:
-        return Store.amend(path)
-    except StoreError as error:
-        raise StoreError(str(error).replace("store must", f"{option} must", 1)) from None
-
-
 def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
     """Open the other store, or make it of the same settings and key."""
     from meanstream.operators.validation import require
     from meanstream.streaming.store.identity import identity_made_with
-    from meanstream.streaming.store.secret import is_named_secret, load_secret, secret_path
-    from meanstream.streaming.store.store import Store, StoreError
+    from meanstream.streaming.store.secret import is_named_secret, load_secret
+    from meanstream.streaming.store.store import StoreError
 
-    require(giver.path.resolve() != path.resolve(), "to", "be another store than from", str(path))
+    same = path.exists() and giver.path.samefile(path)  # a file with two names would have two journals
+    require(not same, "to", "be another store than from", str(path))
     identity = giver.state("identity")
     if identity is None:
         raise StoreError(f"from must have been begun by an engine, got {str(giver.path)!r}")
@@ -84,35 +76,67 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
 
     secret = load_secret(giver.path, environment=environment, create=False, recognized=is_ours)
     require(is_ours(secret), "secret_file", "be the key that the stores began with", "another")
-    if path.exists():
-        taker = _amended(path, "to")
-        if not identity_made_with(taker.state("identity") or identity, secret):
-            taker.close()
-            raise StoreError(f"to must be a store that began with the same key, got {str(path)!r}")
-        return taker
-    made = [] if is_named_secret(environment) else [secret_path(path)]
-    for own in made:
-        _write_secret(own, secret)
     try:
-        taker = Store.open(path, settings=identity["settings"], secret=secret)
-    except BaseException as error:
+        taker = _begun_taker(path) if path.exists() else None
+        if taker is not None:
+            if not identity_made_with(taker.state("identity"), secret):
+                taker.close()
+                raise StoreError(f"to must be a store that began with the same key, got {str(path)!r}")
+            return taker
+        return _made_taker(path, identity["settings"], secret, named=is_named_secret(environment))
+    except StoreError as error:
+        raise StoreError(str(error).replace("store must", "to must", 1)) from None
+
+
+def _begun_taker(path: Path) -> Store | None:
+    """Open the other store; None if whoever made it was killed before it had settings."""
+    from meanstream.streaming.store.database import EmptyStoreError
+    from meanstream.streaming.store.store import Store
+
+    try:
+        taker = Store.amend(path)
+    except EmptyStoreError:
+        return None
+    if taker.state("identity") is not None:
+        return taker
+    taker.close()
+    return None
+
+
+def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named: bool) -> Store:
+    """Make the other store, or go on making it where somebody was killed."""
+    from meanstream.streaming.store.secret import secret_path
+    from meanstream.streaming.store.store import Store
+
+    made = [] if named or not _write_secret(secret_path(path), secret) else [secret_path(path)]
+    try:
+        taker = Store.open(path, settings=settings, secret=secret)
+    except BaseException:
         for own in made:
             own.unlink(missing_ok=True)
-        if isinstance(error, StoreError):
-            raise StoreError(str(error).replace("store must", "to must", 1)) from None
         raise
     taker.made = [*made, *taker.made]
     return taker
 
 
-def _write_secret(path: Path, secret: bytes) -> None:
-    """Put the key beside the new store, for its owner alone; one that is there is not written over."""
+def _write_secret(path: Path, secret: bytes) -> bool:
+    """Put the key beside the new store, for its owner alone; say whether it was not there yet.
+
+    One that was begun is ended: whoever wrote it was killed. Another one is not written over, and nothing is written
+    to a file that others may read.
+    """
     try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise ValueError(f"to must be a store without a key beside it, or with its store, got {str(path)!r}") from None
-    with os.fdopen(number, "wb") as file:
-        file.write(secret)
+        number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ValueError(f"to must be where a key can be beside it, got {str(path)!r} ({error.strerror})") from None
+    with os.fdopen(number, "r+b") as file:
+        found = file.read(len(secret) + 3)
+        whole, about = found.rstrip(b"\r\n") == secret, os.fstat(number)
+        ours = about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        if not whole and not (ours and secret.startswith(found)):
+            raise ValueError(f"to must be a store with the same key beside it or none, got {str(path)!r}")
+        file.write(secret[len(found) :])
+    return not found
 
 
 def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
