@@ -14,7 +14,8 @@ ELSEWHERE = ("secret_file",)
 """Options whose variable means the same where the key is looked for."""
 GENERAL = "Options"
 _HIDDEN = re.compile(
-    r"(//|%2f%2f)(?:[^\s&?]|\?(?!\w+=))*(?:@|%40)|((?:password|secret|token|key)[^=\s]*=)\S+", re.IGNORECASE
+    r"(//|%2f%2f)(?:[^\s&?]|\?(?!\w+=))*(?:@|%40)|((?:pass|pwd|secret|token|key|jaas|credential)[^=\s&]*=)\S.*",
+    re.IGNORECASE,
 )
 """A user and a password before a host, whatever is in them and however they are written; what is called a secret."""
 _ENDS = ("help", "version", "print_config")

@@ -6,6 +6,7 @@ import logging
 import os
 import select
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -110,6 +111,8 @@ class StandardInput:
     ) -> None:
         number = DESCRIPTOR if number is None else number
         self._reader = LineReader(Path(f"/dev/fd/{number}"), max_line_bytes=max_line_bytes, grows=True)
+        with suppress(OSError):  # a pipe; a file that is given to a shell may have been read in part
+            os.lseek(self._reader.fileno(), os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
         self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
 
     def next_batch(self, max_samples: int) -> Batch:

@@ -73,7 +73,22 @@ def test_a_password_before_a_host_is_not_shown_whatever_is_in_it(place: str) -> 
     assert "hu" not in next(line for line in out.splitlines() if line.startswith("source:"))
 
 
-@pytest.mark.parametrize("place", ["kafka://h:1/t?group=a@b&start=latest", "kafka://h:1/t?config=/a@b.yaml", "a@b.csv"])
+@pytest.mark.parametrize(
+    "given", ["--pass=hush", "--sasl_jaas_config=a required password='hush';", "--credentials=hush", "--PWD=hush"]
+)
+def test_what_is_called_a_secret_is_not_shown(given: str) -> None:
+    assert b"hush" not in meanstream("run", "agents", "--runner-arg", given, "--print-config").out
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "kafka://h:1/t?group=a@b&start=latest",
+        "kafka://h:1/t?group=monkey&start=latest",
+        "kafka://h:1/t?config=/a@b.yaml",
+        "a@b.csv",
+    ],
+)
 def test_what_is_no_password_is_shown(place: str) -> None:
     assert shown("--source", place)["source"][0] == place
 

@@ -85,6 +85,17 @@ def test_a_pipe_is_read_to_its_end_in_batches_of_any_size() -> None:
     os.close(read)
 
 
+def test_of_a_file_that_somebody_has_begun_to_read_the_rest_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"a head line\n" + line(1))
+    with path.open("rb", buffering=0) as file:
+        file.read(len(b"a head line\n"))
+        with closing(StandardInput(MAPPING, number=file.fileno())) as source:
+            batch = source.next_batch(10)
+            assert (batch.samples.value.tolist(), len(batch.rejects)) == ([1.0], 0)
+            assert source.next_batch(10).exhausted
+
+
 def test_a_run_reads_standard_input_and_says_what_it_cannot_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
