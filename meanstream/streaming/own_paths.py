@@ -16,6 +16,8 @@ from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
 PAGE_SUFFIX = ".page"
 """Of the file that tells the address of a running engine's page, with its token."""
+COLLABORATE_PAGE_SUFFIX = ".collaborate.page"
+"""The same of `run collaborate`, which may run beside the engine of the store."""
 
 ANSWERS_SUFFIX = ".answers"
 """Of the file that tells where agents ask a running engine, with the token that opens all answers."""
@@ -24,6 +26,7 @@ STORE_FILES = {
     **{"-wal": "write-ahead log", "-shm": "shared memory", "-journal": "journal", ".lock": "lock"},
     PAGE_SUFFIX: "page's address",
     ANSWERS_SUFFIX: "answers' token",
+    COLLABORATE_PAGE_SUFFIX: "page's address of `run collaborate`",
 }
 """What lies beside a store, by what follows its name."""
 

@@ -122,10 +122,10 @@ def killed_once() -> DieAt:
     return DieAt(CrashPoint.FLUSH_SINKS, Moment.BEFORE, 1)
 
 
-def federated(folder: Path, agents: int, **stream: Any) -> Seen:
-    """Run two organizations: each its private side, and its answers from the releases of both."""
+def federated(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> Seen:
+    """Run two organizations: each its private side, and its answers from the releases of both, which are watched."""
     with same_clock_and_coins() as clock:
-        watched = Watched(folder, clock)
+        watched = Watched(folder, clock, ports, asked=("a0", CHANGED, "b0"))
         for side, more in (("a", stream), ("b", {})):
             write_stream(folder / f"private-{side}.csv", agents, prefix=side, **more)
             roles = {role: f"{side}-{role}.jsonl" for role in ("releases", "dead_letters", "notices")}
@@ -133,11 +133,13 @@ def federated(folder: Path, agents: int, **stream: Any) -> Seen:
             watched.run(f"side of {side}", "run", "agent-side", json=True, **own)
         both = [(folder / f"{side}-releases.jsonl").read_bytes() for side in "ab"]
         (folder / "both.jsonl").write_bytes(b"".join(both))
-        for side, sink, told in (("a", "estimates.jsonl", {"json": True}), ("b", "-", {})):
-            watched.run(
-                f"answers of {side}", "run", "collaborate", releases="both.jsonl", store=f"{side}.db", sink=sink,
-                population=f"{side}-population.jsonl", until_end=True, **told,
-            )  # fmt: skip
+        shown = {name: f"127.0.0.1:{port}" for name, port in zip(("metrics", "page"), ports, strict=False)}
+        for side, sink, told in (("a", "estimates.jsonl", {"log_format": "json"}), ("b", "-", {})):
+            asked = {"releases": "both.jsonl", "store": f"{side}.db", "sink": sink, "until_end": True, **told}
+            asked["population"] = f"{side}-population.jsonl"
+            watched.run(f"dry answers of {side}", "run", "collaborate", dry_run=True, **asked)
+            watched.run(f"answers of {side}", "run", "collaborate", **asked, **shown)
+        watched.run("counted", "run", "collaborate", json=True, quiet=True, **asked | {"sink": "again.jsonl"})
         return of_others(watched.seen(), CHANGED)
 
 

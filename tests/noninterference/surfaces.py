@@ -157,6 +157,12 @@ PUBLIC_METRICS = {
         "ledger_rows", "ready", "allowed_lateness_seconds", "rounds_answer_age_seconds", "rounds_period_seconds",
         "start_timestamp_seconds",
     },
+    "CollaborationMetrics": {
+        "events", "received_releases", "estimates", "refreshes", "agents", "releasing_agents",
+        "released_half_width", "released_half_width_median", "released_class_size", "released_class_size_median",
+        "prior_components", "prior_spread", "prior_count_ratio", "answer_lag_seconds", "ready", "events_per_second",
+        "start_timestamp_seconds", "kafka_connected",
+    },
     "Beam": {
         "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
         "results_refused", "rounds", "rounds_reports_", "samples", "sent", "batch_samples", "batch_milliseconds",
@@ -175,6 +181,9 @@ PRIVATE_METRICS = {
     *_OF_THE_MACHINE,
 }  # fmt: skip
 """What the operator of agents sees at an address of its own."""
+
+PRIVATE_COLLABORATION_METRICS = PRIVATE_METRICS - {"clipped"}
+"""What the operator of `run collaborate` sees at an address of its own."""
 
 PRIVATE_ROUNDS_METRICS = {
     *_OF_THE_MACHINE, "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",

@@ -14,9 +14,13 @@ def assert_ended_well(seen: Seen) -> None:
     assert {data for name, data in seen.items() if name.endswith("exit code")} == {b"0"}
 
 
-def test_an_organization_learns_nothing_of_anothers_unreleased_values(tmp_path: Path) -> None:
-    first, other = federated(tmp_path / "first", 30), federated(tmp_path / "other", 30, unreleased=1e300)
+def test_an_organization_learns_nothing_of_anothers_unreleased_values(tmp_path: Path, ports: tuple[int, ...]) -> None:
+    """Nor does anybody of its own: of what is served there the operator's figures alone may differ."""
+    first, other = federated(tmp_path / "first", 30, ports), federated(tmp_path / "other", 30, ports, unreleased=1e300)
     assert_ended_well(first)
+    assert b"meanstream_releasing_agents 60.0" in first["GET /metrics of the metrics"]
+    assert b"meanstream_released_half_width_median 0" in first["GET /metrics of the metrics"]
+    assert b'"kind":"collaborate"' in first["GET /data of the page"]
     assert first["answers of b: standard output"].count(b"\n") == 30
     assert nothing_differs(first, other)
 

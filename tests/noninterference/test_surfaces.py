@@ -26,6 +26,7 @@ from meanstream.streaming.events import wire
 from meanstream.streaming.events.base import PrivateEvent
 from meanstream.streaming.events.wire import EVENTS, Release
 from meanstream.streaming.metrics import server as metrics_server
+from meanstream.streaming.metrics.collaboration import CollaborationMetrics, PrivateCollaborationMetrics
 from meanstream.streaming.metrics.families import FORECASTS
 from meanstream.streaming.metrics.metrics import Metrics
 from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
@@ -116,6 +117,14 @@ LISTS: dict[str, tuple[Callable[[], set[Any]], set[Any]]] = {
     ),
     "metrics of agents": (lambda: metrics_of(Metrics), surfaces.PUBLIC_METRICS["Metrics"]),
     "metrics of rounds": (lambda: metrics_of(RoundsMetrics), surfaces.PUBLIC_METRICS["RoundsMetrics"]),
+    "metrics of a collaboration": (
+        lambda: metrics_of(CollaborationMetrics),
+        surfaces.PUBLIC_METRICS["CollaborationMetrics"],
+    ),
+    "private metrics of a collaboration": (
+        lambda: metrics_of(PrivateCollaborationMetrics),
+        surfaces.PRIVATE_COLLABORATION_METRICS,
+    ),
     "private metrics of agents": (lambda: metrics_of(PrivateMetrics), surfaces.PRIVATE_METRICS),
     "private metrics of rounds": (lambda: metrics_of(PrivateRoundsMetrics), surfaces.PRIVATE_ROUNDS_METRICS),
     "metrics of Beam": (
@@ -201,6 +210,8 @@ TWINS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "events": one_more_in(wire.EVENTS, Release),
     "metrics of agents": one_more_in(Metrics.gauges),
     "metrics of rounds": one_more_in(RoundsMetrics.gauges),
+    "metrics of a collaboration": one_more_in(CollaborationMetrics.gauges),
+    "private metrics of a collaboration": one_more_in(PrivateCollaborationMetrics.counters),
     "private metrics of agents": one_more_in(PrivateMetrics.counters),
     "private metrics of rounds": one_more_in(PrivateRoundsMetrics.counters),
     "metrics of Beam": one_more_in(beam_metrics.COUNTERS),

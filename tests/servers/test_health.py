@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tests.pipelines.command_line import meanstream
 from tests.servers.conftest import need
 from tests.servers.support import broker as kafka
 from tests.servers.support.alertmanager import Alertmanager
@@ -45,9 +46,9 @@ class Engine(Program):
         words = [word for role, place in sinks.items() for word in (f"--{role}", f"{place}?create=1")]
         places = ("--source", source, "--store", str(folder / f"{name}.db"), *words)
         served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--log-format", "json")
-        meanstream = str(Path(sys.executable).with_name("meanstream"))
+        program = str(Path(sys.executable).with_name("meanstream"))
         super().__init__(
-            folder, name, [meanstream, "run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET
+            folder, name, [program, "run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET
         )
 
     def ready(self) -> str:
@@ -69,27 +70,45 @@ class Engine(Program):
 
     def on_page(self) -> str | None:
         """The problem that the page shows."""
-        found = re.search(r"page: (\S+)", self.log)
-        assert found is not None
+        place = re.search(r'"token_in": ?"([^"]+\.page)"', self.log)
+        assert place is not None
+        url = Path(place[1]).read_text().strip()
         jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
         opener = urllib.request.build_opener(jar)
-        opener.open(found[1], timeout=5).close()
-        with opener.open(f"{found[1].partition('?')[0]}data", timeout=5) as answer:
+        opener.open(url, timeout=5).close()
+        with opener.open(f"{url.partition('?')[0]}data", timeout=5) as answer:
             problem: str | None = json.load(answer)["problem"]
         return problem
 
 
+class Answers(Engine):
+    """The answers for a small store's agents, from everybody's releases."""
+
+    def __init__(self, folder: Path, name: str, releases: str) -> None:
+        bounds = {"--lower": "0", "--upper": "1", "--epsilon": "1", "--delta": "1e-6"}
+        store = {"--source": "synthetic:2,20", "--store": f"{folder}/own.db", "--releases": f"{folder}/own.jsonl"}
+        own = [word for option in (bounds | store).items() for word in option]
+        assert meanstream("run", "agent-side", *own, environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+        self.metrics = f"127.0.0.1:{free_ports(1)[0]}"
+        served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--sink", f"{folder}/own-estimates.jsonl")
+        places = ("--releases", releases, "--store", f"{folder}/own.db", "--log-format", "json")
+        program = str(Path(sys.executable).with_name("meanstream"))
+        Program.__init__(self, folder, name, [program, "run", "collaborate", *places, *served])
+
+
 @pytest.fixture
 def engines(own_broker: kafka.Broker, broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> Iterator:
-    """Engines of which one reads from the broker that will die, and two write to it; and the topic of samples."""
+    """Engines that read from the broker that will die, or write to it, each by what it calls the topic there."""
     samples = f"kafka://{broker_address}/{new_topic()}"
-    _make_topic(own_broker.address, "samples")
+    for topic in ("samples", "everybodys"):
+        _make_topic(own_broker.address, topic)
     mortal = f"kafka://{own_broker.address}"
     with ExitStack() as running:
         made = {
             "source": Engine(tmp_path, "reads", "agents", f"{mortal}/samples", f"{samples}-releases"),
             "releases": Engine(tmp_path, "writes", "agents", f"{samples}?group=a", f"{mortal}/releases"),
             "reports": Engine(tmp_path, "rounds", "rounds", f"{samples}?group=b", f"{mortal}/reports"),
+            "answers": Answers(tmp_path, "answers", f"{mortal}/everybodys"),
         }
         for engine in made.values():
             running.enter_context(engine)
@@ -112,13 +131,15 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         own_broker.kill()
         died = time.monotonic()
-        for option, engine in engines.items():
+        for name, engine in engines.items():
+            option = "releases" if name == "answers" else name
             expected = f"{option} cannot be reached: {own_broker.address} ("
             wait_until(lambda e=engine, x=expected: e.ready().startswith(x), why=lambda e=engine: e.ready() + e.log)
             assert time.monotonic() - died < SEEN_SECONDS
             states = engine.connected()
             assert states[option] == 0
-            assert states["sink" if option == "source" else "source"] == 1  # that one is elsewhere
+            elsewhere = {"source": "sink", "answers": None}.get(name, "source")
+            assert states.get(elsewhere, 1) == 1
             assert str(engine.on_page()).startswith(expected)
         wait_until(lambda: len(prometheus.query("meanstream_ready == 0")) == len(engines))
         alert = 'ALERTS{alertname="MeanstreamNotReady"}'
@@ -128,9 +149,9 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
         assert told["labels"]["severity"] == "critical"
         assert told["annotations"]["runbook_url"] == "docs/runbook.md#meanstreamnotready"
         own_broker.start()
-        for option, engine in engines.items():
+        for name, engine in engines.items():
             engine.until(lambda e=engine: e.ready() == "ok")
-            assert engine.connected()[option] == 1
+            assert set(engine.connected().values()) == {1}, name
             assert engine.on_page() is None
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         wait_until(lambda: not prometheus.query(alert))

@@ -76,7 +76,9 @@ def test_nobody_answers_in_time(kind: str, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     option = "releases" if kind == "collaborate" else "source"
     if kind == "collaborate":
-        (tmp_path / "own.db").touch()
+        own = ("--store", str(tmp_path / "own.db"), "--releases", str(tmp_path / "releases.jsonl"))
+        made = ("run", "agent-side", "--source", "synthetic:2,20", *BOUNDS, "--delta", "1e-6", *own)
+        assert meanstream(*made, environment=KEY).code == 0
         typed = ["run", kind, "--releases", f"kafka://{address}/releases", "--store", str(tmp_path / "own.db")]
     else:
         typed = words(kind, f"kafka://{address}/samples", tmp_path)

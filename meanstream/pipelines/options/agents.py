@@ -120,11 +120,6 @@ class AgentSideOptions(StreamOptions):
     dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (public).", OUTPUT)] = None
     notices: Annotated[str | None, cli_option("Agents at their horizon, refused releases (public).", OUTPUT)] = None
 
-    dry_run: Annotated[
-        bool,
-        cli_option("Check options, connections, topics, permissions and budget; read and write nothing.", OPERATION),
-    ] = False
-
     def settings(self) -> AgentsSettings:
         """Check the privacy part.
 

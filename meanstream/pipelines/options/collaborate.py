@@ -10,13 +10,18 @@ from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
     INPUT,
+    OPERATION,
+    OUTPUT,
     WAIT_FOR,
     CollaborationOption,
+    DryRunOption,
     LevelOption,
     LogFormatOption,
+    MetricsOption,
+    PageOption,
+    PageRemoteOption,
     PopulationOption,
     QuietOption,
-    SinkOption,
     StddevOption,
     WaitForOption,
     cli_option,
@@ -49,9 +54,17 @@ class CollaborateOptions:
     refresh: Annotated[
         str, cli_option("Answer at most once each DURATION, when releases or own samples have come.", COLLABORATION)
     ] = "10s"
-    sink: SinkOption = "-"
+    sink: Annotated[str, cli_option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT)] = "-"
     population: PopulationOption = None
     json: JsonOption = False
+    metrics: MetricsOption = None
+    private_metrics: Annotated[
+        str | None,
+        cli_option("Address for what only the operator may know: process, disk, how precise estimates are.", OPERATION),
+    ] = None
+    page: PageOption = None
+    page_remote: PageRemoteOption = False
+    dry_run: DryRunOption = False
     wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False

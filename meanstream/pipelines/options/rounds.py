@@ -13,7 +13,6 @@ from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
     INPUT,
     LATENESS_HELP,
-    OPERATION,
     OUTPUT,
     PLACES,
     PRIVACY,
@@ -131,10 +130,6 @@ class RoundsOptions(StreamOptions):
     runner: RunnerOption = None
     runner_arg: RunnerArgOption = None
     offsets: OffsetsOption = None
-
-    dry_run: Annotated[
-        bool, cli_option("Check options, connections, topics and budget; read and write nothing.", OPERATION)
-    ] = False
 
     def settings(self) -> RoundsSettings:
         """Check what the parties agree on, and design the estimator once, so that nothing is refused later.

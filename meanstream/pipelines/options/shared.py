@@ -32,6 +32,22 @@ StddevOption = Annotated[
 LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
 SinkOption = Annotated[str, cli_option(f"Personal estimates (private): {PLACES}", OUTPUT)]
 PopulationOption = Annotated[str | None, cli_option("The fitted population (public).", OUTPUT)]
+MetricsOption = Annotated[
+    str | None, cli_option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
+]
+PageOption = Annotated[
+    str | None, cli_option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION)
+]
+DryRunOption = Annotated[
+    bool,
+    cli_option("Check options, connections, topics, permissions and budget; read and write nothing.", OPERATION),
+]
+PrivateMetricsOption = Annotated[
+    str | None,
+    cli_option(
+        "Address for what only the operator may know: process, disk, values clipped; of rounds all counts.", OPERATION
+    ),
+]
 PageRemoteOption = Annotated[
     bool,
     cli_option("Let other machines connect to --page, unencrypted; with its token only.", OPERATION, "--page-remote"),

@@ -16,8 +16,12 @@ from meanstream.pipelines.options.shared import (
     OUTPUT,
     PRIVACY,
     WAIT_FOR,
+    DryRunOption,
     LogFormatOption,
+    MetricsOption,
+    PageOption,
     PageRemoteOption,
+    PrivateMetricsOption,
     QuietOption,
     WaitForOption,
     cli_option,
@@ -99,20 +103,9 @@ class StreamOptions(ABC):
     notices: str | None
     json: JsonOption = False
 
-    metrics: Annotated[
-        str | None, cli_option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
-    ] = None
-    private_metrics: Annotated[
-        str | None,
-        cli_option(
-            "Address for what only the operator may know: process, disk, values clipped; of rounds all counts.",
-            OPERATION,
-        ),
-    ] = None
-    page: Annotated[
-        str | None,
-        cli_option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION),
-    ] = None
+    metrics: MetricsOption = None
+    private_metrics: PrivateMetricsOption = None
+    page: PageOption = None
     page_remote: PageRemoteOption = False
     private_figures: Annotated[
         Path | None,
@@ -120,7 +113,7 @@ class StreamOptions(ABC):
             "A new .json file for what only the operator may know of the run, such as values clipped.", OPERATION
         ),
     ] = None
-    dry_run: bool
+    dry_run: DryRunOption = False
     wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False

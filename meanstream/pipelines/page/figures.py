@@ -14,6 +14,8 @@ from meanstream.streaming.metrics.records import FittedPicture, FlowPoint, PageV
 
 COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "pending", "event_time")
 ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
+COLLABORATION_COUNTS = ("events", "agents", "own_agents", "releases", "estimates", "event_time")
+COUNTS_OF = {"agents": COUNTS, "rounds": ROUNDS_COUNTS, "collaborate": COLLABORATION_COUNTS}
 BANDS = ("low", "median", "high")
 MOST_COORDINATES = 256
 
@@ -28,7 +30,7 @@ def page_figures(
     view : View
         Snapshots.
     kind : str
-        "agents" or "rounds".
+        "agents", "rounds", or "collaborate", which spends no budget.
     horizon : int or None
         Releases, or rounds, that a budget pays for.
     bounds : pair of float or None
@@ -36,18 +38,19 @@ def page_figures(
 
     Notes
     -----
-    **Privacy.** As the view: for `kind` "agents" it holds private figures, for "rounds" public ones only.
+    **Privacy.** As the view: for `kind` "rounds" it holds public figures only, for the others private ones, too.
     """
     last = view.turns[-1] if view.turns else None
-    names = ROUNDS_COUNTS if kind == "rounds" else COUNTS
     common = {
         "version": view.version,
         "about": dict(view.about),
         "kind": kind,
         "running": view.running,
         "problem": view.problem,
-        "counts": {} if last is None else {name: getattr(last, name) for name in names},
-        "budget": None if last is None else budget_histogram_record(last.agents, last.spent, horizon),
+        "counts": {} if last is None else {name: getattr(last, name) for name in COUNTS_OF[kind]},
+        "budget": None
+        if last is None or kind == "collaborate"
+        else budget_histogram_record(last.agents, last.spent, horizon),
     }
     if kind == "rounds":
         rows = sorted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,9 +14,12 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.records import OwnSamples
+from meanstream.streaming.agents.collaboration_stats import CollaborationStats
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.own_state import OwnState, read_own_state
+from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.engine.health import Connected, EngineHealth
 from meanstream.streaming.engine.loop import never_stop_loop
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.sinks.group import Sinks
@@ -49,21 +52,6 @@ class ReleasesFeed(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class CollaborationStats:
-    """Counts since the process started: releases received, agents that released, estimates written, refreshes made.
-
-    `rejected` counts records that were no releases, no new ones, or none that can have been made, by reason.
-    """
-
-    releases: int = 0
-    agents: int = 0
-    own_agents: int = 0
-    estimates: int = 0
-    refreshes: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
-
-
 class Collaborator:
     """Answers the agents of one store from everybody's releases and their own samples.
 
@@ -85,6 +73,10 @@ class Collaborator:
         For estimates (private) and the population (public).
     every : float
         Seconds of the clock: estimates are refreshed at most so often, when releases or own samples have come.
+    health : EngineHealth, optional
+        Is told whether it is alive and can do its work.
+    on_turn : callable, optional
+        Called with the statistics at the start, and whenever something has come or was answered.
 
     Notes
     -----
@@ -102,6 +94,8 @@ class Collaborator:
         sinks: Sinks,
         every: float,
         clock: Clock | None = None,
+        health: EngineHealth | None = None,
+        on_turn: Callable[[CollaborationStats], None] | None = None,
     ) -> None:
         self.stats = CollaborationStats()
         self._releases = releases
@@ -113,6 +107,12 @@ class Collaborator:
         self._estimates = PersonalEstimates(settings, options)
         self._followed = FollowedReleases(settings)
         self._own: OwnState | None = None
+        self._numbers: dict[str, int] = {}
+        self._health = health or EngineHealth()
+        self._on_turn = on_turn or (lambda _: None)
+        for place in (releases, *sinks.opened()):
+            if isinstance(place, Connected) and place.watched:
+                self._health.watch(place)
 
     def run(self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False) -> CollaborationStats:
         """Refresh until `stop()` is true, or once when everything that is there was read.
@@ -122,20 +122,32 @@ class Collaborator:
         StoreError, KafkaLostError
             If the store or the releases cannot be read any more.
         """
+        try:
+            self._on_turn(self.stats)
+            self._answer(stop, until_end=until_end)
+        finally:
+            self._health.stopping()
+        return self.stats
+
+    def _answer(self, stop: Callable[[], bool], *, until_end: bool) -> None:
         refreshed_at, new = -np.inf, True
         while not stop():
             came = self._receive()
             new |= came
             if not self._releases.caught_up:
+                self._health.waiting("releases are being read")
                 continue
             if self._clock.now() >= refreshed_at + self._every and (new or self._own_samples_came()):
                 self._refresh()
                 refreshed_at, new = self._clock.now(), False
+                came = True
+            self._health.started()
+            if came:
+                self._on_turn(self.stats)
             if until_end:
                 break
             if not came:
                 self._clock.sleep(POLL_SECONDS)
-        return self.stats
 
     def _receive(self) -> bool:
         """Take what has come; say whether there was anything."""
@@ -149,6 +161,7 @@ class Collaborator:
         self._followed.observe(columns.take(alike))
         self.stats.releases += len(releases)
         self.stats.rejected = self._releases.rejected
+        self.stats.events = self.stats.releases + self.stats.rejected.total()
         return len(releases) > 0
 
     def _own_samples_came(self) -> bool:
@@ -172,7 +185,16 @@ class Collaborator:
         self.stats.agents, self.stats.own_agents = len(latest), len(self._own.names)
         self.stats.estimates += len(estimates)
         self.stats.refreshes += 1
+        self.stats.event_time, self.stats.population = self._own.event_time, self._estimates.population
+        self.stats.answers = self._by_own_numbers(self._estimates.answered)
         _log.info("refreshed", extra={"releasing_agents": len(latest), "own_agents": len(self._own.names)})
+
+    def _by_own_numbers(self, answered: AnsweredAgents | None) -> AnsweredAgents | None:
+        """Give the agents numbers that stay: those that releases give them change as more agents release."""
+        if answered is None:
+            return None
+        numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in answered.names]
+        return replace(answered, agent=np.array(numbers, np.int64))
 
 
 def _joined(known: list[str], state: OwnState) -> tuple[list[str], OwnSamples]:

@@ -14,6 +14,7 @@ from meanstream.streaming.kafka.client import (
     KafkaLostError,
     TopicPartition,
     client_event_error,
+    client_health,
     client_message_place,
     describe_client_error,
     is_retriable_by_client,
@@ -46,19 +47,32 @@ class ReleasesTopic:
     read.
     """
 
+    watched = True
+
     def __init__(self, location: KafkaLocation, possible: PossibleReleases | None = None) -> None:
         self._location = location
         self.received = ReceivedReleases(possible)
         admin = make_client_admin(location)
         self._offsets = dict.fromkeys(range(require_topic(admin, location, "READ").partitions), OFFSET_BEGINNING)
         self._behind = set(self._offsets)
+        self._health = client_health(location)
         self._consumer = make_client_consumer(
             location,
+            health=self._health,
             enable_partition_eof=True,
             auto_offset_reset="earliest",  # what retention took was older than what stays
             fetch_queue_backoff_ms=10,  # the default stops reading for a second whenever the queue is full
         )
         self._assigned = False
+
+    @property
+    def client(self) -> str:
+        """Name of the option that named the topic."""
+        return self._location.role
+
+    def connection_problem(self) -> str | None:
+        """Say why no broker answers, or None."""
+        return self._health.problem()
 
     @property
     def names(self) -> list[str]:

@@ -38,6 +38,7 @@ class TurnRecord:
     spent: tuple[int, ...]
     waiting: int = 0
     over_budget: int = 0
+    own_agents: int = 0
     pending: int = 0
     first_release: str | None = None
 
@@ -165,6 +166,7 @@ def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnR
         spent=stats.spent,
         waiting=getattr(stats, "waiting", 0),
         over_budget=getattr(stats, "over_budget", 0),
+        own_agents=getattr(stats, "own_agents", 0),
         pending=stats.pending,
         first_release=first_release_record(stats),
     )

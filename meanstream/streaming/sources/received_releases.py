@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from meanstream.operators.agents.possible import REASONS as IMPOSSIBLE
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, ReleaseColumns
 from meanstream.streaming.events.release_ids import release_ids
@@ -19,6 +20,12 @@ from meanstream.streaming.events.wire import Release, SpreadVotes
 MAX_INTEGER = 2**63 - 1
 MAX_COUNT = 2**40
 """Of pairs in one bin: sums over all agents stay exact."""
+
+NOT_RECEIVED = (
+    *("malformed", "unknown_schema_version", "wrong_id", "wrong_key", "tombstone", "duplicate", "superseded"),
+    *("conflict", *IMPOSSIBLE),
+)
+"""Why a line is left out; see `ReceivedReleases`."""
 
 Line = tuple[bytes | None, bytes | None]
 """Key and value of a record."""

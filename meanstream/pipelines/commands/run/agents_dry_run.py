@@ -25,7 +25,7 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.horizon} | (
         {} if settings.per_person is None else {"per_person": settings.per_person}
     )
-    dry_run_facts(facts, _told, as_json=options.json)
+    dry_run_facts(facts, dry_run_told, as_json=options.json)
 
 
 def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json: bool) -> None:
@@ -61,7 +61,8 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
         return {**place, **asdict(agents_budgets(options.store).summary)}
 
 
-def _told(fact: Any) -> str:
+def dry_run_told(fact: Any) -> str:
+    """Say a fact in words."""
     if not isinstance(fact, dict):
         return str(fact)
     if "epsilon" in fact:

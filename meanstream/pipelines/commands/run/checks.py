@@ -16,6 +16,7 @@ from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_o
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.pipelines.commands.run.watching import WatchedOptions
     from meanstream.pipelines.options.agents import AgentSideOptions
     from meanstream.pipelines.options.rounds import RoundsOptions
     from meanstream.pipelines.options.stream import StreamOptions
@@ -41,7 +42,7 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
         _check_that_something_comes_out(options)
         check_store_place(options.store)
         check_apart(options, options.store)
-        _check_metrics(options)
+        check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
         check_page_options(options.page, remote=options.page_remote)
         check_private_figures(getattr(options, "private_figures", None))
@@ -77,7 +78,7 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         _check_places(options)
         check_store_place(options.store)
         check_apart(options, options.store)
-        _check_metrics(options)
+        check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
         check_private_figures(options.private_figures)
         check_page_options(options.page, remote=options.page_remote)
@@ -98,8 +99,14 @@ def _check_answers(options: AgentSideOptions) -> None:
         check_answers(address, tokens, remote=remote)
 
 
-def _check_metrics(options: AgentSideOptions | RoundsOptions) -> None:
-    """Refuse addresses of metrics that are none."""
+def check_metrics_addresses(options: WatchedOptions) -> None:
+    """Refuse addresses of metrics that are none.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the value.
+    """
     from meanstream.streaming.metrics.server import parse_server_address
 
     for name in ("metrics", "private_metrics"):

@@ -56,7 +56,13 @@ def page_run_facts(settings: Any, *, source: str) -> dict[str, Any]:
 
 @contextmanager
 def showing_page(
-    address: str, telemetry: Telemetry, settings: Any, *, remote: bool = False, store: Path | None = None
+    address: str,
+    telemetry: Telemetry,
+    settings: Any,
+    *,
+    remote: bool = False,
+    store: Path | None = None,
+    only_read: bool = False,
 ) -> Iterator[Callable[[], None]]:
     """Serve a page as long as the context is open; its address is told by `telling_address`.
 
@@ -72,6 +78,8 @@ def showing_page(
         Whether other machines may connect.
     store : Path, optional
         The store of the run.
+    only_read : bool
+        Whether the run only reads it, beside its engine: then budgets are that one's to show.
 
     Raises
     ------
@@ -80,14 +88,15 @@ def showing_page(
     """
     from meanstream.pipelines.page.server import PageServer
     from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
-    from meanstream.streaming.own_paths import PAGE_SUFFIX
+    from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
     bounds = (settings.lower, settings.upper)
     one = all(isinstance(bound, int | float) for bound in bounds)  # vectors may have others for each coordinate
-    outlook = budget_outlook(settings, store, least=PAGE_SECONDS)
+    outlook = budget_outlook(settings, None if only_read else store, least=PAGE_SECONDS)
+    suffix = COLLABORATE_PAGE_SUFFIX if only_read else PAGE_SUFFIX
     with PageServer(address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook) as server:
         url = server.url.partition("?")[0]
-        with telling_address("page", url, server.url, store=store, suffix=PAGE_SUFFIX) as tell:
+        with telling_address("page", url, server.url, store=store, suffix=suffix) as tell:
             try:
                 yield tell
             finally:

@@ -93,7 +93,11 @@ class LoggedProgress:
         if now - self._shown >= PLAIN_SECONDS:
             self._shown = now
             rate = round(self._rate.per_second(now))
-            _log.info("progress", extra={**_public_figures(stats), "events_per_second": rate})
+            _log.info("progress", extra={**self.figures(stats), "events_per_second": rate})
+
+    def figures(self, stats: EngineStats) -> dict[str, Any]:
+        """Public: what is logged."""
+        return _public_figures(stats)
 
 
 def make_progress(log_format: str, *, quiet: bool = False) -> Progress | LoggedProgress:

@@ -7,21 +7,54 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.pipelines.commands.run.page import page_run_facts, page_telemetry_of_agents, showing_page
 from meanstream.pipelines.commands.run.progress import make_progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
     from meanstream.pipelines.options.lateness import Lateness
-    from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.engine.health import EngineHealth
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.metrics.metrics import HasBounds, Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
 
 _log = logging.getLogger("meanstream.run")
+
+
+class WatchedOptions(Protocol):
+    """What a user says about who watches a run."""
+
+    @property
+    def store(self) -> Path | None:
+        """The store that it fills, or reads."""
+
+    @property
+    def metrics(self) -> str | None:
+        """Address of the metrics for everybody."""
+
+    @property
+    def private_metrics(self) -> str | None:
+        """Address of those for the operator."""
+
+    @property
+    def page(self) -> str | None:
+        """Address of the page."""
+
+    @property
+    def page_remote(self) -> bool:
+        """Whether other machines may connect to it."""
+
+    @property
+    def log_format(self) -> str:
+        """How progress is told."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +73,14 @@ class Watch:
     def tell_run(self, settings: Any, *, source: str, lateness: Lateness) -> None:
         """Say how late samples may be, and why; and to the page, which run it shows."""
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
+        self.tell_page_of(settings, source=source, lateness=lateness.text, why=lateness.why)
+
+    def tell_page_of(self, settings: Any, *, source: str, **more: str) -> None:
+        """Say where page and answers are, once the store is this run's; and to the page, which run it shows."""
         for tell in self.tell:
             tell()
         if self.history is not None:
-            self.history.about = page_run_facts(settings, source=source) | {
-                "lateness": lateness.text,
-                "why": lateness.why,
-            }
+            self.history.about = page_run_facts(settings, source=source) | more
 
 
 def _metrics_of_agents(**options: Any) -> Metrics:
@@ -77,10 +111,10 @@ def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
     return PrivateRoundsMetrics(**options)
 
 
-def _serve_answers(opened: ExitStack, options: StreamOptions) -> Callable[[], None] | None:
+def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], None] | None:
     """Let agents ask for their answers, where that is asked for; give what tells the token that is made for all."""
     address = getattr(options, "answers", None)
-    if address is None:
+    if address is None or options.store is None:
         return None
     from meanstream.pipelines.commands.run.told_address import telling_address
     from meanstream.pipelines.page.answers import AnswersServer
@@ -98,7 +132,7 @@ def _serve_answers(opened: ExitStack, options: StreamOptions) -> Callable[[], No
 
 @contextmanager
 def watching(
-    options: StreamOptions,
+    options: WatchedOptions,
     settings: HasBounds,
     *,
     make_metrics: Callable[..., Metrics] = _metrics_of_agents,
@@ -106,12 +140,13 @@ def watching(
     make_telemetry: Callable[..., Telemetry] = page_telemetry_of_agents,
     also: Callable[[EngineStats], None] | None = None,
     progress: Progress | LoggedProgress | None = None,
+    only_read: bool = False,
 ) -> Iterator[Watch]:
     """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open.
 
     Parameters
     ----------
-    options : StreamOptions
+    options : WatchedOptions
         Who watches.
     settings : AgentsSettings or RoundsSettings
         Those of the engine.
@@ -125,6 +160,8 @@ def watching(
         Called with the statistics, too: a page that outlives the engine.
     progress : context manager, optional
         What shows progress, if it is not that of agents.
+    only_read : bool
+        Whether the store is another run's.
 
     Raises
     ------
@@ -149,8 +186,8 @@ def watching(
         if options.page is not None:
             telemetry = make_telemetry(settings=settings)
             telemetry.not_ready = health.not_ready
-            page = showing_page(options.page, telemetry, settings, remote=options.page_remote, store=options.store)
-            tell.append(opened.enter_context(page))
+            page: Any = {"remote": options.page_remote, "store": options.store, "only_read": only_read}
+            tell.append(opened.enter_context(showing_page(options.page, telemetry, settings, **page)))
             watchers.append(telemetry.observe)
         tell.append(_serve_answers(opened, options))
         progress = progress or make_progress(options.log_format, quiet=options.quiet)

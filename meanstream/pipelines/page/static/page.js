@@ -4,6 +4,7 @@
 const EVERY = 1000;
 const COUNTS = {
   agents: { events: "events", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet", pending: "wait for event time" },
+  collaborate: { events: "records", releases: "releases received", agents: "agents that have released", estimates: "estimates" },
   rounds: { releases: "reports", estimates: "windows answered", waiting: "waiting", over_budget: "over budget" },
 };
 let shown = null;
@@ -34,15 +35,17 @@ function headlines(found) {
     ];
   }
   const gain = found.convergence.gain;
+  const better = ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`];
+  const fresh = [["event time (UTC)", utc(found.counts.event_time)], ["answers behind the clock", behind(found.answered_until)]];
+  if (found.kind === "collaborate") return [["own agents", number(found.counts.own_agents)], better, ...fresh];
   const next = found.next_release;
   const due = !next ? "-" : next.event_time === null ? next.why : utc(next.event_time);
   return [
     ["agents", number(found.counts.agents)],
-    ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`],
+    better,
     ["next release (event time, UTC)", due],
     ["first budget ends in", found.forecast ? found.forecast.first_in : "-"],
-    ["event time (UTC)", utc(found.counts.event_time)],
-    ["answers behind the clock", behind(found.answered_until)],
+    ...fresh,
   ];
 }
 
@@ -72,7 +75,7 @@ function about(found) {
   const delta = run.delta ? `, delta ${run.delta < 1e-3 ? run.delta.toExponential() : run.delta}` : "";
   byId("about").textContent = !run.source ? "" : [
     `from ${run.source}`, `epsilon ${run.epsilon}${delta} of ${run.unit}`, run.user_budget ? `at most epsilon ${run.user_budget} of a user` : null,
-    run.estimator, `lateness ${run.lateness} (${run.why})`, `version ${run.version}`,
+    run.estimator, run.lateness ? `lateness ${run.lateness} (${run.why})` : null, `version ${run.version}`,
   ].filter(Boolean).join(" · ");
 }
 
@@ -94,8 +97,9 @@ function render() {
     ? "one private mean per window; everything here is public"
     : "one private mean per agent; this page is private";
   for (const kind of ["agents", "rounds"]) {
-    document.querySelectorAll(`.${kind}`).forEach((card) => { card.hidden = kind !== found.kind; });
+    document.querySelectorAll(`.${kind}`).forEach((card) => { card.hidden = (kind === "rounds") !== (found.kind === "rounds"); });
   }
+  byId("budget-card").hidden = found.kind === "collaborate"; // nothing is spent here
   document.body.className = `of-${found.kind}`;
   about(found);
   tiles(found);
