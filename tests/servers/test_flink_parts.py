@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from meanstream.streaming.events.wire import PersonalEstimate
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.agents import test_agents_pairwise
+from tests.pipelines.beam.conftest import on_time  # noqa: F401 - a fixture
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import HOUR
 from tests.pipelines.beam.support.collecting import collector
@@ -115,10 +117,14 @@ class Case:
         newest = min(stream[-1][2] for stream in self.streams)
         return newest // self.window * self.window
 
+    def given_by(self, sample: tuple[str, float, float]) -> int:
+        """The turn in which a sample is sent: the first comprises half of the second window, which ends the first."""
+        return max(0, math.ceil(sample[2] / self.window - 1.5))
+
     @property
-    def half(self) -> float:
-        """Event time up to which samples are there at first; in the second window."""
-        return 1.5 * self.window
+    def turns(self) -> int:
+        """Into how many the streams are cut."""
+        return 1 + max(self.given_by(stream[-1]) for stream in self.streams)
 
 
 _AGENTS = agents_world.samples()
@@ -163,11 +169,11 @@ def on_flink(
     }
 
 
-def give(address: str, topics: dict[str, list[str]], *, early: bool) -> None:
-    """Send one half of each stream."""
+def give(address: str, topics: dict[str, list[str]], turn: int) -> None:
+    """Send a part of each stream: what ends one more window."""
     for label, case in CASES.items():
         for topic, stream in zip(topics[label], case.streams, strict=True):
-            send(address, topic, [sample for sample in stream if (sample[2] < case.half) is early])
+            send(address, topic, [sample for sample in stream if case.given_by(sample) == turn])
 
 
 def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> dict[str, set[bytes]]:
@@ -186,20 +192,29 @@ def in_time(lines: Iterable[bytes], case: Case) -> set[bytes]:
     return {line for line in lines if time_of(line) < case.ended}
 
 
+@pytest.mark.usefixtures("on_time")
 def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
     flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
+    """Each window is answered before the next one ends, so that none is overtaken, wherever it runs."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     wanted = {label: on_fn_api_runner(case, secret) for label, case in CASES.items()}
-    first = {
-        label: {role: {line for line in lines if time_of(line) < CASES[label].window} for role, lines in roles.items()}
-        for label, roles in wanted.items()
-    }
-    assert all(len(lines) > len(first[label][role]) > 0 for label in CASES for role, lines in wanted[label].items())
     topics = {label: [new_topic() for _ in case.streams] for label, case in CASES.items()}
 
-    give(broker_address, topics, early=True)
+    def ended(turn: int) -> dict[str, dict[str, set[bytes]]]:
+        """What must be there after a turn."""
+        return {
+            label: {
+                role: {line for line in lines if time_of(line) < (turn + 1) * CASES[label].window}
+                for role, lines in roles.items()
+            }
+            for label, roles in wanted.items()
+        }
+
+    first = ended(0)
+    assert all(len(lines) > len(first[label][role]) > 0 for label in CASES for role, lines in wanted[label].items())
+    give(broker_address, topics, 0)
     job, outputs = on_flink(flink, broker_address, secret, topics, new_topic=new_topic)
 
     def told() -> str:
@@ -212,7 +227,9 @@ def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
     try:
         wait(lambda: there(first), told)
         flink.wait_for_checkpoint(job)
-        give(broker_address, topics, early=False)
+        for turn in range(1, max(case.turns for case in CASES.values())):
+            give(broker_address, topics, turn)
+            wait(lambda turn=turn: there(ended(turn)), told)  # type: ignore[misc]
         wait(lambda: there(wanted), told)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"

@@ -28,7 +28,7 @@ NAMES = [*mechanism_audits(epsilon=1.0, delta=1e-6)]
 def test_every_mechanism_of_the_registries_proves_its_claim(name: str) -> None:
     row = mechanism_audits([name], epsilon=0.8, delta=1e-5)[name]()
     assert not row.violated
-    least = 0.9 if name.startswith("central") else 0.9999  # neighbors of a curator are searched, not listed
+    least = 0.89 if name.startswith("central") else 0.9999  # neighbors of a curator are searched, not listed
     assert least < row.ratio < 1.00001
 
 
@@ -91,7 +91,7 @@ def test_noise_a_percent_too_narrow_is_a_violation(noise: str) -> None:
 
 def test_half_a_column_norm_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Toeplitz, "l2_sensitivity", property(lambda self: 1.0))
-    row = audit_counter("bad", settings())
+    row = audit_counter("bad", settings(counter="toeplitz"))
     assert row.violated
     assert row.proved > 1.2
 

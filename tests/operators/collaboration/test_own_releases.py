@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pm1": {"counter": "pm1"},
     "pm2": {"counter": "pm2"},
     "laplace": {"counter": "pm1", "noise": "laplace"},
-    "long": {"horizon": 5000, "schedule": "geometric:3,1.01"},
+    "long": {"counter": "toeplitz", "horizon": 5000, "schedule": "geometric:3,1.01"},
     "persons": {"per_person": 3},
     "by time": {"schedule": "every:1h"},
 }
