@@ -94,7 +94,8 @@ class AgentsSettings:
 
     Examples
     --------
-    >>> one, ten = (AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=k) for k in (None, 10))
+    >>> settings = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "counter": "toeplitz"}
+    >>> one, ten = (AgentsSettings(**settings, per_person=k) for k in (None, 10))
     >>> round(ten.fresh.variance / one.fresh.variance, 6), round(one.mu, 3) == round(ten.mu, 3)
     (100.0, True)
     >>> settings = AgentsSettings(lower="-30", upper=120, epsilon=1, delta=1e-6, schedule="every:60m")

@@ -113,7 +113,7 @@ class Canaries:
     >>> settings = compressed(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
     >>> canaries = Canaries(settings, 100_000)
     >>> canaries.coins_each, round(canaries.reach, 3)
-    (8, 0.993)
+    (9, 1.0)
     """
 
     settings: AgentsSettings

@@ -69,7 +69,7 @@ class OwnReleases:
     >>> own.observe(releases)
     >>> together = own.combined(releases.take(np.array([2])))
     >>> together.mean.tolist(), (together.noise_variance / releases.noise_variance[2:]).round(2).tolist()
-    ([0.5], [0.88])
+    ([0.5], [0.9])
     """
 
     def __init__(self, settings: AgentsSettings, agents: int = 0) -> None:

@@ -107,7 +107,7 @@ def forecast_together(
     >>> found = forecast_together(crowd, settings)
     >>> row = found.rows[1]
     >>> [round(x, 4) for x in (row.alone, row.together, row.sampling, row.privacy)]
-    [0.025, 0.0163, 0.0157, 0.0047]
+    [0.025, 0.0162, 0.0157, 0.0041]
     """
     require_between(0, 1, level=level)
     if target_half_width is not None:
