@@ -111,7 +111,7 @@ BOARD = Board(
                     title="Lag by partition",
                     description="Records of each partition that wait. One above the others holds event time back.",
                     queries=[
-                        Query(f"meanstream_partition_lag_events{HERE}", "partition {{partition}}, {{instance}}"),
+                        Query(f"meanstream_partition_lag_events{HERE}", "{{topic}} {{partition}}, {{instance}}"),
                     ],
                     unit="short",
                     empty="no topic",

@@ -26,15 +26,16 @@ from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.scan import TopicScan, scan_records, scan_values
 from meanstream.streaming.kafka.source import KafkaSource
 from meanstream.streaming.kafka.topics import find_topic
-from meanstream.streaming.replay.dead_letters import DeadLetters, read_dead_letters
+from meanstream.streaming.replay.dead_letters import DeadLetters, dead_letters_still_unused, read_dead_letters
 from meanstream.streaming.replay.raw_records import write_raw_records
-from meanstream.streaming.replay.reopen import reopening
+from meanstream.streaming.replay.reopen import reopened_source_name, reopening
 from meanstream.streaming.replay.replay import Replay, prepare_replay
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.jsonl import JsonlSink
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.store.store import Store
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options
 from tests.servers.support.waiting import wait_until
 
@@ -194,7 +195,7 @@ class World:
 
         def make(found: Any) -> tuple[Any, EngineOptions, dict[str, Any], Callable[[], bool]]:
             source = KafkaSource(
-                KafkaLocation.parse(self.place), FIRST, owner="store", until_end=True, id_key=found.id_key
+                KafkaLocation.parse(self.place, several=True), FIRST, owner="store", until_end=True, id_key=found.id_key
             )
             return source, self.options, {}, lambda: self.engine.stats.events >= (stop_after or 10**9)
 
@@ -204,7 +205,7 @@ class World:
         prepared: list[Replay] = []
 
         def make(found: Any) -> tuple[Any, EngineOptions, dict[str, Any], Callable[[], bool]]:
-            name = KafkaLocation.parse(self.place).topic
+            name = reopened_source_name(self.place)
             reopen = reopening(self.place, mapping, id_key=found.id_key)
             prepared.append(prepare_replay(found.store, name, reopen, letters))
             done = prepared[0].done
@@ -257,6 +258,27 @@ def world(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) ->
     produce(broker_address, name, late)
     assert world.run().rejected == Counter(late=2, malformed=1)
     return world
+
+
+def test_records_of_several_topics_count_when_they_are_good(
+    broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Each is named by its own topic and partition, found there again, and counts once."""
+    topics = [new_topic(2), new_topic(2)]
+    for number, name in enumerate(topics):
+        records = [(i % 2, sample(i, time="soon" if i % 5 == number else None)) for i in range(number, 60, 2)]
+        produce(broker_address, name, list(records))
+    world = World(tmp_path, location(broker_address, ",".join(reversed(topics))))
+    assert world.run().rejected == Counter(bad_time=12)
+    letters = world.letters()
+    assert {(group["source"], group["partition"]) for group in letters.groups()} == {(topics[0], 0), (topics[1], 1)}
+    stats, replayed = world.replay(letters.of(source=topics[1]))
+    assert (replayed.letters, replayed.chosen, stats.accepted, stats.rejected) == (6, 6, 6, Counter())
+    with closing(Store.read(tmp_path / "s.db")) as store:
+        assert {row["source"] for row in dead_letters_still_unused(letters, store).rows()} == {topics[0]}
+    stats, replayed = world.replay(letters)
+    assert (replayed.letters, replayed.chosen, stats.accepted) == (12, 6, 6)
+    assert sum(world.samples().values()) == 60
 
 
 def committed(address: str, world: World) -> Sequence[TopicPartition]:

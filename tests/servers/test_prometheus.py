@@ -50,7 +50,7 @@ class LaggingSource(ScriptedSource):
     def next_batch(self, max_samples: int) -> Batch:
         batch = super().next_batch(max_samples)
         lag = len(self.script) - self._at
-        return replace(batch, lag=lag, lags={0: lag})
+        return replace(batch, lag=lag, lags={("samples", 0): lag})
 
 
 def serve(folder: Path, ready: Callable[[str, str], None], stop: threading.Event) -> None:
@@ -157,7 +157,7 @@ def test_prometheus_scrapes_every_family_and_evaluates_every_rule(endpoints: tup
         wait_until(lambda: all(prometheus.query(name) for name in names))
         assert prometheus.query("meanstream_events_total")[0]["value"][1] == "401"
         assert prometheus.query("meanstream_ready")[0]["value"][1] == "1"
-        for lag in ("meanstream_input_lag_events", 'meanstream_partition_lag_events{partition="0"}'):
+        for lag in ("meanstream_input_lag_events", 'meanstream_partition_lag_events{topic="samples",partition="0"}'):
             assert prometheus.query(lag)[0]["value"][1] == "0"
         (memory,) = prometheus.query("process_resident_memory_bytes")
         assert memory["metric"]["trust"] == "private"

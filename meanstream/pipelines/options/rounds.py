@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 ESTIMATION, SIDES = "Estimation", "Two sides, two runners"
-SOURCE_HELP = ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC."
+SOURCE_HELP = ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
 
 
 @dataclass(frozen=True, kw_only=True)

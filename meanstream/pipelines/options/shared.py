@@ -19,8 +19,8 @@ def cli_option(help_text: str, panel: str, *names: str) -> Any:
 
 COLUMN_HELP = "a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
 SOURCE_HELP = (
-    ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC, - (JSON lines piped in) or "
-    "synthetic:AGENTS,SAMPLES[,SEED]."
+    ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON lines "
+    "piped in) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
 CollaborationOption = Annotated[

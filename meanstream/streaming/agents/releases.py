@@ -16,6 +16,7 @@ from meanstream.streaming.events.columns import Rejects, column_partitions, colu
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
+from meanstream.streaming.events.topics import topics_place
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
 from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.ledger_reader import LedgerReader
@@ -150,12 +151,15 @@ def release_dead_letter_lines(
 ) -> EventLines:
     """Tell which records were not used and why."""
     position = np.array(rejects.position, np.int64)
+    places = [topics_place(source, number) for number in column_partitions(position).tolist()]
     columns: dict[str, Any] = {
         "reason": rejects.reason,
-        "partition": column_partitions(position).tolist(),
+        "partition": [partition for _, partition in places],
         "position": column_places(position).tolist(),
         "size": rejects.size,
     }
+    if any(name != source for name, _ in places):  # several topics
+        columns["source"] = [name for name, _ in places]
     return encode_columns_as_lines(kind, columns, {"source": source})
 
 

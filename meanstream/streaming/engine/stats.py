@@ -41,8 +41,8 @@ class EngineStats:
         Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
     input_lag : int or None
         Records that the source holds and the engine has not read; None where the source cannot tell.
-    input_lags : dict of int to int
-        The same by partition, where the source has some.
+    input_lags : dict of (str, int) to int
+        The same by topic and partition, where the source has some.
     lateness : float or None
         How far a sample may lie behind event time, in seconds: a setting of the run.
     pending : int
@@ -83,7 +83,7 @@ class EngineStats:
     event_time: float | None = None
     watermark: float | None = None
     input_lag: int | None = None
-    input_lags: dict[int, int] = field(default_factory=dict)
+    input_lags: dict[tuple[str, int], int] = field(default_factory=dict)
     lateness: float | None = None
     pending: int = 0
     first_release: FirstRelease | None = None

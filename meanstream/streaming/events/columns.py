@@ -162,7 +162,8 @@ class Batch:
 
     `exhausted` says that a bounded source has ended; an empty batch that is not exhausted means: nothing yet.
     `active` names the partitions that more is expected of soon: event time waits for each of them, and for no other.
-    `lag` is the number of records that the source holds beyond this batch, where it can tell; `lags` by partition.
+    `lag` is the number of records that the source holds beyond this batch, where it can tell; `lags` the same by topic
+    and partition.
     """
 
     samples: SampleColumns
@@ -171,4 +172,4 @@ class Batch:
     exhausted: bool = False
     active: tuple[int, ...] = (0,)
     lag: int | None = None
-    lags: dict[int, int] = field(default_factory=dict)
+    lags: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import unquote
 
 from meanstream.operators.validation import closest_valid, require
+from meanstream.streaming.events.topics import MOST_TOPICS, SEPARATOR, joined_topics, topics_joined
 from meanstream.streaming.kafka.configuration import Settings, read_configuration
 from meanstream.streaming.kafka.registry import PREFIX, registry_address
 
@@ -41,7 +42,7 @@ class KafkaLocation:
     brokers : str
         Addresses, separated by commas.
     topic : str
-        Name of the topic.
+        Name of the topic; of a source that may have several, their names, see `each`.
     group : str
         Source: the consumer group under which the owner of each partition and the offsets read are noted.
     partitions : tuple of int or None
@@ -85,7 +86,9 @@ class KafkaLocation:
     registry_settings: Settings = field(default=(), repr=False)
 
     @classmethod
-    def parse(cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None) -> Self:
+    def parse(
+        cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None, several: bool = False
+    ) -> Self:
         """Read an address, and the file of properties that it names.
 
         Parameters
@@ -96,13 +99,15 @@ class KafkaLocation:
             Option that named it. A "source" is read, everything else is written to.
         environment : mapping, optional
             Where `env:NAME` is looked up; `os.environ` by default.
+        several : bool
+            Whether TOPIC may be several, with commas between them.
 
         Raises
         ------
         ValueError
             Naming the role or the option, the rule and the value; never a secret.
         """
-        brokers, topic, query = _split(text, role)
+        brokers, topic, query = _split(text, role, several=several)
         given = _options(query, role)
         config = Path(given["config"]) if "config" in given else None
         start, gap = given.get("start", "earliest"), given.get("gap", "refuse")
@@ -111,6 +116,10 @@ class KafkaLocation:
         settings = () if config is None else read_configuration(config, environment)
         group = given.get("group", DEFAULT_GROUP)
         require(_GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group)
+        whole = "partitions" not in given or SEPARATOR not in topic
+        require(
+            whole, "partitions", "be left out with several topics, whose agents one store has", given.get("partitions")
+        )
         return cls(
             role=role,
             brokers=brokers,
@@ -126,6 +135,10 @@ class KafkaLocation:
             registry_settings=tuple(pair for pair in settings if pair[0].startswith(PREFIX)),
         )
 
+    def each(self) -> list[Self]:
+        """Give the location of each of its topics."""
+        return [replace(self, topic=topic) for topic in topics_joined(self.topic)]
+
     def same_cluster(self, other: KafkaLocation) -> bool:
         """Say whether one client can serve both."""
         return self.brokers == other.brokers and self.settings == other.settings
@@ -134,7 +147,7 @@ class KafkaLocation:
         return f"{SCHEME}{self.brokers}/{self.topic}"
 
 
-def _split(text: str, role: str) -> tuple[str, str, str]:
+def _split(text: str, role: str, *, several: bool) -> tuple[str, str, str]:
     form = "be kafka://HOST:PORT/TOPIC?OPTION=VALUE"
     if "@" in text.partition("?")[0]:
         raise ValueError(f"{role} must name brokers only, got a user or password before them: use config=FILE")
@@ -143,9 +156,14 @@ def _split(text: str, role: str) -> tuple[str, str, str]:
     brokers, _, topic = address[len(SCHEME) :].partition("/")
     for broker in brokers.split(","):
         require(_BROKER.fullmatch(broker) is not None, role, f"{form} with brokers HOST:PORT", broker)
-    good = _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
-    require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", topic)
-    return brokers, topic, query
+    topics = topics_joined(topic)
+    require(several or len(topics) == 1, role, "be one topic (several are for the source of an engine)", topic)
+    require(len(topics) <= MOST_TOPICS, role, f"be at most {MOST_TOPICS} topics", len(topics))
+    for i, one in enumerate(topics):
+        good = _TOPIC.fullmatch(one) is not None and one not in (".", "..")
+        require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", one)
+        require(one not in topics[:i], role, "name each topic once", one)
+    return brokers, joined_topics(topics), query
 
 
 def _options(query: str, role: str) -> dict[str, str]:

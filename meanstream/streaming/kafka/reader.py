@@ -28,7 +28,7 @@ from meanstream.streaming.kafka.client import (
 from meanstream.streaming.kafka.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.name_owners import NameOwners
-from meanstream.streaming.kafka.ownership import FormerOwners, claim_ownership
+from meanstream.streaming.kafka.ownership import FormerOwners, claim_ownership, unowned_partitions
 from meanstream.streaming.kafka.progress import (
     ReadProgress,
     progress_after_gap,
@@ -110,8 +110,8 @@ class TopicReader:
         """How far each partition was read; reading begins here if it has not yet."""
         return self._progress or self.begin(None)
 
-    def take(self, count: int) -> PartitionRecords | None:
-        """Give the records that are there, at most so many, or wait a moment for one; None if there was none.
+    def take(self, count: int, first: float = FIRST_SECONDS) -> PartitionRecords | None:
+        """Give the records that are there, at most so many, or wait a moment for the first; None if there was none.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class TopicReader:
         values: list[bytes | None] = []
         beside: dict[str, list[Any]] = {name: [] for name in self._beside}
         events: list[Message] = []
-        wanted, wait, end = 1, FIRST_SECONDS, time.monotonic() + GATHER_SECONDS
+        wanted, wait, end = 1, first, time.monotonic() + GATHER_SECONDS
         while wanted:
             messages = self._consume(wanted, wait)
             more = len(messages) == wanted and time.monotonic() < end
@@ -175,9 +175,38 @@ class TopicReader:
         if self._named is not None:
             self._named.renew(position["partitions"])
 
-    def lags(self) -> dict[int, int]:
+    def lags(self) -> dict[tuple[str, int], int]:
         """Count the offsets between what was given out and the end of each partition, as last heard of."""
-        return {} if self._progress is None else self._progress.lags()
+        lags = {} if self._progress is None else self._progress.lags()
+        return {(self.name, partition): lag for partition, lag in lags.items()}
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is known where reading begins."""
+        return self._progress is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether a bounded reading is complete."""
+        return self.progress.all_done
+
+    def active(self, now: float, idle_seconds: float) -> tuple[int, ...]:
+        """List the partitions that more is expected of soon."""
+        return self.progress.active(now, idle_seconds)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """All partitions that are read."""
+        return tuple(sorted(self.progress.next))
+
+    @property
+    def most_partition(self) -> int:
+        """Number of the topic's last partition."""
+        return self._topic.partitions - 1
+
+    def problem(self) -> str | None:
+        """Say why no broker answers, or None."""
+        return self.health.problem()
 
     @property
     def skipped(self) -> int:
@@ -192,6 +221,24 @@ class TopicReader:
         closing = threading.Thread(target=self._consumer.close, daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
+
+    def require_unowned(self) -> None:
+        """Refuse partitions that another store owns, without claiming any.
+
+        Raises
+        ------
+        ValueError
+            Naming one, and its owner.
+        """
+        require(self._owner is not None, "owner", "be given to read", None)
+        wanted = dict.fromkeys(self._location.partitions or range(self._topic.partitions), 0)
+        try:
+            unowned_partitions(self._location, self._consumer, wanted, self._owner or "", self._former)
+            if self._named is not None:
+                self._named.check(wanted)
+        except KafkaException as error:
+            if not is_retriable_by_client(error):  # somebody claims them just now: who claims them next waits
+                raise ValueError(self._unreadable(describe_client_error(error))) from None
 
     def begin(self, position: Position | None) -> ReadProgress:
         """Find where to begin, own the partitions, and read them from there.

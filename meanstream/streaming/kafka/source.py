@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
+from functools import partial
 from typing import Self
 
 from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
+from meanstream.streaming.events.topics import SEPARATOR
 from meanstream.streaming.kafka.client import KafkaLostError
 from meanstream.streaming.kafka.directory import DirectoryBusyError
 from meanstream.streaming.kafka.location import KafkaLocation
@@ -15,6 +17,7 @@ from meanstream.streaming.kafka.messages import topic_parser
 from meanstream.streaming.kafka.own_agents import OwnAgents
 from meanstream.streaming.kafka.reader import TopicReader
 from meanstream.streaming.kafka.registry import RegistryAwayError
+from meanstream.streaming.kafka.several import TopicReaders
 from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -38,12 +41,15 @@ class KafkaSource:
     together with its store. Partitions added to the topic are read too, unless the set is fixed: then the engine
     stops, because keys, hence agents, may have moved to partitions of another store; begun again it refuses these.
 
-    Position: next offset of each partition, the id of the topic and the number of its partitions.
+    Several topics are read side by side, whole, by one store; their name is all of theirs in order, and theirs are the
+    numbers of `meanstream.streaming.events.topics`.
+
+    Position: next offset of each partition, the id of the topic and the number of its partitions; of several, of each.
 
     Parameters
     ----------
     location : KafkaLocation
-        Topic, group, partitions, and what to do at the beginning and at gaps.
+        Topic or topics, group, partitions, and what to do at the beginning and at gaps.
     mapping : ColumnMapping
         Which JSON field means what.
     owner : str, optional
@@ -81,7 +87,7 @@ class KafkaSource:
     def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:
         """Open a topic: it is there and may be read; no record is."""
         return cls(
-            KafkaLocation.parse(location),
+            KafkaLocation.parse(location, several=True),
             mapping,
             owner=opening.owner,
             name=opening.name,
@@ -112,8 +118,8 @@ class KafkaSource:
         self._held: tuple[PartitionRecords, Position] | None = None  # what others must say something of
         self._problem: str | None = None
         self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
-        self._reader = TopicReader(
-            location,
+        opened = partial(
+            TopicReader,
             owner=owner,
             name=name,
             bounded=until_end,
@@ -121,6 +127,8 @@ class KafkaSource:
             beside=self._parser.wanted,
             agents=agents,
         )
+        one = SEPARATOR not in location.topic
+        self._reader: TopicReader | TopicReaders = opened(location) if one else TopicReaders(location, opened)
         self._homes: OwnAgents | None = None
         if agents is not None and owner is not None and location.partitions is not None:
             self._homes = OwnAgents(location, owner, name, agents)
@@ -135,7 +143,7 @@ class KafkaSource:
         """
         reader, rejects = self._reader, Rejects()
         try:
-            if self._held is None and reader.progress.all_done:
+            if self._held is None and reader.done:
                 return Batch(
                     no_sample_columns(),
                     rejects,
@@ -149,7 +157,7 @@ class KafkaSource:
             records = reader.take(max_samples) if self._held is None else self._held[0]
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
-        active = reader.progress.active(time.monotonic(), self._idle_seconds)
+        active = reader.active(time.monotonic(), self._idle_seconds)
         samples = no_sample_columns()
         try:
             if records is not None:
@@ -169,8 +177,8 @@ class KafkaSource:
         self._held, self._problem = None if records is None else (records, before), problem
         self._reader.rest()
         time.sleep(HELD_SECONDS)
-        active = tuple(sorted(self._reader.progress.next))
         lags = self._reader.lags()
+        active = self._reader.partitions
         return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
@@ -185,7 +193,7 @@ class KafkaSource:
         ValueError
             If another store owns a partition, or no store is given.
         """
-        _ = self._reader.progress
+        _ = self._reader.done
         if self._homes is not None:
             self._homes.begin()
 
@@ -225,7 +233,7 @@ class KafkaSource:
 
     def connection_problem(self) -> str | None:
         """Say why no broker answers, or the registry does not; or None."""
-        return self._reader.health.problem() or self._problem
+        return self._reader.problem() or self._problem
 
     @property
     def cluster(self) -> str:

@@ -281,10 +281,10 @@ def _connections(problems: Mapping[str, str | None]) -> Metric:
     return family
 
 
-def _partitions(lags: Mapping[int, int]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["partition"])
-    for partition, lag in sorted(lags.items()):
-        family.add_metric([str(partition)], lag)
+def _partitions(lags: Mapping[tuple[str, int], int]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["topic", "partition"])
+    for (topic, partition), lag in sorted(lags.items()):
+        family.add_metric([topic, str(partition)], lag)
     return family
 
 

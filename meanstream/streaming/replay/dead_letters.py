@@ -19,9 +19,11 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.columns import PARTITION_SHIFT, column_partitions, column_places
+from meanstream.streaming.events.topics import topics_index, topics_joined, topics_own_positions, topics_position
 from meanstream.streaming.events.wire import DeadLetter, Reason
 from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.sources.lines import LineReader
+from meanstream.streaming.store.source_identity import ENGINES
 from meanstream.streaming.store.store import Store
 
 READ_LINES = 1 << 16
@@ -82,13 +84,26 @@ class DeadLetters:
         """Select the letters of a source, of some reasons and of a partition; without these, all."""
         chosen = np.ones(len(self), np.bool_)
         if source is not None:
-            number = self.sources.index(source) if source in self.sources else -1
-            chosen &= self.source == number
+            chosen &= self._named(source)
         if reasons:
             chosen &= np.isin(self.reason, [REASONS.index(reason) for reason in reasons])
         if partition is not None:
             chosen &= self.partition == partition
         return self.take(chosen)
+
+    def positions_in(self, source: str) -> Ints:
+        """Give the positions in a source, which may be several topics, of the records that are its own."""
+        own = self.position[self._named(source)]
+        topics = [
+            topics_position(number, self.position[self._named(name)])
+            for number, name in enumerate(topics_joined(source))
+            if name != source
+        ]
+        return np.concatenate([own, *topics])
+
+    def _named(self, source: str) -> Bools:
+        number = self.sources.index(source) if source in self.sources else -1
+        return np.equal(self.source, number)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Give one plain record per letter."""
@@ -132,9 +147,15 @@ class DeadLetters:
 def dead_letters_still_unused(letters: DeadLetters, store: Store) -> DeadLetters:
     """Select the letters of records that a store has noted as unused, and no replay has counted since."""
     left = np.zeros(len(letters), np.bool_)
+    wholes = {name for kind in ENGINES for name in (store.state(kind) or {}).get("positions", ())}
     for number, name in enumerate(letters.sources):
-        unused = UnusedRecords(store, name).positions()
-        left |= (letters.source == number) & np.isin(letters.position, unused)
+        beside = [
+            topics_own_positions(topic, UnusedRecords(store, whole).positions())
+            for whole in wholes
+            if (topic := topics_index(whole, name)) is not None
+        ]
+        unused = [UnusedRecords(store, name).positions(), *beside]
+        left |= (letters.source == number) & np.isin(letters.position, np.concatenate(unused))
     return letters.take(left)
 
 

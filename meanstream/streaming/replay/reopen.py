@@ -6,16 +6,21 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.columns import Position, column_partitions, column_places
+from meanstream.streaming.events.topics import topics_own_positions
 from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import Source, require_source_position
 from meanstream.streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
+
+if TYPE_CHECKING:
+    from meanstream.streaming.kafka.scan import ScannedTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +57,30 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
         return Opened(open_source(location, mapping, sort=False, id_key=id_key))
 
     def topic_again(position: Position, at: Ints | None) -> Opened:
+        parsed = KafkaLocation.parse(location, several=True)
+        if "topics" in position:
+            return topics_again(parsed, position, at)
+        topic = one_topic(parsed, position, at)
+        return Opened(topic, complete=topic.complete)
+
+    def one_topic(one: KafkaLocation, position: Position, at: Ints | None) -> ScannedTopic:
         from meanstream.streaming.kafka.scan import ScannedTopic
 
-        require_source_position(position, "topic_id", reopened_source_name(location))
+        require_source_position(position, "topic_id", one.topic)
         partitions = [int(number) for number in position["partitions"]]
         start = dict.fromkeys(partitions, 0) if at is None else _first_of_each(at)
-        parsed = KafkaLocation.parse(location)
-        topic = ScannedTopic(parsed, mapping, start=start, known_id=position["topic_id"], id_key=id_key)
-        return Opened(topic, complete=topic.complete)
+        return ScannedTopic(one, mapping, start=start, known_id=position["topic_id"], id_key=id_key)
+
+    def topics_again(parsed: KafkaLocation, position: Position, at: Ints | None) -> Opened:
+        from meanstream.streaming.kafka.several import ScannedTopics
+
+        topics = []
+        for number, one in enumerate(parsed.each()):
+            own = None if at is None else topics_own_positions(number, at)
+            if own is None or len(own):
+                topics.append((number, one_topic(one, position["topics"][one.topic], own)))
+        whole = ScannedTopics(parsed.topic, topics)
+        return Opened(whole, complete=whole.complete)
 
     return topic_again if is_kafka_location(location) else file_again
 
@@ -73,7 +94,7 @@ def reopened_source_name(location: str) -> str:
     ('flights.csv.gz', 'samples')
     """
     if is_kafka_location(location):
-        return KafkaLocation.parse(location).topic
+        return KafkaLocation.parse(location, several=True).topic
     if location.partition(":")[0] == KIND:
         return SyntheticSource(SyntheticPopulation.parse(location)).name
     return Path(location).name

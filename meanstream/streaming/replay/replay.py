@@ -89,7 +89,7 @@ def prepare_replay(store: Store, name: str, reopen: Reopen, letters: DeadLetters
         store.put_state(_STATE, {"ended_at": positions if ends else None})
     records = ReplayedRecords(store, name)
     unused = records.positions()
-    asked = letters.of(source=name).position
+    asked = letters.positions_in(name)
     chosen: Ints = np.intersect1d(asked, unused)
     opened_again = partial(reopen, positions[name])
     if len(chosen):

@@ -6,12 +6,13 @@ be released under the ids, and on top of the sums, of the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from meanstream.streaming.events.topics import topics_joined
 from meanstream.streaming.store.store import Store, StoreError
 
 _STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
@@ -130,11 +131,21 @@ def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str,
         raise StoreError(f"store must be given something else than it has, got {dict(changes)!r}")
     before, adopted = {option: saved[option] for option in new}, dict(saved.get(_ADOPTED, {}))
     if "source" in new:
+        if saved["cluster"] is not None:
+            _require_new_topics(new["source"], [saved["source"], *adopted])
         adopted.setdefault(new["source"], None)
     columns = {option: value for option, value in new.items() if option != "source"}
     with store.transaction():
         store.put_state(_STATE, {**saved, **columns, **({_ADOPTED: adopted} if adopted else {})})
         return _record(store, {"from": before, "to": new})
+
+
+def _require_new_topics(source: str, known: Iterable[str]) -> None:
+    """Refuse a topic that the store has read among others, or alone: its samples would count twice."""
+    read = {topic for name in known if name != source for topic in topics_joined(name)}
+    for topic in topics_joined(source):
+        if topic in read:
+            raise StoreError(f"source must be topics that the store does not read already, got {topic!r} in {source!r}")
 
 
 def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:

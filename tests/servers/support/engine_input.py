@@ -20,6 +20,7 @@ class Record:
     partition: int
     key: str
     value: bytes | None
+    topic: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,15 @@ class EngineInput:
         So many samples come in one piece, at most.
     consumer : str
         Properties of the consumer: a short topic is not to be read ahead, nor one partition after the other.
+    topics : int
+        So many topics hold it.
     """
 
     samples: int = 250
     life: int = 60
     at_a_time: int = 18
     consumer: str = "max.partition.fetch.bytes: 700\nqueued.min.messages: 1\n"
+    topics: int = 1
 
     def records(self, *, seed: int = 5) -> Iterator[Record]:
         rng = np.random.default_rng(seed)
@@ -53,19 +57,19 @@ class EngineInput:
             time = round(FIRST_TIME + i - behind[i], 3)
             sample = {"id": f"s{i}", "agent": name, "value": round(values[i], 3), "time": time}
             kind = _KINDS[i // 10 % len(_KINDS)] if i % 10 == 9 else ""
-            record = Record(number % PARTITIONS, name, _spoiled(kind, sample))
+            record = Record(number % PARTITIONS, name, _spoiled(kind, sample), number // PARTITIONS % self.topics)
             yield record
             if kind == "duplicate":
                 yield record
 
-    def produce(self, address: str, topic: str) -> None:
-        """Write it to a topic: once, even if the broker is killed meanwhile."""
+    def produce(self, address: str, *topics: str) -> None:
+        """Write it to its topics: once, even if the broker is killed meanwhile."""
         size = -(-self.at_a_time // PARTITIONS)
         producer = Producer(
             {"bootstrap.servers": address, "batch.num.messages": size, "enable.idempotence": True, "log_level": 2}
         )
         for number, record in enumerate(self.records(), 1):
-            producer.produce(topic, record.value, record.key, partition=record.partition)
+            producer.produce(topics[record.topic], record.value, record.key, partition=record.partition)
             if number % self.at_a_time == 0:
                 assert producer.flush(30) == 0
         assert producer.flush(30) == 0

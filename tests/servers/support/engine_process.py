@@ -149,7 +149,7 @@ class EngineWorld:
     folder: Path
     address: str
     source: str
-    samples: str
+    samples: Sequence[str]
     topics: dict[str, str]
     options: Sequence[str] = ()
     lives: list[EngineProcess] = field(default_factory=list)

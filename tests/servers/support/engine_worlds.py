@@ -84,24 +84,25 @@ class EngineWorlds:
         names = [f"{self._tag}-{next(self._numbers)}" for _ in range(count)]
         roles = [{role: f"{role}-{name}" for role in ROLES} for name in names]
         make_topics(self.outputs, {topic: OUTPUT_PARTITIONS for topics in roles for topic in topics.values()})
-        for name in names:
-            self._write(f"samples-{name}")
+        samples = [[f"samples{topic or ''}-{name}" for topic in range(self.input.topics)] for name in names]
+        for topics in samples:
+            self._write(topics)
         return [
             EngineWorld(
                 folder=self.folder / name,
                 address=self.outputs,
-                source=f"kafka://{self.address}/samples-{name}?config={self._configuration}&group={name}",
-                samples=f"samples-{name}",
+                source=f"kafka://{self.address}/{','.join(read)}?config={self._configuration}&group={name}",
+                samples=read,
                 topics=topics,
                 options=self.options,
             )
-            for name, topics in zip(names, roles, strict=True)
+            for name, read, topics in zip(names, samples, roles, strict=True)
         ]
 
-    def _write(self, topic: str) -> None:
-        """Write the input to a new topic."""
-        make_topics(self.address, {topic: PARTITIONS})
-        self.input.produce(self.address, topic)
+    def _write(self, topics: Sequence[str]) -> None:
+        """Write the input to new topics."""
+        make_topics(self.address, dict.fromkeys(topics, PARTITIONS))
+        self.input.produce(self.address, *topics)
 
     @cached_property
     def reference(self) -> EngineWorld:
@@ -118,8 +119,10 @@ class EngineWorlds:
     def outcome(self, world: EngineWorld) -> Outcome:
         """Read it; dead letters name the topic of samples, whose name alone is not the same in two deployments."""
         found = read_outcome(self._committed, world.topics, world.store)
-        own, common = f'"source":"{world.samples}"'.encode(), b'"source":"samples"'
-        letters = [line.replace(own, common) for line in found.topics["dead_letters"]]
+        letters = found.topics["dead_letters"]
+        for number, topic in enumerate(world.samples):
+            own, common = f'"source":"{topic}"'.encode(), f'"source":"samples{number}"'.encode()
+            letters = [line.replace(own, common) for line in letters]
         return replace(found, topics={**found.topics, "dead_letters": letters})
 
     def faults(self, world: EngineWorld) -> list[Fault]:

@@ -47,7 +47,7 @@ def transaction(address: str, topic: str, values: Sequence[bytes], *, commit: bo
 
 
 def source(address: str, topic: str, options: str = "", **more: Any) -> KafkaSource:
-    location = KafkaLocation.parse(f"kafka://{address}/{topic}?group=of-{topic}{options}")
+    location = KafkaLocation.parse(f"kafka://{address}/{topic}?group=of-{topic}{options}", several=True)
     return KafkaSource(location, ColumnMapping(), **{"owner": "store-1", **more})
 
 

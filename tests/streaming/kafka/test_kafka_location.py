@@ -63,6 +63,7 @@ def test_only_kafka_is_kafka() -> None:
         ("kafka://h:port/t", "with brokers HOST:PORT, got 'h:port'"),
         ("kafka://h,,i/t", "with brokers HOST:PORT, got ''"),
         ("kafka://h/t#x", "with a topic of letters"),
+        ("kafka://h/t,u", "source must be one topic (several are for the source of an engine), got 't,u'"),
         ("h:9092/t", "source must be kafka://HOST:PORT/TOPIC?OPTION=VALUE, got 'h:9092/t'"),
         ("kafka://h/t?gruop=a", "source must have options that are known, got 'gruop'; did you mean 'group'?"),
         ("kafka://h/t?group=a&group=b", "source must have each option once, got 'group' again"),
@@ -99,6 +100,32 @@ def test_a_mistake_in_a_sink_is_one_line(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         KafkaLocation.parse(text, role="releases")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kafka://h/t,u,t", "source must name each topic once, got 't'"),
+        ("kafka://h/t,", "with a topic of letters, digits, '.', '_' and '-', got ''"),
+        ("kafka://h/t,..", "with a topic of letters, digits, '.', '_' and '-', got '..'"),
+        ("kafka://h/" + ",".join(f"t{i}" for i in range(33)), "source must be at most 32 topics, got 33"),
+        (
+            "kafka://h/t,u?partitions=0-1",
+            "partitions must be left out with several topics, whose agents one store has",
+        ),
+    ],
+)
+def test_a_mistake_in_several_topics_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        KafkaLocation.parse(text, several=True)
+    assert message in str(caught.value)
+
+
+def test_several_topics_are_the_same_source_in_any_order() -> None:
+    one = KafkaLocation.parse("kafka://h/t,u?group=g&gap=skip", several=True)
+    assert one == KafkaLocation.parse("kafka://h/u,t?group=g&gap=skip", several=True)
+    assert [(each.topic, each.group, each.gap) for each in one.each()] == [("t", "g", "skip"), ("u", "g", "skip")]
+    assert [each.topic for each in KafkaLocation.parse("kafka://h/t").each()] == ["t"]
 
 
 def test_a_password_in_an_address_is_refused_and_not_shown() -> None:

@@ -60,7 +60,12 @@ def wait_for_addresses(
 
     with refusing_options():
         seconds = parse_duration("wait_for", wait_for)
-        topics = [KafkaLocation.parse(place, role=option) for option, place in places if is_kafka_location(place)]
+        topics = [
+            one
+            for option, place in places
+            if is_kafka_location(place)
+            for one in KafkaLocation.parse(place, role=option, several=option == "source").each()
+        ]
         if not topics:
             return
         from meanstream.streaming.kafka.first_answer import wait_for_first_answers
