@@ -156,7 +156,7 @@ def _positions(store: Store, source: str) -> dict[str, Any]:
     state = store.state("engine") or {"positions": {}}
     position = state["positions"].get(source, {})
     if "topic_id" not in position and position:
-        raise StoreError(f"from must be a store that reads a topic, got one that reads {source!r}")
+        raise StoreError(f"from must be a store that reads one topic, got one that reads {source!r}")
     return dict(position.get("partitions", {}))
 
 
