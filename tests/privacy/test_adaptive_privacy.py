@@ -180,7 +180,7 @@ def test_every_report_of_every_stage(epsilon: float) -> None:
 
 
 def test_one_stage_alone() -> None:
-    estimator = Adaptive(epsilon=1.0, users=100)
+    estimator = Adaptive(epsilon=1.0, users=100, edition=1)
     (stage,) = estimator.rounds
     assert isinstance(stage, LastStage)
     assert 1.0 - 1e-3 < report_loss(stage, {}, INPUTS) <= 1.0 + TOLERANCE

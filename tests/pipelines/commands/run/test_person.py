@@ -19,7 +19,14 @@ N = 240
 LIMIT = 3
 HEADER = "ward,score,at,visit,patient"
 WHO = {"agent": "ward", "value": "score", "time": "at", "id": "visit", "person": "patient", "per_person": LIMIT}
-HOW = {"lower": 0, "upper": 10, "schedule": "geometric:4,1.5", "lateness": "2h", "final_release": False}
+HOW = {
+    "lower": 0,
+    "counter": "toeplitz",
+    "upper": 10,
+    "schedule": "geometric:4,1.5",
+    "lateness": "2h",
+    "final_release": False,
+}
 
 Row = tuple[str, float, int, str, str]
 
