@@ -208,7 +208,7 @@ def column(flights: pa.Table, name: str, lower: float, upper: float) -> np.ndarr
 
 
 def test_the_page_has_a_command_for_each_family(answers: dict[str, list[Any]]) -> None:
-    assert list(answers) == ["kent.l2", "kent.density", "kent.mixture", "cummings.ratio"]
+    assert list(answers) == ["kent.l2", "kent.density", "kent.mixture", "central.mean"]
 
 
 def test_delays_by_component(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
@@ -247,7 +247,7 @@ def test_carrier_shares(flights: pa.Table, answers: dict[str, list[Any]]) -> Non
 def test_weekly_delay_by_a_curator(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
     """The weekly means lie in their 95 % intervals: of 53, 8 or more outside are an accident in 1 of 400 seeds."""
     values = column(flights, "dep_delay", -30, 120)[:, np.newaxis]
-    weeks = answers["cummings.ratio"]
+    weeks = answers["central.mean"]
     assert len(weeks) == 53
     outside = 0
     for answer in weeks:
