@@ -120,10 +120,10 @@ BOARD = Board(
                 Panel(
                     title="Agents by time to their last release",
                     description=(
-                        "How many agents make the last release of their horizon within so many days of the newest one, "
+                        "How many agents make the last release of their horizon within so many seconds of the newest, "
                         "if each goes on as between its first and its newest; `meanstream budget` names them."
                     ),
-                    queries=[Query(f"sum by (le) (meanstream_budget_left_days_bucket{HERE})", "within {{le}} days")],
+                    queries=[Query(f"sum by (le) (meanstream_budget_left_seconds_bucket{HERE})", "within {{le}} s")],
                     unit="short",
                     empty="no agent released twice yet",
                     kind="bargauge",
@@ -132,15 +132,15 @@ BOARD = Board(
                 ),
                 Panel(
                     title="When budgets end",
-                    description="In days, at the rate so far: a tenth, half and nine tenths of the agents.",
+                    description="At the rate so far: a tenth, half and nine tenths of the agents.",
                     queries=[
                         Query(
-                            f"histogram_quantile({share}, meanstream_budget_left_days_bucket{HERE})",
+                            f"histogram_quantile({share}, meanstream_budget_left_seconds_bucket{HERE})",
                             f"{text} of agents, {{{{instance}}}}",
                         )
                         for share, text in ((0.1, "10 %"), (0.5, "half"), (0.9, "90 %"))
                     ],
-                    unit="d",
+                    unit="s",
                     empty="no agent released twice yet",
                     width=12,
                 ),

@@ -142,7 +142,7 @@ PUBLIC_METRICS = {
         "budget_spent_ratio_max", "released_class_size_median", "released_half_width_median", "input_lag_events",
         "prior_components",
         "prior_spread", "prior_count_ratio", "budget_spent_ratio", "released_class_size", "released_half_width",
-        "budget_left_days",
+        "budget_left_seconds",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
         "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
         "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",

@@ -31,7 +31,7 @@ DISTRIBUTIONS = {
     "released_class_size": "Agents by variance of their own releases over that of what everybody's say of them.",
 }
 FORECASTS = {
-    "budget_left_days": "Agents by days from the newest release to their last one, at the rate of each agent so far.",
+    "budget_left_seconds": "Agents by time from the newest release to their last one, at each agent's rate so far.",
 }
 DURATIONS = {
     "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",

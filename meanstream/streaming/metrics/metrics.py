@@ -48,7 +48,7 @@ REASONS: tuple[str, ...] = get_args(Reason)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SPENT = tuple(k / 10 for k in range(11))
 CLASS_SIZES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
-LEFT_DAYS = (0.0, 1.0, 7.0, 30.0, 90.0, 180.0, 365.0, 730.0, 1825.0, 3650.0)
+LEFT_SECONDS = tuple(86_400.0 * days for days in (0, 1, 7, 30, 90, 180, 365, 730, 1825, 3650))
 HALVINGS = 12
 """The buckets of half-widths are half the range of a value and so many halvings of it."""
 
@@ -201,7 +201,7 @@ class Metrics(Collector):
             yield _histogram(name, text, shown.get(name))
         if self.foretells:
             ahead = None if self._outlook is None else self._outlook()
-            left = None if ahead is None else Distribution.of(ahead.days, LEFT_DAYS)
+            left = None if ahead is None else Distribution.of(86_400.0 * np.asarray(ahead.days), LEFT_SECONDS)
             yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
         for name, text in self.gauges.items():
             yield _gauge(name, text, shown.get(name))

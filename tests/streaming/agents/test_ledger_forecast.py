@@ -40,7 +40,7 @@ def test_it_follows_a_ledger_that_grows(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(newest.days) == newest.summary.agents == 4
     monkeypatch.undo()
     text = Metrics(settings=own_settings(store), health=EngineHealth(), store=store).exposition().decode()
-    assert "meanstream_budget_left_days_gcount" in text
+    assert "meanstream_budget_left_seconds_gcount" in text
 
 
 def test_a_store_that_is_not_there_or_has_no_such_budget(tmp_path: Path) -> None:

@@ -65,7 +65,9 @@ class Loop(EngineLoop[EngineStats, int]):
         self.told: list[int | None] = []
         self.time = SettableClock(1000.0)
         self.delivery = SimpleNamespace(  # type: ignore[assignment]
-            hear=lambda: None, **{name: partial(self.did.append, name) for name in ("require_own", "resume", "mark")}
+            hear=lambda: None,
+            require_own=lambda _elsewhere: self.did.append("require_own"),
+            **{name: partial(self.did.append, name) for name in ("resume", "mark")},
         )
         super().__init__(
             source=source,
