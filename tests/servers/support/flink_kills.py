@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -60,7 +61,8 @@ class FlinkWorld:
     """
 
     def __init__(self, cluster: FlinkCluster, address: str, folder: Path, prefix: str) -> None:
-        self.cluster, self.address, self.folder, self._prefix = cluster, address, folder, prefix
+        self.cluster, self.address, self.folder = cluster, address, folder
+        self._prefix = f"{prefix}-{uuid4().hex[:8]}"  # a test that is tried again finds its topics empty
         self._admin = AdminClient({"bootstrap.servers": address})
         self._secret = folder / "secret"
         self._secret.write_text(SECRET)

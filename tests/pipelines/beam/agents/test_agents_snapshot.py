@@ -157,6 +157,7 @@ def test_a_federation_of_two_answers_as_one_pipeline_would(alone: bool, world: t
 
 
 @on_prism
+@pytest.mark.usefixtures("on_time")
 def test_a_federation_on_prism(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     secret, refresh = SecretPlace(file=str(tmp_path / "secret")), 28 * HOUR
