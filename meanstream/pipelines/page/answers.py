@@ -5,21 +5,17 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
-import socket
-import threading
 from collections.abc import Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from socketserver import TCPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.page.server import LOCAL, require_loopback
+from meanstream.pipelines.page.private_requests import PrivateRequests, hosts_of_this_machine, require_loopback
 from meanstream.streaming.agents.store_answers import StoreAnswers
-from meanstream.streaming.metrics.connections import BoundedThreads, RequestsWithoutBody
-from meanstream.streaming.metrics.server import parse_server_address
+from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
+from meanstream.streaming.metrics.connections import BoundedThreads
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
@@ -61,8 +57,8 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
     return tokens
 
 
-def check_answers(address: str, tokens: Path | None, *, remote: bool = False) -> None:
-    """Refuse an address that answers would not be served at, or tokens that are none.
+def check_answers(address: str, tokens: Path | None, *, remote: bool = False) -> dict[str, str]:
+    """Read whose token is which; refuse an address that answers would not be served at, or tokens that are none.
 
     Raises
     ------
@@ -72,11 +68,10 @@ def check_answers(address: str, tokens: Path | None, *, remote: bool = False) ->
     host, _ = parse_server_address(address, "answers")
     require_loopback("answers", host, address, remote=remote)
     require(not remote or tokens is not None, "answer_tokens", "be given with --answers-remote", None)
-    if tokens is not None:
-        _read_answer_tokens(tokens)
+    return {} if tokens is None else _read_answer_tokens(tokens)
 
 
-class AnswersServer:
+class AnswersServer(BackgroundServer["_AnswersServer"]):
     """Serves `GET /v1/agents/AGENT` while it is open; use as a context manager.
 
     Parameters
@@ -103,47 +98,18 @@ class AnswersServer:
     """
 
     def __init__(self, address: str, store: Path, tokens: Path | None = None, *, remote: bool = False) -> None:
-        check_answers(address, tokens, remote=remote)
-        host, port = parse_server_address(address, "answers")
-        self.token = None if tokens is not None else secrets.token_urlsafe(24)
-        known = {EVERYBODY: str(self.token)} if tokens is None else _read_answer_tokens(tokens)
-        try:
-            family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            server_type = type("Server", (_AnswersServer,), {"address_family": family})
-            self._server: _AnswersServer = server_type(place[:2], _AnswersHandler)
-        except OSError as error:
-            raise ValueError(f"answers must be an address that is free, got {address!r} ({error.strerror})") from None
-        self._server.answers, self._server.tokens = StoreAnswers(store), known
-        self._server.hosts = None if remote else {host, *LOCAL}
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_port}{AGENTS}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="answers", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop listening; answers on their way are finished or dropped."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        known = check_answers(address, tokens, remote=remote)
+        super().__init__("answers", address, _AnswersServer, _AnswersHandler)
+        self.token = None if known else secrets.token_urlsafe(24)
+        self._server.answers, self._server.tokens = StoreAnswers(store), known or {EVERYBODY: str(self.token)}
+        self._server.hosts = hosts_of_this_machine(self.host, remote=remote)
+        self.url += AGENTS
 
 
-class _AnswersServer(BoundedThreads, HTTPServer):
-    request_queue_size = 128
+class _AnswersServer(BoundedThreads):
     answers: StoreAnswers
     tokens: Mapping[str, str]
     hosts: set[str] | None
-
-    def server_bind(self) -> None:
-        """Bind without asking a name server for our own name."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that has gone."""
 
     def may_read(self, agent: str, header: str | None) -> bool:
         """Say whether a token opens an agent's answer; each is compared whatever the others were."""
@@ -153,15 +119,13 @@ class _AnswersServer(BoundedThreads, HTTPServer):
         return bool(sum(hmac.compare_digest(typed, one.encode()) and bool(one) for one in known))
 
 
-class _AnswersHandler(RequestsWithoutBody, BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 30.0
+class _AnswersHandler(PrivateRequests):
     server: _AnswersServer
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         """Answer if the token is right."""
         path, server = urlsplit(self.path).path, self.server
-        if not self._knows_host():
+        if not self.names_host_of(server.hosts):
             self._say(HTTPStatus.FORBIDDEN, {"error": "answers are for this machine only"})
             return
         name = unquote(path.removeprefix(AGENTS), errors="replace")
@@ -182,21 +146,6 @@ class _AnswersHandler(RequestsWithoutBody, BaseHTTPRequestHandler):
             self._say(HTTPStatus.NOT_FOUND, {"error": "no sample of this agent counts yet"})
         else:
             self._say(HTTPStatus.OK, found)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Keep requests out of the log: names of agents are in them."""
-
-    def version_string(self) -> str:
-        """Tell nobody what runs here."""
-        return "meanstream"
-
-    def _knows_host(self) -> bool:
-        if self.server.hosts is None:
-            return True
-        try:
-            return urlsplit(f"//{self.headers.get('Host') or ''}").hostname in self.server.hosts
-        except ValueError:
-            return False
 
     def _say(self, status: HTTPStatus, found: Mapping[str, Any]) -> None:
         body = json.dumps(found, allow_nan=False).encode() + b"\n"

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import secrets
-import socket
-import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.util import find_spec
 from pathlib import Path
-from socketserver import TCPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.page.figures import forecast_figure, page_figures
+from meanstream.pipelines.page.private_requests import PrivateRequests, hosts_of_this_machine, require_loopback
 from meanstream.streaming.agents.ledger_forecast import BudgetOutlook
-from meanstream.streaming.metrics.connections import BoundedThreads, RequestsWithoutBody
-from meanstream.streaming.metrics.server import parse_server_address
+from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
+from meanstream.streaming.metrics.connections import BoundedThreads
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
 
 STATIC = Path(__file__).parent / "static"
@@ -43,7 +39,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-LOCAL = ("localhost",)
 
 
 def _plotly_file() -> Path | None:
@@ -75,7 +70,7 @@ def check_page_server(address: str, *, remote: bool = False) -> None:
     require(_plotly_file() is not None, "page", "come with its package: pip install 'meanstream[page]'", address)
 
 
-class PageServer:
+class PageServer(BackgroundServer["_Server"]):
     """Serves the page while it is open; use as a context manager.
 
     Parameters
@@ -114,29 +109,10 @@ class PageServer:
         outlook: Callable[[], BudgetOutlook | None] | None = None,
     ) -> None:
         check_page_server(address, remote=remote)
-        host, port = parse_server_address(address, "page")
-        try:
-            family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            server_type = type("Server", (_Server,), {"address_family": family})
-            self._server: _Server = server_type(place[:2], _Handler)
-        except OSError as error:
-            raise ValueError(f"page must be an address that is free, got {address!r} ({error.strerror})") from None
-        hosts = None if remote else {host, *LOCAL}
+        super().__init__("page", address, _Server, _Handler)
+        hosts = hosts_of_this_machine(self.host, remote=remote)
         self._server.site = _Site(telemetry, bounds, outlook, self._server.server_port, hosts)
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_port}/?token={self._server.site.token}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.2,), name="page", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop listening; answers on their way are finished or dropped."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        self.url += f"/?token={self._server.site.token}"
 
 
 class _Site:
@@ -155,16 +131,8 @@ class _Site:
         self._telemetry = telemetry
         self._bounds = bounds
         self._outlook = outlook
-        self._hosts = hosts
+        self.hosts = hosts
         self._encoded: tuple[tuple[Any, ...], bytes] = ((), b"")
-
-    def knows_host(self, header: str | None) -> bool:
-        if self._hosts is None:
-            return True
-        try:
-            return urlsplit(f"//{header or ''}").hostname in self._hosts
-        except ValueError:
-            return False
 
     def refusal(self, given: str | None) -> HTTPStatus | None:
         """Say how to refuse what was given as a token; None if it is the token."""
@@ -197,29 +165,18 @@ class _Site:
         return msgspec.json.encode(found)
 
 
-class _Server(BoundedThreads, HTTPServer):
-    request_queue_size = 128
+class _Server(BoundedThreads):
     site: _Site
 
-    def server_bind(self) -> None:
-        """Bind without asking a name server for our own name."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that has gone."""
-
-
-class _Handler(RequestsWithoutBody, BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = 30.0
+class _Handler(PrivateRequests):
     server: _Server
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         """Answer if the token is right."""
         site, address = self.server.site, urlsplit(self.path)
         query = parse_qs(address.query)
-        if not site.knows_host(self.headers.get("Host")):
+        if not self.names_host_of(site.hosts):
             self._say(HTTPStatus.FORBIDDEN, "this page is for this machine only")
             return
         typed = query.get("token", [""])[0]
@@ -231,13 +188,6 @@ class _Handler(RequestsWithoutBody, BaseHTTPRequestHandler):
             self._send(HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": "/", "Set-Cookie": kept})
         else:
             self._answer(address.path, query)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Keep requests out of the log: names of agents are in them."""
-
-    def version_string(self) -> str:
-        """Tell nobody what runs here."""
-        return "meanstream"
 
     def _answer(self, path: str, query: dict[str, list[str]]) -> None:
         if path in FILES:
@@ -270,18 +220,3 @@ class _Handler(RequestsWithoutBody, BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-
-
-def require_loopback(option: str, host: str, address: str, *, remote: bool) -> None:
-    """Refuse an address that others can reach, unless that was asked for."""
-    rule = f"be an address of this machine only, unless --{option}-remote is given"
-    require(remote or _is_loopback(host), option, rule, address)
-
-
-def _is_loopback(host: str) -> bool:
-    """Tell whether nobody but this machine can connect to a host's addresses."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(str(place[0]).split("%")[0]).is_loopback for *_, place in found)

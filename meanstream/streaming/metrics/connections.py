@@ -9,8 +9,8 @@ import socket
 import threading
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from socketserver import ThreadingMixIn
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ MAX_CONNECTIONS = 64
 """Threads, and open files, of a server."""
 
 
-class BoundedThreads(ThreadingMixIn):
+class BoundedThreads(ThreadingMixIn, HTTPServer):
     """One thread per connection, and so many at most: for one more the oldest of them is closed.
 
     An answer takes milliseconds, so the oldest one is a client that has said nothing, or reads nothing.
@@ -26,6 +26,20 @@ class BoundedThreads(ThreadingMixIn):
 
     daemon_threads = True
     block_on_close = False  # whoever keeps a connection must not keep the engine from ending
+    request_queue_size = 128
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[int, Any] = {}
+        super().__init__(*arguments, **named)
+
+    def server_bind(self) -> None:
+        """Bind without asking a name server for our own name."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that has gone before its answer was complete."""
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer, and forget the connection."""
@@ -44,11 +58,6 @@ class BoundedThreads(ThreadingMixIn):
             with suppress(OSError):
                 oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and ends
         super().process_request(request, client_address)
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        self._guard = threading.Lock()
-        self._open: dict[int, Any] = {}
-        super().__init__(*arguments, **named)
 
 
 class RequestsWithoutBody(BaseHTTPRequestHandler):

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import logging
-import re
-import socket
-import threading
 from collections.abc import Callable, Iterable
-from socketserver import TCPServer
-from typing import Any, Self
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.metrics.background import BackgroundServer
 from meanstream.streaming.metrics.connections import BoundedThreads
 from meanstream.streaming.metrics.metrics import Metrics
 
 _log = logging.getLogger("meanstream.metrics")
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:\s]+):(?P<port>\d{1,5})")
 
 
-class MetricsServer:
+class MetricsServer(BackgroundServer["_Server"]):
     """Serves metrics and probes while it is open; use as a context manager.
 
     Parameters
@@ -45,67 +41,15 @@ class MetricsServer:
     """
 
     def __init__(self, address: str, metrics: Metrics, health: EngineHealth) -> None:
-        host, port = parse_server_address(address)
-        try:
-            family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            server_type = type("Server", (_Server,), {"address_family": family})
-            self._server: _Server = server_type(place[:2], _Handler)
-        except OSError as error:
-            raise ValueError(f"metrics must be an address that is free, got {address!r} ({error.strerror})") from None
+        super().__init__("metrics", address, _Server, _Handler)
         self._server.set_app(_application(metrics, health))
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop listening; answers that are on their way are finished or dropped."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
-
-
-def parse_server_address(address: str, name: str = "metrics") -> tuple[str, int]:
-    """Split an address, the value of the option of this name, into host and port.
-
-    Raises
-    ------
-    ValueError
-        If it is not `HOST:PORT`.
-
-    Examples
-    --------
-    >>> parse_server_address("127.0.0.1:9464"), parse_server_address("[::1]:9464")
-    (('127.0.0.1', 9464), ('::1', 9464))
-    >>> parse_server_address("9464")
-    Traceback (most recent call last):
-    ValueError: metrics must be HOST:PORT, such as 127.0.0.1:9464, got '9464'
-    """
-    match = _ADDRESS.fullmatch(address)
-    if match is None or int(match["port"]) > 65_535:
-        raise ValueError(f"{name} must be HOST:PORT, such as 127.0.0.1:9464, got {address!r}")
-    return match["host"].strip("[]"), int(match["port"])
 
 
 class _Server(BoundedThreads, WSGIServer):
-    request_queue_size = 128
-
     def server_bind(self) -> None:
-        """Bind without asking a name server for our own name."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        """Bind, and say what a WSGI application asks for."""
+        super().server_bind()
         self.setup_environ()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Say nothing of a client that has gone."""
-        _log.debug("a client has gone before its answer was complete")
 
 
 class _Handler(WSGIRequestHandler):

@@ -107,7 +107,7 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
     ValueError
         Naming the option, the rule and the value.
     """
-    from meanstream.streaming.metrics.server import parse_server_address
+    from meanstream.streaming.metrics.background import parse_server_address
 
     for name in ("metrics", "private_metrics"):
         if (address := getattr(options, name)) is not None:
