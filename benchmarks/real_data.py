@@ -7,7 +7,7 @@
 One random half of every owner's values is the stream, the other half is the truth. Owners with at least 5 values in
 each half are scored; all release, and vote on the spread, as those of `meanstream run agents` do by default: the same
 operators, settings and shares of the budget. The truth's own sampling error has no part in the ratios
-(`real_measure.Errors`). The noise's key is made of the seed, hence not secret. Public James-Stein reads everybody's raw
+(`real.measure.Errors`). The noise's key is made of the seed, hence not secret. Public James-Stein reads everybody's raw
 means.
 
 Goals: at most 1.02 times the squared error of learning alone on every set (two standard errors allowed), no noise seed
@@ -29,15 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real_measure import Errors, Half, Known, errors_of, replayed
-from real_report import draw, write_table
-from real_sets import SETS, RealSet, real_sets
+from real.measure import Errors, Half, Known, errors_of, replayed
+from real.report import draw, write_table
+from real.sets import SETS, RealSet, real_sets
 
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.variance_pooled import pooled_own_means
+from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.streaming.store.secret import noise_from_secret

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from real_sets import SETS, RealSet, real_sets
+from real.sets import SETS, RealSet, real_sets
 
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats, Ints

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from meanstream.pipelines.commands.run.agents import run_agents_engine
 from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.streaming.events.times import iso_times
-from meanstream.streaming.kafka.registered import wire_head
+from meanstream.streaming.kafka.schemas.registered import wire_head
 from tests.servers.support.broker import temporary_broker
 from tests.servers.support.registry import register, running_registry
 

@@ -16,7 +16,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.variance_pooled import pooled_own_means
+from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints
 

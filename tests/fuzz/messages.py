@@ -13,8 +13,8 @@ import numpy as np
 
 from meanstream.streaming.events.columns import Rejects
 from meanstream.streaming.kafka.messages import TopicParser
-from meanstream.streaming.kafka.registered import RegistryValues, wire_head
-from meanstream.streaming.kafka.registry import RegisteredSchema
+from meanstream.streaming.kafka.schemas.registered import RegistryValues, wire_head
+from meanstream.streaming.kafka.schemas.registry import RegisteredSchema
 from meanstream.streaming.kafka.values import HEADERS, PartitionRecords
 from meanstream.streaming.sources.mapping import ColumnMapping
 

@@ -20,7 +20,7 @@ from meanstream.operators.collaboration.prior_fit import (
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
 from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior, variance_posterior_typical
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
 

@@ -15,7 +15,7 @@ from meanstream.operators.collaboration.prior import LearnedPrior, Models
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_families import Families
 from meanstream.operators.collaboration.release_bins import ReleaseBins
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 
 TRIMMED = 1 / 8

@@ -12,7 +12,7 @@ from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from meanstream.operators.collaboration.same_mean import same_mean_known, same_mean_significance, same_mean_welch
-from meanstream.operators.collaboration.variance_schemes import scheme_sample_variance as own_sample_variance
-from meanstream.operators.collaboration.variance_trackers import ReleasedVariance
+from meanstream.operators.collaboration.variance.schemes import scheme_sample_variance as own_sample_variance
+from meanstream.operators.collaboration.variance.trackers import ReleasedVariance
 from meanstream.operators.counters.registry import State
 from meanstream.operators.pairwise.schedule import PAIRWISE_SCHEDULES, Asked, schedule_same_class
 from meanstream.operators.pairwise.settings import PairwiseSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from meanstream.operators.collaboration.variance_trackers import (
+from meanstream.operators.collaboration.variance.trackers import (
     Bayesian,
     FromReleases,
     PrintedFromReleases,

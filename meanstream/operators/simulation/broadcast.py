@@ -14,8 +14,8 @@ from meanstream.operators.agents.weights import weights, weights_gain
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.least_squares import REMEMBERED
 from meanstream.operators.collaboration.registry import Collaboration, FittedPopulation, make_collaboration
-from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_release_differences
-from meanstream.operators.collaboration.variance_posterior import variance_posterior_of_own
+from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance.posterior import variance_posterior_of_own
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev

@@ -16,8 +16,8 @@ from meanstream.operators.collaboration.registry import (
     answers_from_releases,
     make_collaboration,
 )
-from meanstream.operators.collaboration.variance_pooled import pooled_own_means, pooled_variance
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.options import EngineOptions

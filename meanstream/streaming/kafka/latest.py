@@ -22,7 +22,7 @@ from meanstream.streaming.kafka.client import (
     make_client_consumer,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.registered import without_wire_head
+from meanstream.streaming.kafka.schemas.registered import without_wire_head
 from meanstream.streaming.kafka.topics import require_topic
 from meanstream.streaming.sources.received_releases import Line, ReceivedReleases, Releases
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from meanstream.operators.validation import closest_valid, require
 from meanstream.streaming.events.topics import MOST_TOPICS, SEPARATOR, joined_topics, topics_joined
 from meanstream.streaming.kafka.configuration import Settings, read_configuration
-from meanstream.streaming.kafka.registry import PREFIX, registry_address
+from meanstream.streaming.kafka.schemas.registry import PREFIX, registry_address
 
 SCHEME = "kafka://"
 DEFAULT_GROUP = "meanstream"

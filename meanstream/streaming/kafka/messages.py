@@ -13,8 +13,8 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.events.columns import Rejects, SampleColumns, concatenate_columns, no_sample_columns
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.registered import RegistryValues
-from meanstream.streaming.kafka.registry import SchemaRegistry
+from meanstream.streaming.kafka.schemas.registered import RegistryValues
+from meanstream.streaming.kafka.schemas.registry import SchemaRegistry
 from meanstream.streaming.kafka.values import HEADERS, PartitionRecords, block_of_values, fit_records
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.json_records import JsonFormat, json_places

@@ -15,7 +15,7 @@ from meanstream.streaming.kafka.client import (
     make_client_admin,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.registry import RegistryAwayError, SchemaRegistry
+from meanstream.streaming.kafka.schemas.registry import RegistryAwayError, SchemaRegistry
 from meanstream.streaming.kafka.topics import ensure_topic, find_topic, require_topic
 
 COMPACTED = ("releases", "sink", "estimates", "population")

@@ -10,7 +10,7 @@ from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sam
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
 from meanstream.streaming.kafka.partition import PartitionReader
-from meanstream.streaming.kafka.registry import RegistryAwayError
+from meanstream.streaming.kafka.schemas.registry import RegistryAwayError
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5

@@ -12,6 +12,9 @@ import numpy as np
 
 from meanstream.operators.validation import require
 from meanstream.streaming.events.columns import Position
+from meanstream.streaming.kafka.claims.group_offsets import GroupOffsets
+from meanstream.streaming.kafka.claims.name_owners import NameOwners
+from meanstream.streaming.kafka.claims.ownership import FormerOwners, claim_ownership, unowned_partitions
 from meanstream.streaming.kafka.client import (
     KafkaError,
     KafkaException,
@@ -25,10 +28,7 @@ from meanstream.streaming.kafka.client import (
     make_client_admin,
     make_client_consumer,
 )
-from meanstream.streaming.kafka.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.name_owners import NameOwners
-from meanstream.streaming.kafka.ownership import FormerOwners, claim_ownership, unowned_partitions
 from meanstream.streaming.kafka.progress import (
     ReadProgress,
     progress_after_gap,

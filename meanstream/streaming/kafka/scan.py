@@ -33,8 +33,8 @@ from meanstream.streaming.kafka.client import (
 )
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
-from meanstream.streaming.kafka.registered import without_wire_head
-from meanstream.streaming.kafka.registry import RegistryAwayError
+from meanstream.streaming.kafka.schemas.registered import without_wire_head
+from meanstream.streaming.kafka.schemas.registry import RegistryAwayError
 from meanstream.streaming.kafka.topics import check_same_topic, require_topic
 from meanstream.streaming.kafka.values import PartitionRecords, beside_of
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES

@@ -20,8 +20,8 @@ from meanstream.streaming.kafka.outputs import (
     register_releases,
     require_releases,
 )
-from meanstream.streaming.kafka.registered import wire_head
 from meanstream.streaming.kafka.repeat import Headers, Records
+from meanstream.streaming.kafka.schemas.registered import wire_head
 from meanstream.streaming.kafka.transaction import KafkaTransaction
 from meanstream.streaming.sinks.sink import SinkOpening, SinkPosition, Trust, check_sink_trust
 

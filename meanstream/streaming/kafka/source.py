@@ -10,13 +10,13 @@ from typing import Self
 
 from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
 from meanstream.streaming.events.topics import SEPARATOR
+from meanstream.streaming.kafka.claims.directory import DirectoryBusyError
+from meanstream.streaming.kafka.claims.own_agents import OwnAgents
 from meanstream.streaming.kafka.client import KafkaLostError
-from meanstream.streaming.kafka.directory import DirectoryBusyError
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.messages import topic_parser
-from meanstream.streaming.kafka.own_agents import OwnAgents
 from meanstream.streaming.kafka.reader import TopicReader
-from meanstream.streaming.kafka.registry import RegistryAwayError
+from meanstream.streaming.kafka.schemas.registry import RegistryAwayError
 from meanstream.streaming.kafka.several import TopicReaders
 from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES

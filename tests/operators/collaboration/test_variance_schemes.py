@@ -10,13 +10,13 @@ from river import stats
 from scipy.integrate import quad
 from scipy.special import gamma, gammainc
 
-from meanstream.operators.collaboration.variance_from_releases import (
+from meanstream.operators.collaboration.variance.from_releases import (
     bayesian_variance_from_parts,
     bayesian_variance_from_releases,
     printed_variance_from_releases,
     variance_from_releases,
 )
-from meanstream.operators.collaboration.variance_schemes import (
+from meanstream.operators.collaboration.variance.schemes import (
     scheme_attributed_variance,
     scheme_partial_sum_ends,
     scheme_released,
@@ -24,7 +24,7 @@ from meanstream.operators.collaboration.variance_schemes import (
     scheme_sample_variance,
     scheme_usable,
 )
-from meanstream.operators.collaboration.variance_trackers import (
+from meanstream.operators.collaboration.variance.trackers import (
     Bayesian,
     FromReleases,
     PrintedFromReleases,

@@ -21,7 +21,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 import meanstream.pipelines.beam
-from meanstream.operators.collaboration.variance_pooled import PooledVariance
+from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam import state
 from meanstream.pipelines.beam.agents.answer import AnswerAgents

@@ -78,6 +78,11 @@ def read_count(opened: KafkaSource, count: int, size: int = 100_000) -> tuple[Re
     return found, batch
 
 
+def first_batch(opened: KafkaSource, size: int = 100) -> Batch:
+    """Wait for the first batch in which something is: a consumer that has just begun may give empty ones."""
+    return read_until(opened, lambda found, batch: bool(found) or bool(len(batch.rejects)), size)[1]
+
+
 def read_to_end(opened: KafkaSource) -> tuple[Read, Batch]:
     found, batch = read_until(opened, lambda _, batch: batch.exhausted)
     assert batch.exhausted

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka import registered, registry
-from meanstream.streaming.kafka.registered import RegistryValues, wire_head
-from meanstream.streaming.kafka.registry import RegistryAwayError, SchemaRegistry, registry_address
+from meanstream.streaming.kafka.schemas import registered, registry
+from meanstream.streaming.kafka.schemas.registered import RegistryValues, wire_head
+from meanstream.streaming.kafka.schemas.registry import RegistryAwayError, SchemaRegistry, registry_address
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping
 

@@ -17,8 +17,8 @@ import pytest
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
-from meanstream.operators.collaboration.variance_pooled import pooled_variance
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled import pooled_variance
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.streaming.agents import estimates as personal
 from meanstream.streaming.engine.stats import EngineStats

@@ -17,8 +17,8 @@ from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCou
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.registry import SUMMARIES
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
-from meanstream.operators.collaboration.variance_pooled import PooledVariance
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled import PooledVariance
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import OwnSamples, ReleaseColumns
 from meanstream.pipelines.beam.agents.records import (
     AgentReleases,

@@ -13,7 +13,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import TimestampedValue
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.variance_pooled import PooledVariance
+from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents.coders import ForShardCoder, PartialReleasesCoder
 from meanstream.pipelines.beam.agents.records import FittedReleases, Packed, PartialReleases, Tick

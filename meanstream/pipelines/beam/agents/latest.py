@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
-from meanstream.operators.collaboration.variance_pooled import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_release_differences
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words, records_without_votes
 from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent_hash
 from meanstream.pipelines.beam.packed import packed, packed_columns_of, unpacked

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.collaboration.registry import FittedPopulation, ReleaseSummary
-from meanstream.operators.collaboration.variance_pooled import PooledVariance
-from meanstream.operators.collaboration.variance_posterior import VariancePosterior
+from meanstream.operators.collaboration.variance.pooled import PooledVariance
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from meanstream.streaming.agents.releases import release_rows
 from meanstream.streaming.events.encode import EventLines

@@ -15,7 +15,7 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
-from meanstream.operators.collaboration.variance_pooled import PooledVariance
+from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.agents import (
     AgentWindows,

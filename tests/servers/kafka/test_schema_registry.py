@@ -15,13 +15,13 @@ import fastavro
 import pytest
 
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.registered import wire_head
 from meanstream.streaming.kafka.scan import TopicScan, scan_values
+from meanstream.streaming.kafka.schemas.registered import wire_head
 from meanstream.streaming.kafka.source import KafkaSource
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.store import Store
 from tests.pipelines.command_line import SECRET, meanstream
-from tests.servers.support.kafka_reading import NewTopicOf, read_count, send
+from tests.servers.support.kafka_reading import NewTopicOf, first_batch, read_count, send
 from tests.servers.support.registry import ask, register
 from tests.servers.support.waiting import wait_until
 
@@ -78,7 +78,7 @@ def test_avro_of_several_versions_and_json_schema_are_samples_and_others_dead_le
     ]
     send(broker_address, topic, values)
     with closing(opened(broker_address, topic, registry_address)) as source:
-        batch = source.next_batch(100)
+        batch = first_batch(source)
     assert dict(zip(batch.samples.position.tolist(), batch.samples.value.tolist(), strict=True)) == {
         0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0,
     }  # fmt: skip
@@ -150,7 +150,7 @@ def test_what_a_lying_registry_says_spoils_only_its_own_records(
     send(broker_address, topic, [wire_head(1) + b"\x02a", avro(2, SAMPLE, 0)])
     with closing(Gate(registry_address)) as gate, closing(opened(broker_address, topic, gate.address)) as source:
         gate.answer = lie
-        batch = source.next_batch(100)
+        batch = first_batch(source)
     assert batch.rejects.reason == ["unknown_schema"] * 2
     assert source.connection_problem() is None
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.collaboration.spread_law import CELL, GROUPS, RESOLUTION, spread_laws, weigh_spread_laws
-from meanstream.operators.collaboration.variance_posterior import (
+from meanstream.operators.collaboration.variance.posterior import (
     LEAST_POINT,
     VariancePosterior,
     variance_posterior_of_own,

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+from meanstream.streaming.kafka.claims.ownership import owned_offsets
 from meanstream.streaming.kafka.client import (
     Consumer,
     KafkaError,
@@ -16,7 +17,6 @@ from meanstream.streaming.kafka.client import (
     is_retriable_by_client,
 )
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.ownership import owned_offsets
 
 logger = logging.getLogger("meanstream.kafka")
 

@@ -8,9 +8,9 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from meanstream.streaming.kafka import group_offsets
+from meanstream.streaming.kafka.claims import group_offsets
+from meanstream.streaming.kafka.claims.ownership import OwnedElsewhereError, claim_ownership
 from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.ownership import OwnedElsewhereError, claim_ownership
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import SourceLostError

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from meanstream.streaming.events.columns import Rejects, SampleColumns
-from meanstream.streaming.kafka.directory import AgentClaims, DirectoryBusyError
+from meanstream.streaming.kafka.claims.directory import AgentClaims, DirectoryBusyError
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.sources.source import AgentsOfStore
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Rejects, SampleColumns
-from meanstream.streaming.kafka.registry import RegisteredSchema, SchemaRegistry
+from meanstream.streaming.kafka.schemas.registry import RegisteredSchema, SchemaRegistry
 from meanstream.streaming.kafka.values import block_of_values
 from meanstream.streaming.sources.avro_records import AvroRecords
 from meanstream.streaming.sources.avro_schema import BadSchemaError, parse_avro_schema

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from meanstream.streaming.kafka import newest, reader
-from meanstream.streaming.kafka.name_owners import NameOwners, name_owner_group
+from meanstream.streaming.kafka.claims.name_owners import NameOwners, name_owner_group
 from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_reading import send
 from tests.servers.support.kafka_sinks import read

@@ -10,15 +10,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
-from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_client_consumer
-from meanstream.streaming.kafka.group_offsets import RENEW_SECONDS, GroupOffsets
-from meanstream.streaming.kafka.location import KafkaLocation
-from meanstream.streaming.kafka.ownership import (
+from meanstream.streaming.kafka.claims.group_offsets import RENEW_SECONDS, GroupOffsets
+from meanstream.streaming.kafka.claims.ownership import (
     FormerOwners,
     OwnedElsewhereError,
     claim_ownership,
     unowned_partitions,
 )
+from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_client_consumer
+from meanstream.streaming.kafka.location import KafkaLocation
 
 
 def name_owner_group(name: str) -> str:

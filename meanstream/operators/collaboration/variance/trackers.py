@@ -2,7 +2,7 @@
 
 Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or pair, made by
 `init`, mutated by `step`, snapshotted by copying. The functions of `variance_schemes` and
-`meanstream.operators.collaboration.variance_from_releases` are the same estimates from all partial sums at once.
+`meanstream.operators.collaboration.variance.from_releases` are the same estimates from all partial sums at once.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.collaboration.variance_from_releases import (
+from meanstream.operators.collaboration.variance.from_releases import (
     bayesian_variance_from_parts,
     corrected_variance_from_terms,
     printed_variance_parts,
 )
-from meanstream.operators.collaboration.variance_schemes import scheme_released_from_terms, scheme_usable
+from meanstream.operators.collaboration.variance.schemes import scheme_released_from_terms, scheme_usable
 from meanstream.operators.counters.base import Counter, State, counter_lowest_bit
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints

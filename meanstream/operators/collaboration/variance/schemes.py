@@ -2,7 +2,7 @@
 
 Shapes: a leading shape `...` of streams or pairs, last axis the partial sums. An estimate that cannot be used (too few
 terms, or negative because of the noise) is infinite: its weight is 0 and every test accepts it. The same estimates one
-release at a time are in `variance_trackers`; estimates from noisy sums in `variance_from_releases`.
+release at a time are in `trackers`; estimates from noisy sums in `from_releases`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Schemas of values and of our own events, from a Schema Registry."""
