@@ -21,6 +21,7 @@ import matplotlib.pyplot as plt  # noqa: F401 - the same
 import typer
 
 from meanstream.pipelines.commands.main import app
+from meanstream.streaming.store.signature import make_signing_key
 from tests.pipelines.command_line import SECRET, Ran, meanstream, run_agents, write_samples
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
@@ -124,6 +125,7 @@ BASES: dict[str, str] = {
     "--dry-run",
     "ledger verify": "--store {folder}/state.db",
     "ledger backup": "--store {folder}/state.db --to {folder}/copy.db",
+    "ledger sign": "--store {folder}/state.db --signing-key {folder}/signing.key --to {folder}/head.json",
     "secret new": "{folder}/key",
     "store show": "--store {folder}/state.db",
     "store adopt": "--store {folder}/state.db --lateness 2h",
@@ -256,6 +258,7 @@ class World:
         write_samples(self.folder / "flights.csv")
         ran = run_agents(self.folder, lower=-30, dead_letters=self.folder / "dead.jsonl")
         assert ran.code == 0, ran.err
+        make_signing_key(self.folder / "signing.key")
         shutil.copytree(self.folder, self._kept)
         self._before = self._seen()
 

@@ -12,6 +12,8 @@ import apache_beam as beam
 import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.pairwise.federation import FederationSettings
@@ -213,12 +215,22 @@ def read_all(watched: Watched) -> None:
     for store in ("state.db", "copy.db"):
         watched.run(f"budget of {store}", "budget", "--store", store, "--json")
         watched.run(f"ledger verify of {store}", "ledger", "verify", "--store", store)
+    write_signing_key(watched.folder / "signing.key")
+    sign = ("ledger", "sign", "--store", "state.db", "--signing-key", "signing.key", "--to", "head.json")
+    watched.run("ledger sign", *sign, "--json")
     watched.run("get", "get", "a0", "--store", "state.db", "--json")
     declared = {name: value for name, value in common().items() if name not in ("source", "id", "store")}
     watched.run("audit of the store", "audit", "store", "state.db", "--json")
     watched.run("audit of the releases", "audit", "topic", "releases.jsonl", json=True, **declared)
     watched.run("dlq list", "dlq", "list", "--dead-letters", "dead_letters.jsonl", "--store", "state.db")
     watched.run("dlq show", "dlq", "show", "--dead-letters", "dead_letters.jsonl", "--json")
+
+
+def write_signing_key(path: Path) -> None:
+    """One key for all worlds: which one it is depends on no sample."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"1")
+    path.write_bytes(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    path.chmod(0o600)
 
 
 @contextmanager

@@ -79,6 +79,7 @@ SETTINGS = {
     "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
     "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
+    "signature", "signer", "signing", "signing_key",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 
@@ -92,6 +93,7 @@ COMMANDS = {
     "get": "readers",
     "ledger verify": "readers",
     "ledger backup": "readers",
+    "ledger sign": "readers",
     "store show": "settings only",
     "store adopt": "settings only",
     "store move": "settings only",  # and how many agents, rows and samples: public, of agents

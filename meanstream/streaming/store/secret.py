@@ -191,17 +191,28 @@ def make_secret(path: Path) -> None:
     ValueError
         If the file is there, or cannot be made.
     """
+    write_new_secret_file(path, secrets.token_hex(32).encode() + b"\n", what="secret")
+
+
+def write_new_secret_file(path: Path, content: bytes, *, what: str, mode: int = 0o600) -> None:
+    """Write a file that is not there yet, whole or not at all; by default only its owner can read it.
+
+    Raises
+    ------
+    ValueError
+        If the file is there, or cannot be made; `what` says what it is.
+    """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(secrets.token_hex(32).encode() + b"\n")
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:
             path.unlink()
             raise
     except FileExistsError:
-        raise ValueError(f"secret must be a new file, got {str(path)!r}, which is there") from None
+        raise ValueError(f"{what} must be a new file, got {str(path)!r}, which is there") from None
     except OSError as error:
-        raise ValueError(f"secret must be in a writable folder, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(f"{what} must be in a writable folder, got {str(path)!r} ({error.strerror})") from None

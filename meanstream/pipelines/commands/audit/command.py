@@ -11,6 +11,7 @@ from meanstream.pipelines.commands.audit.engine import AuditEngineOptions, audit
 from meanstream.pipelines.commands.audit.public import AuditTopicOptions, audit_store_rows, audit_topic_rows
 from meanstream.pipelines.commands.audit.rounds import audit_rounds_rows
 from meanstream.pipelines.commands.audit.table import show_audit
+from meanstream.pipelines.commands.state.ledger import SignatureOption, SignerOption
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, takes_options
 from meanstream.pipelines.options.errors import refusing_options
 
@@ -77,18 +78,22 @@ def engine(options: AuditEngineOptions) -> None:
 def store(
     file: Annotated[Path, typer.Argument(help="Store of `run agents`; an engine may be running on it.")],
     *,
+    signature: SignatureOption = None,
+    signer: SignerOption = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Check a store as anybody could who is given its ledger: chain, spend, sums on the grid, law of the noise.
 
-    No secret is read. What is wrong is named, and the exit code is 1.
+    No secret is read. What is wrong is named, and the exit code is 1. With a signed head and its signer's public key
+    the ledger must begin as was signed.
 
     \b
-    Example:
+    Examples:
       meanstream audit store state.db
+      meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
-    rows, notes = audit_store_rows(file)
+    rows, notes = audit_store_rows(file, signature, signer)
     show_audit(rows, as_json=as_json, notes=notes)
 
 

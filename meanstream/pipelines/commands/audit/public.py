@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from meanstream.pipelines.commands.state.ledger import ledger_signature
 from meanstream.pipelines.options.agents import AgentSideOptions
 from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
 
@@ -63,19 +64,22 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
     return iter([_judged(law.row("releases"), releases.rejected)]), _spent(settings, spent, releases.rejected)
 
 
-def audit_store_rows(store: Path) -> tuple[Iterator[AuditRow], list[str]]:
+def audit_store_rows(
+    store: Path, signature: Path | None = None, signer: Path | None = None
+) -> tuple[Iterator[AuditRow], list[str]]:
     """Compare every row of a ledger with its chain; give what its releases prove. No secret is read."""
     from meanstream.operators.agents.possible import PossibleReleases
     from meanstream.operators.audit.noise_law import NoiseLaw
     from meanstream.streaming.agents.own_state import own_settings
     from meanstream.streaming.agents.releases import releases_of_ledger
-    from meanstream.streaming.store.audit import audit_ledger
+    from meanstream.streaming.store.audit import OtherLedgerError, audit_ledger
     from meanstream.streaming.store.database import DamagedStoreError, StoreError
     from meanstream.streaming.store.store import Store
 
+    noted = None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
     try:
         settings = own_settings(store)
-        report = audit_ledger(store)
+        report = audit_ledger(store, noted)
         law, possible = NoiseLaw(settings), PossibleReleases(settings)
         wrong: Counter[str] = Counter()
         spent = _nobody()
@@ -84,11 +88,13 @@ def audit_store_rows(store: Path) -> tuple[Iterator[AuditRow], list[str]]:
                 law.take(block)
                 wrong.update(reason for reason in possible.reasons(block).tolist() if reason)
                 spent = _more(spent, block.agent, block.index)
-    except DamagedStoreError as error:
+    except (DamagedStoreError, OtherLedgerError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
     chain = f"every one of {report.rows:,} rows is as the chain says, head {report.head.hex()}"
+    if noted is not None:
+        chain += f"; the first {noted.rows:,} are those that were signed"
     return iter([_judged(law.row("ledger"), wrong)]), [chain, *_spent(settings, spent, wrong)]
 
 

@@ -1,8 +1,11 @@
-"""`meanstream ledger`: is everything that was charged still what was written, and copies of it."""
+"""`meanstream ledger`: is everything that was charged still what was written, who says so, and copies of it."""
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +19,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
+SignatureOption = Annotated[
+    Path | None, typer.Option(help="A head that `ledger sign` wrote: the ledger must begin with it.")
+]
+SignerOption = Annotated[
+    Path | None, typer.Option(help="Public key (`secret new --signing` makes FILE.pub) of who signed it.")
+]
+
 
 @app.callback()
 def ledger() -> None:
-    """Audit the ledger of releases, and keep copies of it."""
+    """Audit the ledger of releases, sign where it ends, and keep copies of it."""
 
 
 @app.command("verify")
@@ -32,23 +42,31 @@ def ledger_verify(
     rows: Annotated[
         int | None, typer.Option(help="Rows that were printed before; with --head, it must be the one there.")
     ] = None,
+    signature: SignatureOption = None,
+    signer: SignerOption = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Compute the hash chain of all releases anew and compare it with every row; print rows, agents and the head.
 
     The head stands for the whole ledger. Note it with the number of rows somewhere else: compared with that note, no
-    change of these rows can hide. A fault is one line that names the first bad row, and exit code 1.
+    change of these rows can hide; `ledger sign` makes such a note that anybody can check. A fault is one line that
+    names the first bad row, and exit code 1.
 
     \b
     Examples:
       meanstream ledger verify --store state.db
       meanstream ledger verify --store state.db --rows 18234 --head 0f3a...9c
+      meanstream ledger verify --store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.store.audit import OtherLedgerError, audit_ledger
     from meanstream.streaming.store.store import DamagedStoreError, StoreError
 
     noted = _noted(rows, head)
+    if signature is not None or signer is not None:
+        if (rows, head) != (None, None):
+            raise BadOption("signature must be given without rows and head: it tells both")
+        noted = ledger_signature(store, signature, signer)
     try:
         report = audit_ledger(store, noted)
     except (DamagedStoreError, OtherLedgerError) as error:
@@ -56,6 +74,74 @@ def ledger_verify(
     except StoreError as error:
         raise BadOption(str(error)) from None
     _show(report, as_json=as_json)
+
+
+@app.command("sign")
+def ledger_sign(
+    *,
+    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running on it.")],
+    signing_key: Annotated[Path, typer.Option(help="Private key, of `secret new --signing`.")],
+    to: Annotated[Path, typer.Option(help="The signed head, a new file; public.")],
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
+) -> None:
+    """Verify a ledger and sign its head: whoever has the public key knows that it began like this, and whose it is.
+
+    Give the file away. A ledger that is changed later, or forked from an older copy, is no more what was signed.
+
+    \b
+    Example:
+      meanstream ledger sign --store state.db --signing-key signing.key --to heads/2026-01-31.json
+    """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.own_paths import (
+        own_files_of_store,
+        require_own_path_beside_no_store,
+        require_own_paths_apart,
+    )
+    from meanstream.streaming.store.audit import audit_ledger
+    from meanstream.streaming.store.secret import write_new_secret_file
+    from meanstream.streaming.store.signature import deployment_of_ledger, sign_head
+    from meanstream.streaming.store.store import DamagedStoreError, StoreError
+
+    with refusing_options():
+        require_own_paths_apart({"to": to}, own_files_of_store(store) | {"the signing key": signing_key})
+        require_own_path_beside_no_store("to", to)
+    try:
+        report, name = audit_ledger(store), deployment_of_ledger(store)
+    except DamagedStoreError as error:
+        raise RunFailed(str(error)) from None
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    with refusing_options():
+        now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        signed = sign_head(signing_key, report, deployment=name, signed_at=now)
+        write_new_secret_file(to, json.dumps(signed.plain()).encode() + b"\n", what="to", mode=0o644)
+    _show(report, as_json=as_json)
+
+
+def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -> NotedLedger:
+    """Check a signed head; give what it says of the ledger.
+
+    Raises
+    ------
+    BadOption
+        If one of the two files is not given, or is not what it should be.
+    RunFailed
+        If the head is not what the signer signed, or is about another deployment.
+    """
+    from meanstream.streaming.store.database import StoreError
+    from meanstream.streaming.store.signature import BadSignatureError, noted_by_signer
+
+    if signature is None or signer is None:
+        raise BadOption(f"{'signature' if signature is None else 'signer'} must be given: a head and who signed it")
+    try:
+        with refusing_options():
+            try:
+                return noted_by_signer(signature, signer, store)
+            except BadSignatureError as error:
+                raise RunFailed(str(error)) from None
+    except StoreError as error:
+        raise BadOption(str(error)) from None
 
 
 @app.command("backup")

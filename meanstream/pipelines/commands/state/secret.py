@@ -1,4 +1,4 @@
-"""`meanstream secret`: keys of the noise."""
+"""`meanstream secret`: keys of the noise, and to sign heads of a ledger with."""
 
 from __future__ import annotations
 
@@ -16,31 +16,47 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def secret() -> None:
-    """Make keys of the noise."""
+    """Make keys: of the noise, or to sign heads of a ledger with."""
 
 
 @app.command("new")
 def secret_new(
     file: Annotated[Path, typer.Argument(help="A file that does not exist yet.")],
+    *,
+    signing: Annotated[
+        bool,
+        typer.Option("--signing", help="A key to sign heads of a ledger with (Ed25519); FILE.pub is for everybody."),
+    ] = False,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Write a new key of 256 random bits into a new file that its owner can read, and nobody else.
 
     Keep it as long as the store, and a copy elsewhere: without it a stream cannot be continued. Whoever has it and the
-    releases knows the noise.
+    releases knows the noise. A key for signing is another one, and knows nothing of the noise.
 
     \b
-    Example:
+    Examples:
       meanstream secret new noise.key
       meanstream run agents --secret-file noise.key ...
+      meanstream secret new --signing signing.key
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.own_paths import require_own_path_beside_no_store
     from meanstream.streaming.store.secret import make_secret
+    from meanstream.streaming.store.signature import make_signing_key
 
+    public = None
     with refusing_options():
         require_own_path_beside_no_store("file", file)
-        make_secret(file)
+        if signing:
+            public = make_signing_key(file)
+        else:
+            make_secret(file)
     if as_json:
-        print_options_json({"secret_file": str(file)})
+        print_options_json(
+            {"secret_file": str(file)} if public is None else {"signing_key": str(file), "signer": str(public)}
+        )
+    if public is not None:
+        sys.stderr.write(f"{str(file)!r} signs heads: keep it secret; give {str(public)!r} to whoever checks them\n")
+        return
     sys.stderr.write(f"{str(file)!r} holds a new key: keep it secret, as long as what is made with it\n")
