@@ -152,13 +152,15 @@ ALIASES = {
     "value": "columns",
     "configs": "config",
     "user": "agent",
+    "signer": "signature",
     "values": "value",
     "between_users": "sizes",
     "components": "bins",
 }
 """Other words for an option, in what is about the thing that it names."""
 COMBINED = (
-    r" (must (be given|come|not come|be of the engine|be left out with|be in the source|be a store that reads a topic)"
+    r" (must (be given|come|not come|be of the engine|be left out with|be in the source|"
+    r"be a store that reads one topic)"
     r"|takes no option)"
 )
 """A rule on several options together has no value to show."""
@@ -321,7 +323,7 @@ class World:
             found.fault("something was begun", **what, said=said[:300])
         elif not any(f"/{name}'" in said for name in BESIDE if what["command"].startswith(("demo", "reproduce"))):
             in_address = "://" in str(what["value"])  # the part of it that breaks a rule has a name of its own
-            whole = "must be a store that reads a topic" in said  # the world has none for `store move`
+            whole = "must be a store that reads one topic" in said  # the world has none for `store move`
             if not (in_address or whole) and not any(
                 _names(said, name) for name in (str(what["option"]), *ALIASES.get(str(what["option"]), "").split())
             ):
