@@ -1,10 +1,11 @@
-"""Code is read from the top down: functions and files are short, and each one that is longer says why."""
+"""Code is read from the top down: functions, files and folders are short; one that is longer says why."""
 
 from __future__ import annotations
 
 import ast
 import io
 import tokenize
+from collections import Counter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "meanstream"
@@ -20,6 +21,8 @@ NO_CODE = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
+MOST_OF_A_FOLDER = 28
+"""Modules beside `__init__.py`."""
 LONG_FUNCTIONS = {
     "operators/collaboration/count_trend.py TrendFit.of": "one integration in the order of its formula",
     "operators/estimators/kent/sparse_select.py SparseSelect.__init__": "a list of parameters",
@@ -95,6 +98,12 @@ def test_functions_are_short_or_say_why() -> None:
 def test_files_are_short_or_say_why() -> None:
     sizes = {path: len(text.splitlines()) for path, text in modules().items()}
     assert beyond(sizes, MOST_OF_A_FILE, LONG_FILES) == ({}, set())
+
+
+def test_folders_are_small() -> None:
+    folders = Counter(Path(path).parent for path in modules() if not path.endswith("__init__.py"))
+    assert {folder: size for folder, size in folders.items() if size > MOST_OF_A_FOLDER} == {}
+    assert max(folders.values()) > MOST_OF_A_FOLDER / 2  # they are counted
 
 
 def test_what_is_too_long_would_be_found() -> None:

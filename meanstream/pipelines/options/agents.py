@@ -76,8 +76,8 @@ class AgentSideOptions(StreamOptions):
     per_person: Annotated[
         int | None,
         cli_option(
-            "Count at most K samples of a person (--person) within an agent, protect all of them together: K^2 times "
-            "the variance of the noise.",
+            "Count at most K samples of a person (--person) within an agent, protect all of them together: about K^2 "
+            "times the variance of the noise.",
             PRIVACY,
         ),
     ] = None

@@ -50,7 +50,8 @@ class PlanAgentsOptions:
     )
     horizon: Annotated[int, typer.Option(help="Releases an agent may ever make: its budget.")] = 40
     per_person: Annotated[
-        int | None, typer.Option(help="Samples of one person that are protected together: K^2 times the variance.")
+        int | None,
+        typer.Option(help="Samples of one person that are protected together: about K^2 times the variance."),
     ] = None
     spread_share: Annotated[float | None, typer.Option(help="Part of the budget for votes; default 0.1.")] = None
     json: JsonOption = False

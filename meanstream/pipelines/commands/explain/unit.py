@@ -24,7 +24,7 @@ def _many_samples(settings: AgentsSettings) -> list[str]:
     strength = "epsilon" if settings.mu is None else "mu"
     return [
         f"for K samples of one person {strength} is K times and rho K^2 times as large;",
-        "--per-person K protects them together, at K^2 times the variance of the noise",
+        "--per-person K protects them together, at about K^2 times the variance of the noise",
     ]
 
 
