@@ -28,6 +28,7 @@ LONG_FUNCTIONS = {
     "operators/estimators/kent/sparse_select.py SparseSelect.__init__": "a list of parameters",
     "operators/forecast/agents.py forecast_agents_table": "its parameters and the entries of its table are half of it",
     "operators/forecast/rounds.py forecast_rounds": "its parameters and the fields of its answer are half of it",
+    "operators/agents/running_mean.py PrivateMean.__init__": "a list of parameters, and what is made of them",
     "operators/simulation/config.py SimulationConfig.from_options": "a list of options, passed on by name",
     "pipelines/agents.py CollaborateAgents.__init__": "a list of parameters",
     "pipelines/commands/demo/agents.py _run": "a list of options for one run",

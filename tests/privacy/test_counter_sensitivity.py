@@ -14,10 +14,13 @@ import pytest
 
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.operators.audit.counters import counter_columns
+from meanstream.operators.counters.base import ENDLESS
+from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
 from meanstream.operators.counters.optimal import LONGEST, Factors, Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
-from meanstream.operators.counters.registry import COUNTERS, Counter, counter_noise, make_counter
+from meanstream.operators.counters.registry import COUNTERS, FORGETTING, Counter, counter_noise, make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.keyed import GaussianNoise
 
@@ -61,6 +64,57 @@ def test_all_releases_together_spend_exactly_delta(name: str, epsilon: float) ->
     assert isinstance(noise, GaussianNoise)
     moved = span * np.sqrt((counter_columns(counter, 100) ** 2).sum(0)).max()
     assert calibration_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", FORGETTING.values())
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
+def test_an_endless_stream_spends_exactly_delta(kind: type[Counter], epsilon: float) -> None:
+    """Column norms of 200 releases, after which what a sample moves is below 1e-12 of it: the budget, and all of it."""
+    counter, span, delta = kind(ENDLESS), 1000.0, 1e-6
+    noise = counter_noise(counter, epsilon=epsilon, delta=delta, sensitivity=span)
+    assert isinstance(noise, GaussianNoise)
+    moved = span * np.sqrt((counter_columns(counter, 200) ** 2).sum(0)).max()
+    assert calibration_delta(noise.stddev / moved, epsilon) == pytest.approx(delta, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        *(kind(n) for kind in FORGETTING.values() for n in HORIZONS),
+        Decayed(100, early=tuple(decay_of_half_life(turn, 8.0) for turn in (0.01, 0.01, 0.3))),
+        Windowed(100, window=50),
+    ],
+    ids=str,
+)
+def test_l2_sensitivity_of_sums_that_forget(counter: Counter) -> None:
+    norms = np.sqrt((counter_columns(counter, counter.horizon) ** 2).sum(0))
+    assert norms.max() == pytest.approx(counter.l2_sensitivity, rel=1e-9)
+
+
+@dataclass(frozen=True)
+class LateDecayed(Decayed):
+    """Known bad: calibrates for the steady releases, though the first ones are closer together."""
+
+    @property
+    def l2_sensitivity(self) -> float:  # type: ignore[override]
+        return Decayed(self.horizon, decay=self.decay).l2_sensitivity
+
+
+@dataclass(frozen=True)
+class OneWindow(Windowed):
+    """Known bad: a sample leaves the window after so many releases, so counts no later ones."""
+
+    @property
+    def l2_sensitivity(self) -> float:
+        return float(np.sqrt((self._factors.strategy[: self.window] ** 2).sum()))
+
+
+def test_known_bad_twins_that_forget_are_caught() -> None:
+    early = tuple(decay_of_half_life(turn, 8.0) for turn in (0.01, 0.01, 0.3))
+    assert l2_is_covered(Decayed(100, early=early))
+    assert l2_is_covered(Windowed(100))
+    assert not l2_is_covered(LateDecayed(100, early=early))
+    assert not l2_is_covered(OneWindow(100))
 
 
 @dataclass(frozen=True)

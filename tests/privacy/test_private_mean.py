@@ -91,6 +91,59 @@ def test_known_bad_twin_a_sliding_mean_with_the_noise_of_a_growing_one() -> None
     assert delta_of(statistic(1, 60, window=None, noise=SimulationNoise(7)), worst) > 5 * DELTA
 
 
+MEMORIES: list[tuple[str, str | int]] = [
+    ("half-life:8", 1),
+    ("half-life:16", "preferred:1"),
+    ("half-life:40", 3),
+    ("window:12", 2),
+    ("window:5", 1),
+]
+
+
+def moved_by(position: int, mean: PrivateMean, twin: PrivateMean) -> float:
+    """What one sample moves the Gaussian vector by, in grid units: `sqrt(d^T (B B^T)^-1 d)` of the raw sums' change."""
+    base = np.random.default_rng(4).uniform(-1, 1, 200)
+    pair = []
+    for one, value in ((mean, -1.0), (twin, 1.0)):
+        base[position] = value
+        sums = []
+        for x in base:
+            before = one._stream.index
+            one.update(float(x))
+            if one._stream.index > before:
+                name = "noised" if "noised" in one._stream.counter else "totals"
+                sums.append(
+                    float(one._stream.counter[name][0].sum()) if name == "noised" else one._stream.released_total
+                )
+        pair.append(sums)
+    d = np.array(pair[1]) - np.array(pair[0])
+    return float(np.linalg.norm(np.linalg.solve(mean._counter.matrix(len(d)), d)))
+
+
+@pytest.mark.parametrize(("memory", "schedule"), MEMORIES)
+def test_an_endless_mean_that_forgets(memory: str, schedule: str | int) -> None:
+    """With the same draws (input versions aside) the difference of what is released is that of the noised vector."""
+    worst, tight = 0.0, 0.0
+    for position in (0, 1, 2, 5, 17, 60):
+        means = [
+            PrivateMean(-1, 1, epsilon=EPSILON, delta=DELTA, noise=SimulationNoise(7), schedule=schedule, memory=memory)
+            for _ in range(2)
+        ]
+        moved = moved_by(position, means[0], means[1])
+        worst, tight = max(worst, delta_of(means[0], moved)), max(tight, moved)
+    assert worst <= DELTA * (1 + 1e-4)  # rounding moves sums by a grid unit in 2**20
+    assert tight > 0.97 * means[0]._grid.span * means[0]._counter.l2_sensitivity
+
+
+def test_known_bad_twin_decayed_sums_with_the_noise_of_one_release() -> None:
+    means = [
+        PrivateMean(-1, 1, epsilon=EPSILON, delta=DELTA, noise=SimulationNoise(7), schedule=1, memory="half-life:16")
+        for _ in range(2)
+    ]
+    alone = PrivateMean(-1, 1, epsilon=EPSILON, delta=DELTA, noise=SimulationNoise(7), schedule=1, horizon=1)
+    assert delta_of(alone, moved_by(0, means[0], means[1])) > 5 * DELTA
+
+
 @pytest.mark.parametrize(
     ("name", "horizon"),
     [(name, n) for name in COUNTERS for n in (2, 5, 64, 1000) if name != Optimal.name or n <= LONGEST],

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import count, islice, takewhile
 
 import numpy as np
@@ -19,6 +19,8 @@ _LARGEST = 2**62
 _FORMS = "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)"
 _PREFERRED = (10, 15, 20, 30, 50, 70)
 """Preferred numbers, six to a decade."""
+_MOST_EARLY = 128
+"""Releases before the steady ones, at most: a schedule may grow as slowly as it likes."""
 
 
 class Counts(ABC):
@@ -39,6 +41,10 @@ class Counts(ABC):
         Past 2**62, which no number of samples reaches, they go on one by one.
         """
         return _first_times(self, n)
+
+    def at(self, index: Ints) -> Ints:
+        """Return the numbers of samples at these releases, counted from 1."""
+        return self.times(int(np.max(index, initial=1)))[np.asarray(index) - 1]
 
     def releases_up_to(self, samples: Ints) -> Ints:
         """Return how many releases each number of samples has reached."""
@@ -126,6 +132,63 @@ class Preferred(Counts):
                 last = number
             decade *= 10
         yield from count(last + 1)
+
+
+@dataclass(frozen=True)
+class Steady(Counts):
+    """Release as another schedule does until it would wait for more samples than `gap`; then after each `gap` of them.
+
+    Parameters
+    ----------
+    begin : Counts
+        The schedule of the first releases.
+    gap : int
+        Most samples between two releases.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> steady = Steady(Preferred(10), 40)
+    >>> steady.times(9).tolist(), steady.at(np.array([1_000_000])).tolist()
+    ([10, 15, 20, 30, 50, 70, 100, 140, 180], [39999820])
+    >>> steady.releases_up_to(np.array([9, 10, 139, 140, 39999819, 39999820])).tolist()
+    [0, 1, 7, 8, 999999, 1000000]
+    """
+
+    begin: Counts
+    gap: int
+
+    def __post_init__(self) -> None:
+        require(self.gap >= 1, "gap", "be at least 1", self.gap)
+
+    def __str__(self) -> str:
+        return str(self.begin)
+
+    @cached_property
+    def early(self) -> tuple[int, ...]:
+        """Numbers of samples at the releases before the steady ones."""
+        found: list[int] = []
+        for time in self.begin.sequence():
+            if len(found) == _MOST_EARLY or (found and time - found[-1] > self.gap):
+                return tuple(found)
+            found.append(time)
+        raise AssertionError("a schedule ends nowhere")  # pragma: no cover
+
+    def sequence(self) -> Iterator[int]:
+        """Give the early ones, then count up by the gap."""
+        yield from self.early
+        yield from count(self.early[-1] + self.gap, self.gap)
+
+    def at(self, index: Ints) -> Ints:
+        """Return the numbers of samples at these releases, counted from 1, however many there are."""
+        index, early = np.asarray(index), np.array(self.early)
+        return np.asarray(early[np.minimum(index, len(early)) - 1] + self.gap * np.maximum(index - len(early), 0))
+
+    def releases_up_to(self, samples: Ints) -> Ints:
+        """Return how many releases each number of samples has reached."""
+        samples, early = np.asarray(samples), np.array(self.early)
+        later = np.maximum(samples - early[-1], 0) // self.gap
+        return np.asarray(np.searchsorted(early, samples, side="right") + later, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

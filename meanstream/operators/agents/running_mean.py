@@ -11,6 +11,8 @@ from typing import Any, Self
 import numpy as np
 from river import stats
 
+from meanstream.operators.agents.endless import EndlessReleases
+from meanstream.operators.agents.memory import FOREVER, parse_memory
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
@@ -30,7 +32,7 @@ from meanstream.operators.validation import (
 SNAPSHOT_VERSION = 2
 UNDERIVED_VERSION = 1
 """Snapshots of this version go on with the key they were made with: that of `noise` itself."""
-_USUAL_COUNTER = "toeplitz"
+_USUAL_COUNTER, _USUAL_HORIZON = "toeplitz", 40
 _COUNTERS = (_USUAL_COUNTER, Optimal.name)
 
 
@@ -54,13 +56,19 @@ class PrivateMean(stats.base.Univariate):
     schedule : str or int, default "preferred:10"
         When to release, in numbers of updates: `preferred:FIRST`, `geometric:FIRST,FACTOR`, or an integer n for
         "every n updates", which is what a sliding window wants.
-    horizon : int, default 40
-        Largest number of releases. With the default schedule the 40th comes after 30 million updates. Generous is
-        cheap: the variance grows with its logarithm. Past it a warning is issued once and `get` repeats the last one.
+    horizon : int, optional
+        Largest number of releases, 40 by default: with the default schedule the 40th comes after 30 million updates.
+        Generous is cheap: the variance grows with its logarithm. Past it a warning is issued once and `get` repeats the
+        last one. With a `memory` that forgets there is no end, and no horizon.
     removals : bool, default False
         Whether `revert` may be called, as `river.utils.Rolling` and `TimeRolling` do. It widens the noise by sqrt(2).
-    counter : {"toeplitz", "optimal"}, default "toeplitz"
-        Continual-counting mechanism: "optimal" has less noise, for horizons up to 128.
+    counter : {"toeplitz", "optimal"}, optional
+        Continual-counting mechanism, by default "toeplitz"; "optimal" has less noise, for horizons up to 128. A
+        `memory` that forgets has its own.
+    memory : str, default "forever"
+        `half-life:N`: a sample weighs half as much after N updates more, and releases come as `schedule` says, at least
+        8 in a half-life, for ever. `window:N`: the mean of the newest N updates, which must be 1 to 128 times an
+        integer `schedule`.
 
     Notes
     -----
@@ -69,6 +77,7 @@ class PrivateMean(stats.base.Univariate):
 
     - A sample lies in one increment of the sum, between two releases, and the increments pass through the counter: one
       Gaussian mechanism over the whole horizon, however many releases a sample meets.
+    - With a memory that forgets the budget is for the endless stream: what a sample moves the releases by has a limit.
     - With `removals` it lies in a second increment, with the opposite sign, when it leaves the window. The columns of
       the counter's matrix have no negative products, so two of them differ by at most sqrt(2) times the longest: that
       is the sensitivity used. The sample that leaves must be the one that came (`Rolling` and `TimeRolling` keep it).
@@ -107,9 +116,10 @@ class PrivateMean(stats.base.Univariate):
         delta: float,
         noise: NoiseSource,
         schedule: str | int = "preferred:10",
-        horizon: int = 40,
+        horizon: int | None = None,
         removals: bool = False,
-        counter: str = _USUAL_COUNTER,
+        counter: str | None = None,
+        memory: str = FOREVER,
     ) -> None:
         self.lower = valid_float("lower", lower)
         self.upper = valid_float("upper", upper)
@@ -120,18 +130,28 @@ class PrivateMean(stats.base.Univariate):
         require_between(0, 1, delta=self.delta)
         self.noise = noise
         self.schedule = _canonical_schedule(schedule)
-        self.horizon = valid_int("horizon", horizon)
+        parsed = parse_memory(memory)
+        self.memory = str(parsed)
         self.removals = bool(removals)
-        require(counter in _COUNTERS, "counter", f"be one of {', '.join(_COUNTERS)}", counter)
-        self.counter = counter
         self._grid = FixedPoint(self.lower, self.upper)
-        self._times = _release_times(self.schedule, self.horizon)
-        # What a window's sums vary by does not grow with the number of updates.
-        known = counter == Optimal.name and not self.removals
-        sampling = optimal_counter_sampling(np.array(self._times[: self.horizon]), self.epsilon) if known else ()
-        self._counter = make_counter(counter, horizon=self.horizon, sampling=sampling)
+        self.horizon: int | None = None
+        self._endless: EndlessReleases | None = None
+        if parsed.forgets:
+            require(horizon is None, "horizon", f"be left out with memory {memory}: its releases have no end", horizon)
+            require(not self.removals, "removals", f"be False with memory {memory}, which forgets itself", removals)
+            self._endless = EndlessReleases.of(parsed, self.schedule)
+            self._counter: Counter = self._endless.counter
+            names: tuple[str, ...] = (self._counter.name,)
+            self._upcoming = self._endless.due(0)
+        else:
+            names = _COUNTERS
+            self.horizon = valid_int("horizon", _USUAL_HORIZON if horizon is None else horizon)
+            self._times = _release_times(self.schedule, self.horizon)
+            self._counter = self._counter_of_sums(counter or _USUAL_COUNTER, self.horizon)
+        require(counter in (None, *names), "counter", f"be one of {', '.join(names)}", counter)
+        self.counter = self._counter.name
         self._fresh = self._calibrate()
-        self._stream = _Stream(self._counter)
+        self._stream = _Stream(self._endless or self._counter)
         self._version = SNAPSHOT_VERSION
         self._key = noise.derived("private mean", self._settings())
 
@@ -142,7 +162,7 @@ class PrivateMean(stats.base.Univariate):
 
     @property
     def n(self) -> int:
-        """Number of samples in the last release; 0 before the first."""
+        """Number of samples in the last release, the effective one where older ones weigh less; 0 before the first."""
         return self._stream.released_count
 
     @property
@@ -151,15 +171,18 @@ class PrivateMean(stats.base.Univariate):
         stream = self._stream
         if stream.released_count == 0:
             return math.inf
-        per_draw = float(self._counter.noise_variance(np.array([stream.index]))[0])
-        # Rounding to the grid adds a twelfth of a squared step.
-        variance = per_draw * self._fresh.variance + 1.0 / 12.0
+        if self._endless is not None:
+            variance = float(stream.counter["told_variance"][0])
+        else:
+            per_draw = float(self._counter.noise_variance(np.array([stream.index]))[0])
+            # Rounding to the grid adds a twelfth of a squared step.
+            variance = per_draw * self._fresh.variance + 1.0 / 12.0
         return math.sqrt(variance) * self._grid.resolution / stream.released_count
 
     @property
-    def releases_left(self) -> int:
-        """Number of releases that the horizon still allows."""
-        return self.horizon - self._stream.index
+    def releases_left(self) -> int | None:
+        """Number of releases that the horizon still allows; None where there is no end."""
+        return None if self.horizon is None else self.horizon - self._stream.index
 
     def update(self, x: float) -> None:
         """Take in one sample, and release if the schedule says so.
@@ -173,7 +196,10 @@ class PrivateMean(stats.base.Univariate):
         stream.total += self._grid.encode_one(x)
         stream.count += 1
         stream.updates += 1
-        if stream.index < self.horizon:
+        if self.horizon is None:
+            if stream.updates == self._upcoming:
+                self._release()
+        elif stream.index < self.horizon:
             if stream.updates == self._times[stream.index]:
                 self._release()
         elif not stream.warned and stream.updates >= self._times[self.horizon]:
@@ -222,18 +248,29 @@ class PrivateMean(stats.base.Univariate):
         version = snapshot.get("version")
         known = (UNDERIVED_VERSION, SNAPSHOT_VERSION)
         require(version in known, "snapshot version", f"be {known[0]} or {known[1]}", version)
-        counter = snapshot.get("mechanism", _USUAL_COUNTER)
-        mean = cls(noise=noise, counter=counter, **{name: snapshot[name] for name in _SETTINGS})
+        counter, memory = snapshot.get("mechanism", _USUAL_COUNTER), snapshot.get("memory", FOREVER)
+        mean = cls(noise=noise, counter=counter, memory=memory, **{name: snapshot[name] for name in _SETTINGS})
         if version == UNDERIVED_VERSION:
             mean._version, mean._key = version, noise
         require(mean._key_digest() == snapshot["key"], "noise", "have the key of the snapshot", noise)
-        mean._stream = _Stream.from_plain(mean._counter, snapshot)
+        mean._stream = _Stream.from_plain(mean._endless or mean._counter, snapshot)
+        if mean._endless is not None:
+            mean._upcoming = mean._endless.due(mean._stream.index)
         return mean
+
+    def _counter_of_sums(self, counter: str, horizon: int) -> Counter:
+        """Make the counter of sums that keep everything."""
+        require(counter in _COUNTERS, "counter", f"be one of {', '.join(_COUNTERS)}", counter)
+        # What a window's sums vary by does not grow with the number of updates.
+        known = counter == Optimal.name and not self.removals
+        sampling = optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon) if known else ()
+        return make_counter(counter, horizon=horizon, sampling=sampling)
 
     def _calibrate(self) -> GaussianNoise:
         # Each release takes one draw of 128 bits; what they miss comes out of delta.
-        delta = self.delta - self.horizon * TAIL_DELTA
-        require(delta > 0, "delta", f"exceed {self.horizon} * 2**-64, what 128 bits per draw can miss", self.delta)
+        draws = self._counter.reach
+        delta = self.delta - draws * TAIL_DELTA
+        require(delta > 0, "delta", f"exceed {draws} * 2**-64, what 128 bits per draw can miss", self.delta)
         sensitivity = self._grid.span * (math.sqrt(2.0) if self.removals else 1.0)
         noise = counter_noise(self._counter, epsilon=self.epsilon, delta=delta, sensitivity=sensitivity)
         assert isinstance(noise, GaussianNoise)  # noqa: S101 - the default shape of the draws
@@ -245,14 +282,21 @@ class PrivateMean(stats.base.Univariate):
         count, total = np.array([stream.count]), np.array([stream.total])
         ids = NoiseIds(stream.owner, index, self._key.version_of(count, total))
         fresh = self._fresh.sample(self._key.bits(ids))
-        noise = self._counter.step(stream.counter, np.array([0]), index, fresh)
         stream.index += 1
+        if self._endless is not None:
+            stream.released_count, stream.released_total = self._endless.release(
+                stream.counter, stream.index, count=stream.count, total=stream.total, noise=self._fresh, fresh=fresh
+            )
+            self._upcoming = self._endless.due(stream.index)
+            return
+        noise = self._counter.step(stream.counter, np.array([0]), index, fresh)
         stream.released_count = stream.count
         stream.released_total = stream.total + int(np.rint(noise[0]))
 
     def _settings(self) -> dict[str, Any]:
         # The usual counter has no entry: streams from before there was another go on with their key.
         other = {} if self.counter == _USUAL_COUNTER else {"mechanism": self.counter}
+        other |= {} if self._endless is None else {"memory": self.memory}
         return {**{name: getattr(self, name) for name in _SETTINGS}, **other}
 
     def _key_digest(self) -> int:
@@ -272,7 +316,7 @@ def _new_owner() -> Words:
 class _Stream:
     """What one instance has seen and released, and who it is."""
 
-    mechanism: Counter
+    mechanism: Counter | EndlessReleases
     owner: Words = field(default_factory=_new_owner)
     count: int = 0
     total: int = 0
@@ -295,7 +339,7 @@ class _Stream:
         }
 
     @classmethod
-    def from_plain(cls, mechanism: Counter, plain: dict[str, Any]) -> Self:
+    def from_plain(cls, mechanism: Counter | EndlessReleases, plain: dict[str, Any]) -> Self:
         owner = np.frombuffer(bytes.fromhex(plain["owner"]), dtype="<u8").reshape(1, 2).astype(np.uint64)
         stream = cls(mechanism, owner, **{name: plain[name] for name in _PLAIN})
         for name, values in stream.counter.items():

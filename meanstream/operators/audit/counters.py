@@ -27,7 +27,7 @@ def counter_response(counter: Counter, n: int) -> Floats:
 
 def counter_columns(counter: Counter, n: int) -> Floats:
     """Give `C = B^{-1} A`: what one unit of each increment moves the noised vector by, a column each."""
-    return np.asarray(solve_triangular(counter_response(counter, n), np.tri(n), lower=True))
+    return np.asarray(solve_triangular(counter_response(counter, n), counter.workload(n), lower=True))
 
 
 def gaussian_sampler_epsilon(noise: GaussianNoise, shift: int, delta: float) -> float:

@@ -16,6 +16,10 @@ State = dict[str, npt.NDArray[Any]]
 """Plain arrays whose leading dimension is the number of rows (agents, or pairs of agents)."""
 
 
+ENDLESS = 2**62
+"""The horizon of a counter whose sensitivity has a limit, where there is no end to its releases."""
+
+
 class HorizonReached(ValueError):  # noqa: N818 - an end of the budget, named like StopIteration
     """A release was asked for past the number of releases that the noise was calibrated for."""
 
@@ -58,9 +62,18 @@ class Counter(ABC):
         """Largest l1 norm of a column of `C`, for Laplace noise."""
 
     @property
+    def reach(self) -> int:
+        """Number of releases whose noised numbers a sample moves by more than 2**-96 of the sensitivity."""
+        return self.horizon
+
+    @property
     def parts(self) -> int:
         """Number of separately noised sums that one sample can meet: the divisor of basic composition."""
         return 1
+
+    def workload(self, n: int) -> Floats:
+        """Return `A`, shape (n, n): what of each increment is in each sum; for prefix sums all up to it."""
+        return np.tri(n)
 
     @abstractmethod
     def matrix(self, n: int) -> Floats:

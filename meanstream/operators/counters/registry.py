@@ -6,16 +6,19 @@ import math
 from typing import cast
 
 from meanstream.operators.counters.base import Counter, HorizonReached, State
+from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev, calibrated_laplace_scale
 from meanstream.operators.noise.distributions import MAX_SCALE, GaussianNoise, LaplaceNoise
 from meanstream.operators.validation import require, require_positive
 
 __all__ = [
     "COUNTERS",
+    "FORGETTING",
     "Counter",
     "HorizonReached",
     "State",
@@ -30,6 +33,14 @@ COUNTERS: dict[str, type[Counter]] = {
     Toeplitz.name: Toeplitz,
     Optimal.name: Optimal,
 }
+
+"""Counters of prefix sums."""
+
+FORGETTING: dict[str, type[Counter]] = {
+    Decayed.name: Decayed,
+    Windowed.name: Windowed,
+}
+"""Counters of sums that forget: one of them is in use where a memory is not `forever`."""
 
 
 def make_counter(name: str, *, horizon: int, levels: int | None = None, sampling: tuple[float, ...] = ()) -> Counter:

@@ -90,7 +90,7 @@ class Toeplitz(Counter):
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return `sum_{j < k - d} b_j b_{j + d}`: running sums, no matrix."""
         buffers = fit_toeplitz_buffers(self.horizon)
-        later = _weighted(buffers.decay ** np.arange(n + lags)[:, np.newaxis], buffers.weight)
+        later = toeplitz_weighted(buffers.decay ** np.arange(n + lags)[:, np.newaxis], buffers.weight)
         coefficient, found = np.append(1.0, later), np.zeros((lags, n))
         for lag in range(min(lags, n)):
             found[lag, lag:] = np.cumsum(coefficient[: n - lag] * coefficient[lag:n])
@@ -118,7 +118,7 @@ class Toeplitz(Counter):
     def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
         buffers = fit_toeplitz_buffers(self.horizon)
         held = state["buffers"][rows]
-        noise = fresh + _weighted(held, buffers.weight)
+        noise = fresh + toeplitz_weighted(held, buffers.weight)
         state["buffers"][rows] = held * buffers.decay + fresh[:, np.newaxis]
         return noise
 
@@ -131,10 +131,10 @@ class Toeplitz(Counter):
         buffers = fit_toeplitz_buffers(self.horizon)
         past = state["past"][rows]
         product = np.multiply.outer(buffers.decay, buffers.decay)
-        shared = _geometric(product, (np.asarray(release) - 1)[:, np.newaxis, np.newaxis])  # Cov of the buffers
+        shared = toeplitz_geometric(product, (np.asarray(release) - 1)[:, np.newaxis, np.newaxis])  # Cov of the buffers
         own = 1.0 + buffers.decay * (shared * buffers.weight).sum(-1)  # Cov(noise_k, buffers after release k)
         state["past"][rows] = past * buffers.decay + coefficient[:, np.newaxis] * own
-        return _weighted(past, buffers.weight)
+        return toeplitz_weighted(past, buffers.weight)
 
 
 def toeplitz_norm(n: Ints) -> Floats:
@@ -219,20 +219,32 @@ def _squared_norm(buffers: Buffers, n: Ints) -> Floats:
 def _squared_sums(factor: Floats, rate: Floats, n: Ints) -> Floats:
     """Return `sum_{j < n} (sum_m factor_m rate_m**j)**2` for each n, in closed form."""
     product = np.multiply.outer(rate, rate)
-    terms = _geometric(product, np.asarray(n)[..., np.newaxis, np.newaxis])
+    terms = toeplitz_geometric(product, np.asarray(n)[..., np.newaxis, np.newaxis])
     total: Floats = (terms * np.multiply.outer(factor, factor)).sum((-1, -2))
     return total
 
 
-def _geometric(ratio: Floats, n: Ints) -> Floats:
-    """Return `sum_{j < n} ratio**j` for ratios in (-1, 1]."""
+def toeplitz_geometric(ratio: Floats, n: Ints) -> Floats:
+    """Return `sum_{j < n} ratio**j` for ratios in (-1, 1].
+
+    Examples
+    --------
+    >>> toeplitz_geometric(np.array([0.5, 1.0]), np.array([3])).tolist()
+    [1.75, 3.0]
+    """
     one = ratio == 1.0
     safe = np.where(one, 0.0, ratio)
     return np.where(one, n, (1.0 - safe**n) / (1.0 - safe))
 
 
-def _weighted(values: Floats, weight: Floats) -> Floats:
-    """Sum the columns in a fixed order, so that a batch of rows gives the same floats as each row alone."""
+def toeplitz_weighted(values: Floats, weight: Floats) -> Floats:
+    """Sum the columns in a fixed order, so that a batch of rows gives the same floats as each row alone.
+
+    Examples
+    --------
+    >>> toeplitz_weighted(np.array([[1.0, 2.0]]), np.array([3.0, 4.0])).tolist()
+    [11.0]
+    """
     total: Floats = values[:, 0] * weight[0]
     for m in range(1, len(weight)):
         total = total + values[:, m] * weight[m]

@@ -351,3 +351,72 @@ def test_counters_that_do_not_serve_one_stream_are_refused() -> None:
         make(counter="pm1")
     with pytest.raises(ValueError, match="horizon must be at most 128 for the optimal counter, got 129"):
         make(counter="optimal", horizon=129)
+
+
+@pytest.mark.parametrize(
+    ("memory", "schedule"),
+    [("half-life:500", "preferred:10"), ("half-life:500", 100), ("window:1000", 50)],
+)
+def test_a_memory_follows_a_mean_that_moves_for_ever(memory: str, schedule: str | int) -> None:
+    """After ten half-lives or windows the old mean is gone: what is left of it is below the tolerance; 300 releases."""
+    mean = feed(make(memory=memory, schedule=schedule), np.full(8000, 2.0))
+    assert abs(mean.get() - 2.0) < 6 * mean.noise_stddev + 1e-5
+    feed(mean, np.full(30_000, 7.0))
+    assert abs(mean.get() - 7.0) < 6 * mean.noise_stddev + 1e-5
+    assert mean.releases_left is None
+    assert mean._stream.index > 300
+
+
+def test_the_effective_number_of_samples_and_the_stated_noise() -> None:
+    """120 instances of a constant stream: mean squared error over stated variance within 5 standard errors of 1."""
+    ratios = []
+    for seed in range(120):
+        mean = feed(
+            make(memory="half-life:80", schedule="preferred:10", noise=SimulationNoise(seed)), np.full(600, 5.0)
+        )
+        ratios.append(((mean.get() - 5.0) / mean.noise_stddev) ** 2)
+    assert abs(np.mean(ratios) - 1.0) < 5 * math.sqrt(2 / 120)
+    weight = 0.5 ** (np.arange(60)[::-1] / 8) * 10  # of each ten samples
+    assert mean.n == pytest.approx(weight.sum() ** 2 / (weight**2 / 10).sum(), rel=0.02)
+
+
+@pytest.mark.parametrize(("memory", "schedule"), [("half-life:50", "preferred:10"), ("window:100", 20)])
+@pytest.mark.parametrize("cut", [0, 9, 10, 137, 400])
+def test_a_mean_that_forgets_goes_on_from_its_snapshot(memory: str, schedule: str | int, cut: int) -> None:
+    data, whole = values(700), make(memory=memory, schedule=schedule)
+    feed(whole, data[:cut])
+    again = PrivateMean.restore(json.loads(json.dumps(whole.snapshot())), noise=NOISE)
+    feed(whole, data[cut:])
+    feed(again, data[cut:])
+    assert (again.get(), again.n, again.noise_stddev) == (whole.get(), whole.n, whole.noise_stddev)
+    assert again.memory == memory
+    other = make(memory=memory, schedule=schedule).clone()
+    assert (other.memory, other.n, other._key_digest()) == (memory, 0, whole._key_digest())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory": "half-life:3d"}, "memory must be forever, half-life:UPDATES or window:UPDATES, got 'half-life:3d'"),
+        ({"memory": "half-life:0"}, "memory must be forever, half-life:SAMPLES"),
+        ({"memory": "half-life:-5"}, "memory must be forever"),
+        ({"memory": "half-life:"}, "memory must be forever"),
+        ({"memory": "ever"}, "memory must be forever"),
+        ({"memory": "window:100"}, "schedule must be a number of updates with memory window:UPDATES"),
+        ({"memory": "window:100", "schedule": 30}, "memory must be 1 to 128 times the schedule of 30 updates"),
+        ({"memory": "window:1000", "schedule": 1}, "memory must be 1 to 128 times the schedule of 1 updates"),
+        ({"memory": "half-life:9", "horizon": 40}, "horizon must be left out with memory half-life:9"),
+        ({"memory": "half-life:9", "removals": True}, "removals must be False with memory half-life:9"),
+        ({"memory": "half-life:9", "counter": "optimal"}, "counter must be one of decayed, got 'optimal'"),
+        ({"memory": "half-life:999999999999999"}, "memory must forget something"),
+        ({"memory": "half-life:1", "schedule": 100}, "memory must not forget all within 100 updates"),
+    ],
+)
+def test_refused_memories(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(**changes)
+
+
+def test_a_mean_that_keeps_everything_has_the_key_that_it_had() -> None:
+    assert make(memory="forever")._settings() == make()._settings()
+    assert "memory" not in make()._settings()
