@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-from scipy.optimize import brentq
 from scipy.special import erfcx
 
+from meanstream.operators.noise.root import root_by_brent
 from meanstream.operators.validation import require, require_between, require_positive
 
 Calibration = Literal["classical", "analytic"]
@@ -103,7 +103,7 @@ def calibrated_analytic_stddev(epsilon: float, delta: float) -> float:
     near, far = 0.0, step
     while excess(far) * step > 0:
         near, far = far, far + step
-    return math.exp(brentq(excess, near, far, xtol=1e-13, rtol=1e-13)) * _SAFETY
+    return math.exp(root_by_brent(excess, near, far, xtol=1e-13, rtol=1e-13)) * _SAFETY
 
 
 def calibration_delta(stddev: float, epsilon: float) -> float:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scipy.optimize import brentq
-
 from meanstream.operators.noise.calibration import calibration_delta
+from meanstream.operators.noise.root import root_by_brent
 from meanstream.operators.validation import require_between, require_positive
 
 GROUPS = (2, 5, 10, 20, 50)
@@ -62,7 +61,7 @@ def group_epsilon(mu: float, delta: float) -> float:
 
     while most < math.inf and excess(most) > 0.0:  # of a mu so large that its square rounds
         most *= 2.0
-    return float(brentq(excess, least, most, xtol=1e-12, rtol=1e-12)) if most < math.inf else math.inf
+    return root_by_brent(excess, least, most, xtol=1e-12, rtol=1e-12) if most < math.inf else math.inf
 
 
 def group_mu(parts: Iterable[float]) -> float:

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 import meanstream
-from meanstream.pipelines.commands.audit import command as audit
-from meanstream.pipelines.commands.demo import agents as demo
-from meanstream.pipelines.commands.explain import command as explain
-from meanstream.pipelines.commands.explain import plan
-from meanstream.pipelines.commands.init import init
 from meanstream.pipelines.commands.outputs import Output
-from meanstream.pipelines.commands.report.command import report
-from meanstream.pipelines.commands.reproduce import command as reproduce
-from meanstream.pipelines.commands.run import command as run
 from meanstream.pipelines.commands.run.logs import log_lines_of_defect
-from meanstream.pipelines.commands.schema import schema
-from meanstream.pipelines.commands.simulate import command as simulate
-from meanstream.pipelines.commands.simulate import theory
-from meanstream.pipelines.commands.state import dlq, ledger, secret, store
-from meanstream.pipelines.commands.state.budget import budget
-from meanstream.pipelines.commands.state.get import get
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
 from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_one_line
@@ -37,12 +25,29 @@ _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
-app = typer.Typer(
-    name="meanstream",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_GROUPS = {
+    "run": "run.command",
+    "simulate": "simulate.command",
+    "theory": "simulate.theory",
+    "reproduce": "reproduce.command",
+    "explain": "explain.command",
+    "plan": "explain.plan",
+    "audit": "audit.command",
+    "dlq": "state.dlq",
+    "ledger": "state.ledger",
+    "secret": "state.secret",
+    "store": "state.store",
+    "demo": "demo.agents",
+}
+"""Module of each group of commands, below this folder; its group is `app`."""
+_SINGLE = {
+    "budget": "state.budget",
+    "get": "state.get",
+    "init": "init",
+    "report": "report.command",
+    "schema": "schema",
+}
+"""Module of each command of its own, which has its name there."""
 
 
 def _show_version(asked: bool) -> None:
@@ -52,7 +57,6 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _meanstream(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
@@ -61,23 +65,33 @@ def _meanstream(
     """Private mean estimation on event streams, with an error bar on every answer."""
 
 
-app.add_typer(run.app, name="run")
-app.add_typer(simulate.app, name="simulate")
-app.add_typer(theory.app, name="theory")
-app.add_typer(reproduce.app, name="reproduce")
-app.add_typer(explain.app, name="explain")
-app.add_typer(plan.app, name="plan")
-app.add_typer(audit.app, name="audit")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(secret.app, name="secret")
-app.add_typer(store.app, name="store")
-app.add_typer(demo.app, name="demo")
-app.command("budget")(budget)
-app.command("get")(get)
-app.command("init")(init)
-app.command("report")(report)
-app.command("schema")(schema)
+def _made_app(only: str | None = None) -> typer.Typer:
+    """Make the command with all of its parts, or with one: an engine that starts again does not wait for the others."""
+    made = typer.Typer(
+        name="meanstream",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    made.callback()(_meanstream)
+    for name, place in _GROUPS.items():
+        if only in (None, name):
+            made.add_typer(_module(place).app, name=name)
+    for name, place in _SINGLE.items():
+        if only in (None, name):
+            made.command(name)(getattr(_module(place), name))
+    return made
+
+
+def _module(place: str) -> Any:
+    return import_module(f"{__package__}.{place}")
+
+
+def __getattr__(name: str) -> Any:
+    """Make `app`, all of it, when it is asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals().setdefault("app", _made_app())
 
 
 def main() -> None:
@@ -104,7 +118,7 @@ def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
     typed = TypedValues()
     try:
-        return _command()(standalone_mode=False, obj=typed) or 0, "", True
+        return _command(_named_part(sys.argv))(standalone_mode=False, obj=typed) or 0, "", True
     except BadOption as error:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
@@ -115,9 +129,15 @@ def _run() -> tuple[int, str, bool]:
         return _unexpected(error, typed)
 
 
+def _named_part(typed: Sequence[str]) -> str | None:
+    """Give the part that is typed first; None where all are wanted: to be listed, or by `init`, which reads another."""
+    named = typed[1] if len(typed) > 1 else ""
+    return named if named in (_GROUPS.keys() | _SINGLE.keys()) - {"init"} else None
+
+
 @cache
-def _command() -> Any:
-    return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(app)))
+def _command(part: str | None) -> Any:
+    return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(_made_app(part))))
 
 
 def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:

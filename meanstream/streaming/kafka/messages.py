@@ -15,7 +15,7 @@ from meanstream.streaming.events.columns import Rejects, SampleColumns, concaten
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.schemas.registered import RegistryValues
 from meanstream.streaming.kafka.schemas.registry import SchemaRegistry
-from meanstream.streaming.kafka.values import HEADERS, PartitionRecords, block_of_values, fit_records
+from meanstream.streaming.kafka.values import HEADERS, PartitionRecords, block_of_records, fit_records
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.json_records import JsonFormat, json_places
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
@@ -28,9 +28,11 @@ _HEADER = "@header."
 
 
 class ValueParser(Protocol):
-    """Makes samples of values of messages, given the columns of the parts that stand beside them."""
+    """Makes samples of values of messages, none of them empty, given the columns of what stands beside them."""
 
-    def parse(self, values: Sequence[bytes], number: Ints, beside: RawColumns, rejects: Rejects) -> list[SampleColumns]:
+    def parse(
+        self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
+    ) -> list[SampleColumns]:
         """Give samples, in any order; note the others."""
 
 
@@ -40,9 +42,11 @@ class _JsonValues:
     def __init__(self, mapping: ColumnMapping, decoder: Decoder, places: Mapping[str, Places]) -> None:
         self._parser = RecordParser(JsonFormat(mapping, places), mapping, decoder=decoder)
 
-    def parse(self, values: Sequence[bytes], number: Ints, beside: RawColumns, rejects: Rejects) -> list[SampleColumns]:
+    def parse(
+        self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
+    ) -> list[SampleColumns]:
         """Parse all at once."""
-        return [self._parser.parse(block_of_values(values, number), rejects, beside)]
+        return [self._parser.parse(block_of_records(records, number), rejects, beside)]
 
 
 def topic_parser(
@@ -104,6 +108,8 @@ class TopicParser:
             sorted({name for name in names if not name.startswith(_HEADER)} | ({HEADERS} if headers else set()))
         )
         """What messages must bring beside their values."""
+        self.joins = make_values is None and self._binary is None
+        """Whether the values are read as lines of one text."""
 
     def parse(self, records: PartitionRecords, rejects: Rejects) -> SampleColumns:
         """Make samples of records, in their order; note those that cannot be."""
@@ -132,7 +138,7 @@ class TopicParser:
         if not len(number):
             return []
         beside = {part: _column(name, records) for part, name in names.items()}
-        return parser.parse(records.values, number, beside, rejects)  # type: ignore[arg-type]  # none is None
+        return parser.parse(records, number, beside, rejects)
 
 
 def _column(name: str, records: PartitionRecords) -> pa.Array:

@@ -36,7 +36,13 @@ from meanstream.streaming.kafka.progress import (
     progress_unreachable_partitions,
 )
 from meanstream.streaming.kafka.topics import Topic, TopicWatch, check_same_topic, find_topic, require_topic
-from meanstream.streaming.kafka.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.values import (
+    JoinedValues,
+    PartitionRecords,
+    beside_of,
+    join_joined_values,
+    join_values,
+)
 from meanstream.streaming.sources.source import AgentsOfStore
 
 logger = logging.getLogger("meanstream.kafka")
@@ -74,9 +80,10 @@ class TopicReader:
         bounded: bool,
         watch_seconds: float,
         beside: Sequence[str] = (),
+        joins: bool = False,
         agents: AgentsOfStore | None = None,
     ) -> None:
-        self._beside = beside  # what is taken of messages besides their values
+        self._beside, self._joins = beside, joins  # what is taken of messages besides their values; values as lines
         self.name, self.role = location.topic, location.role
         self._location = location
         self._owner = owner
@@ -124,6 +131,7 @@ class TopicReader:
         partition: list[int] = []
         offset: list[int] = []
         values: list[bytes | None] = []
+        joined: list[JoinedValues] = []
         beside: dict[str, list[Any]] = {name: [] for name in self._beside}
         events: list[Message] = []
         wanted, wait, end = 1, first, time.monotonic() + GATHER_SECONDS
@@ -136,10 +144,13 @@ class TopicReader:
             partition.extend(map(Message.partition, messages))  # type: ignore[arg-type]  # a record has both
             offset.extend(map(Message.offset, messages))  # type: ignore[arg-type]
             values.extend(map(Message.value, messages))
+            if self._joins and messages:
+                joined.append(join_values(values[-len(messages) :]))
             for name, column in beside_of(messages, self._beside).items() if beside else ():
                 beside[name] += column
             wanted, wait = min(CHUNK, count - len(values)) if more else 0, MORE_SECONDS
-        records = PartitionRecords(np.array(partition, np.int64), np.array(offset, np.int64), values, beside)
+        text = join_joined_values(joined) if joined else None
+        records = PartitionRecords(np.array(partition, np.int64), np.array(offset, np.int64), values, beside, text)
         records = self._advance(records, progress) if values else records
         now = time.monotonic()
         for event in events:

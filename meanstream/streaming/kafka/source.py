@@ -125,6 +125,7 @@ class KafkaSource:
             bounded=until_end,
             watch_seconds=watch_seconds,
             beside=self._parser.wanted,
+            joins=self._parser.joins,
             agents=agents,
         )
         one = SEPARATOR not in location.topic

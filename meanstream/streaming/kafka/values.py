@@ -20,13 +20,21 @@ Beside = Mapping[str, Sequence[Any]]
 """What messages have beside their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
 
 
+class JoinedValues(NamedTuple):
+    """Values as lines of one text, and the length of each, 0 where there is none."""
+
+    size: Ints
+    text: bytes
+
+
 class PartitionRecords(NamedTuple):
-    """Records of several partitions, in the order of each."""
+    """Records of several partitions, in the order of each; `joined` has the values again where they were joined."""
 
     partition: Ints
     offset: Ints
     values: list[bytes | None]
     beside: Beside = {}  # noqa: RUF012 - never written to
+    joined: JoinedValues | None = None
 
     def before(self, stop: int) -> PartitionRecords:
         """Select the records before an offset; for records of one partition."""
@@ -94,7 +102,7 @@ def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: i
         Larger values are.
     """
     number = column_position(records.partition, records.offset)
-    size = np.fromiter((len(value or b"") for value in records.values), np.int64, len(records.values))
+    size = _value_sizes(records.values) if records.joined is None else records.joined.size
     unfit = (size == 0) | (size > max_record_bytes)
     if not unfit.any():
         return records, number
@@ -103,10 +111,36 @@ def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: i
     return records.select(~unfit), number[~unfit]
 
 
+def _value_sizes(values: Sequence[bytes | None]) -> Ints:
+    """Give the length of each value; 0 where there is none."""
+    try:
+        return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]  # see below
+    except TypeError:  # a tombstone among them
+        return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
+
+
+def join_values(values: Sequence[bytes | None]) -> JoinedValues:
+    """Join values soon after they have come, while they are in the processor's cache."""
+    size = _value_sizes(values)
+    whole = values if size.all() else [value or b"" for value in values]
+    return JoinedValues(size, b"\n".join([*whole, b""]))  # type: ignore[list-item]  # none is None
+
+
+def join_joined_values(parts: Sequence[JoinedValues]) -> JoinedValues:
+    """Make one text of several."""
+    return JoinedValues(np.concatenate([part.size for part in parts]), b"".join([part.text for part in parts]))
+
+
+def block_of_records(records: PartitionRecords, number: Ints) -> LineBlock:
+    """Give values as lines; none of them is empty."""
+    size, text = records.joined or join_values(records.values)
+    return LineBlock(memoryview(text), np.cumsum(size + 1), number)
+
+
 def block_of_values(values: Sequence[bytes], number: Ints) -> LineBlock:
     """Join values to one text; neither empty."""
-    size = np.fromiter(map(len, values), np.int64, len(values))
-    return LineBlock(memoryview(b"\n".join([*values, b""])), np.cumsum(size + 1), number)
+    size, text = join_values(values)
+    return LineBlock(memoryview(text), np.cumsum(size + 1), number)
 
 
 def parse_values(
@@ -116,4 +150,4 @@ def parse_values(
     records, number = fit_records(records, rejects, max_record_bytes)
     if not len(number):
         return no_sample_columns()
-    return parser.parse(block_of_values(records.values, number), rejects)  # type: ignore[arg-type]  # none is None
+    return parser.parse(block_of_records(records, number), rejects)

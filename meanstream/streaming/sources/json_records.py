@@ -36,6 +36,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "schema_version": (int,),
 }
 _SPACE = np.frombuffer(b" \t\r\n", np.uint8)
+_PIECE = 1 << 18
+"""Bytes that pyarrow reads at once: what it has read of so many stays in the processor's cache."""
 
 
 def json_places(mapping: ColumnMapping) -> dict[str, Places]:
@@ -95,7 +97,7 @@ class JsonFormat:
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(block.data),
-                read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(block.data) + 1),
+                read_options=arrow_json.ReadOptions(use_threads=False, block_size=_piece_bytes(block)),
                 parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
             )
         except pa.ArrowNotImplementedError:
@@ -172,6 +174,15 @@ def _unique(fields: frozenset[str]) -> Callable[[list[tuple[str, Any]]], dict[st
         return ambiguous
 
     return hook
+
+
+def _piece_bytes(block: LineBlock) -> int:
+    """Give a size of pieces in none of which a record has no end; one that holds a line end is no record of pyarrow's.
+
+    Where one is cut at such a line end the piece cannot be read, and the records are read in halves.
+    """
+    longest = int(np.diff(block.end, prepend=0).max())
+    return min(max(_PIECE, 2 * longest), len(block.data) + 1)
 
 
 def _arrow_type(part: str, value: Any) -> pa.DataType:

@@ -12,14 +12,19 @@ SAMPLE = st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans())  # time,
 BATCHES = st.lists(st.tuples(st.lists(SAMPLE, max_size=20), st.integers(0, 10)), max_size=8)
 
 
-@given(BATCHES, st.randoms(use_true_random=False))
-def test_the_order_is_that_of_a_plain_sort(batches: list[tuple[list[tuple[int, int, bool]], int]], rng: object) -> None:
+SPREAD = (1, 2**62)  # hashes that have the same leading bits, and some that have others
+
+
+@given(BATCHES, st.sampled_from(SPREAD), st.randoms(use_true_random=False))
+def test_the_order_is_that_of_a_plain_sort(
+    batches: list[tuple[list[tuple[int, int, bool]], int]], spread: int, rng: object
+) -> None:
     buffer, waiting, position, watermark = EventBuffer(), list[tuple[float, int, int]](), 0, 0
     for batch, until in batches:
-        rows = [(float(time), number * has, position + at) for at, (time, number, has) in enumerate(batch)]
+        rows = [(float(time), number * has * spread, position + at) for at, (time, number, has) in enumerate(batch)]
         rng.shuffle(rows)  # type: ignore[attr-defined]  # several partitions give positions in any order
         position += len(rows)
-        time, key, place = (np.array([row[i] for row in rows]) for i in range(3))
+        time, key, place = (np.array([row[i] for row in rows], kind) for i, kind in enumerate((float, np.uint64, int)))
         value = -place.astype(np.float64)
         buffer.add(Piece(place, value, time.astype(np.float64), key.astype(np.uint64), place).sorted_by_time())
         waiting += rows

@@ -23,6 +23,7 @@ from meanstream.streaming.events.columns import Rejects
 from meanstream.streaming.kafka.schemas import registered, registry
 from meanstream.streaming.kafka.schemas.registered import RegistryValues, wire_head
 from meanstream.streaming.kafka.schemas.registry import RegistryAwayError, SchemaRegistry, registry_address
+from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -170,13 +171,17 @@ class Lying(SchemaRegistry):
         return 200, json.dumps(self.made_up(path)).encode()
 
 
+def records_of(*values: bytes) -> PartitionRecords:
+    return PartitionRecords(np.zeros(len(values), np.int64), np.arange(len(values)), list(values))
+
+
 @pytest.mark.parametrize("subject", ["\ud800", "../../config", "a\r\nX: y", "a"])
 def test_references_in_a_circle_and_subjects_that_are_none_end(subject: str) -> None:
     many = [{"name": f"n{i}", "subject": subject, "version": 1} for i in range(500)]
     lying = Lying(lambda path: {"schema": '"nope"', "references": many})
     values = RegistryValues(lying, ColumnMapping(), Decoder(ColumnMapping()))
     rejects = Rejects()
-    assert values.parse([wire_head(1) + b"\x00"], np.array([5]), {}, rejects) == []
+    assert values.parse(records_of(wire_head(1) + b"\x00"), np.array([5]), {}, rejects) == []
     assert (rejects.position, rejects.reason) == ([5], ["unknown_schema"])
     assert lying.asked == 1 + registry.MAX_REFERENCES
 
@@ -187,10 +192,10 @@ def test_schemas_that_are_kept_are_bounded_by_their_text(monkeypatch: pytest.Mon
     lying = Lying(lambda path: {"schema": json.dumps({"type": "int", "doc": "x" * 200})})
     values = RegistryValues(lying, ColumnMapping(), Decoder(ColumnMapping()))
     for number in range(50):
-        values.parse([wire_head(number) + b"\x00"], np.array([0]), {}, Rejects())
+        values.parse(records_of(wire_head(number) + b"\x00"), np.array([0]), {}, Rejects())
         assert sum(one.characters for one in lying._known.values()) <= 1000
         assert len(values._readers) <= 2
-    values.parse([wire_head(49) + b"\x00"] * 3, np.arange(3), {}, Rejects())
+    values.parse(records_of(*[wire_head(49) + b"\x00"] * 3), np.arange(3), {}, Rejects())
     assert lying.asked == 50
 
 

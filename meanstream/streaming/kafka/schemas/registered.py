@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow as pa
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Rejects, SampleColumns
 from meanstream.streaming.kafka.schemas.registry import RegisteredSchema, SchemaRegistry
-from meanstream.streaming.kafka.values import block_of_values
+from meanstream.streaming.kafka.values import PartitionRecords, block_of_values
 from meanstream.streaming.sources.avro_records import AvroRecords
 from meanstream.streaming.sources.avro_schema import BadSchemaError, parse_avro_schema
 from meanstream.streaming.sources.decode import Decoder, RawColumns
@@ -74,7 +75,9 @@ class RegistryValues:
         self._readers: dict[int, AvroRecords | RecordParser | None] = {}
         self._characters = 0  # of the schemas whose readers are kept
 
-    def parse(self, values: Sequence[bytes], number: Ints, beside: RawColumns, rejects: Rejects) -> list[SampleColumns]:
+    def parse(
+        self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
+    ) -> list[SampleColumns]:
         """Read those of each schema together; note the others.
 
         Raises
@@ -82,6 +85,7 @@ class RegistryValues:
         RegistryAwayError
             If the registry does not answer; nothing was noted then.
         """
+        values = cast("list[bytes]", records.values)
         schema = _schema_ids(values)
         readers = {one: self._reader(one) for one in np.unique(schema[schema >= 0]).tolist()}
         for i in np.flatnonzero(schema < 0).tolist():
