@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -40,14 +40,7 @@ _GROUPS = {
     "demo": "demo.agents",
 }
 """Module of each group of commands, below this folder; its group is `app`."""
-_SINGLE = {
-    "budget": "state.budget",
-    "get": "state.get",
-    "init": "init",
-    "report": "report.command",
-    "schema": "schema",
-}
-"""Module of each command of its own, which has its name there."""
+_SINGLE = ("budget", "get", "init", "report", "schema")
 
 
 def _show_version(asked: bool) -> None:
@@ -77,10 +70,33 @@ def _made_app(only: str | None = None) -> typer.Typer:
     for name, place in _GROUPS.items():
         if only in (None, name):
             made.add_typer(_module(place).app, name=name)
-    for name, place in _SINGLE.items():
+    for name in _SINGLE:
         if only in (None, name):
-            made.command(name)(getattr(_module(place), name))
+            made.command(name)(_single(name))
     return made
+
+
+def _single(name: str) -> Callable[..., None]:
+    """Import a command that is in no group."""
+    if name == "budget":
+        from meanstream.pipelines.commands.state.budget import budget
+
+        return budget
+    if name == "get":
+        from meanstream.pipelines.commands.state.get import get
+
+        return get
+    if name == "init":
+        from meanstream.pipelines.commands.init import init
+
+        return init
+    if name == "report":
+        from meanstream.pipelines.commands.report.command import report
+
+        return report
+    from meanstream.pipelines.commands.schema import schema
+
+    return schema
 
 
 def _module(place: str) -> Any:
@@ -132,7 +148,7 @@ def _run() -> tuple[int, str, bool]:
 def _named_part(typed: Sequence[str]) -> str | None:
     """Give the part that is typed first; None where all are wanted: to be listed, or by `init`, which reads another."""
     named = typed[1] if len(typed) > 1 else ""
-    return named if named in (_GROUPS.keys() | _SINGLE.keys()) - {"init"} else None
+    return named if named in {*_GROUPS, *_SINGLE} - {"init"} else None
 
 
 @cache

@@ -298,4 +298,6 @@ def _certificates(path: str) -> ssl.SSLContext:
 
 def _why(error: Exception) -> str:
     """Say why without an answer's text."""
+    if isinstance(error, TimeoutError):
+        return f"no whole answer in {SECONDS:g} s"
     return getattr(error, "strerror", None) or type(error).__name__
