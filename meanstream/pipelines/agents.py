@@ -49,11 +49,13 @@ from meanstream.pipelines.beam.agents.snapshot import EstimateAgents, SnapshotRe
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.arguments import as_seconds, as_shards, settings_given, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
+from meanstream.pipelines.beam.parsing import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.samples import AGENT_SHARDS, sample_batch
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.wire import PersonalEstimate, Release
+from meanstream.streaming.sources.mapping import ColumnMapping
 
 __all__ = [
     "AgentReleases",
@@ -62,13 +64,18 @@ __all__ = [
     "CollaborateAgents",
     "CollaboratePairwise",
     "Collaborated",
+    "ColumnMapping",
     "EngineOptions",
     "EstimateAgents",
     "FederationSettings",
     "PairwiseCollaborated",
+    "ParseMessages",
+    "Parsed",
     "ReleaseMeans",
     "Released",
     "SampleFields",
+    "SampleRow",
+    "SampleRows",
     "SecretPlace",
     "SingleEvents",
     "SnapshotReleases",

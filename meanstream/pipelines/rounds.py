@@ -31,6 +31,7 @@ from meanstream.pipelines.beam.arguments import (
     shown_settings,
 )
 from meanstream.pipelines.beam.elements import Part, SampleFields
+from meanstream.pipelines.beam.parsing import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.rounds.known import WithFindings, known_at_one_worker, known_users_by_shard
 from meanstream.pipelines.beam.rounds.parts import (
     AggregateReports,
@@ -51,13 +52,17 @@ from meanstream.pipelines.beam.samples import SHARDS, sample_batch
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.events.rounds import StageResult
 from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.sources.mapping import ColumnMapping
 
 __all__ = [
     "AggregateReports",
     "AnswerReports",
     "Answered",
+    "ColumnMapping",
     "DecodeEstimate",
     "EncodeReports",
+    "ParseMessages",
+    "Parsed",
     "ReportBatch",
     "ReportLines",
     "ReportRounds",
@@ -65,6 +70,8 @@ __all__ = [
     "RoundsSettings",
     "RunRounds",
     "SampleFields",
+    "SampleRow",
+    "SampleRows",
     "SecretPlace",
     "SummarizeUsers",
     "Summarized",

@@ -13,6 +13,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.records import Floats
 from meanstream.pipelines.beam.agent_batch import AgentBatch
+from meanstream.pipelines.beam.csv_lines import CsvValues
 from meanstream.pipelines.beam.events import EventCoder
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.secret import SecretPlace
@@ -49,7 +50,7 @@ typecoders.registry.register_coder(PrivateDeadLetter, PrivateDeadLetterCoder)
 
 
 class MessageParser:
-    """Private: JSON values to samples; what is not good is counted and noted with the engine's reason.
+    """Private: values to samples; what is not good is counted and noted with the engine's reason.
 
     Parameters
     ----------
@@ -62,20 +63,22 @@ class MessageParser:
     privacy_unit : str
         Whose figures these are: of a "user" they are the operator's.
     location : KafkaLocation, optional
-        The topic, if it is one: its registry says how values are read.
+        The topic, if it is one: its registry says how values are read. By default each is a JSON object.
+    columns : tuple of str, optional
+        Instead, each value is a line of CSV of these.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made in one place
         self,
         mapping: ColumnMapping,
         secret: SecretPlace | None,
         max_future: float,
         privacy_unit: PrivacyUnit,
         location: KafkaLocation | None = None,
+        columns: tuple[str, ...] | None = None,
     ) -> None:
         key = b"" if not mapping.optional else key_derived_from_secret((secret or SecretPlace()).load(), "sample ids")
-        make = TopicParser if location is None else partial(topic_parser, location)
-        self._parser = make(mapping, id_key=key)
+        self._parser = value_parser(mapping, location, columns, id_key=key)
         self.wanted = self._parser.wanted
         """What messages must bring beside their values."""
         self._max_future = max_future
@@ -93,6 +96,19 @@ class MessageParser:
         for reason in rejects.reason:
             metric_counter("rejected_", reason, private=self._private).inc()
         return samples, rejects
+
+
+def value_parser(
+    mapping: ColumnMapping,
+    location: KafkaLocation | None = None,
+    columns: tuple[str, ...] | None = None,
+    *,
+    id_key: bytes = b"",
+) -> TopicParser:
+    """Make what reads values: JSON objects, what a topic's registry says, or lines of CSV."""
+    if columns is not None:
+        return TopicParser(mapping, id_key=id_key, make_values=partial(CsvValues, columns))
+    return TopicParser(mapping, id_key=id_key) if location is None else topic_parser(location, mapping, id_key=id_key)
 
 
 def parsed_compact(samples: SampleColumns) -> AgentBatch:

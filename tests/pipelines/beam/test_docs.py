@@ -36,4 +36,4 @@ class Done:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3

@@ -23,11 +23,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
 from meanstream.pipelines.agents import ReleaseMeans
-from meanstream.pipelines.beam.parse import DEAD_LETTERS
+from meanstream.pipelines.beam import parsing
+from meanstream.pipelines.beam.parsing import ParseMessages
 from meanstream.pipelines.beam.pubsub import names
-from meanstream.pipelines.beam.pubsub import source as pubsub_source
 from meanstream.pipelines.beam.pubsub.sink import WritePubSub
-from meanstream.pipelines.beam.pubsub.source import ParseMessages, ReadPubSub
+from meanstream.pipelines.beam.pubsub.source import ReadPubSub
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import DeadLetter, PersonalEstimate, Release
 from meanstream.streaming.sinks.sink import Trust
@@ -160,7 +160,7 @@ def test_messages_that_are_delivered_again_change_nothing(
 
     monkeypatch.setattr(SubscriberClient, "acknowledge", give_back)
     if fault:
-        monkeypatch.setattr(pubsub_source, "pubsub_source_keys", lambda ids: np.zeros(len(ids), np.uint64))
+        monkeypatch.setattr(parsing, "message_keys", lambda ids: np.zeros(len(ids), np.uint64))
     topic, (subscription,) = clients.new_topic()
     clients.publish(topic, SHUFFLED)
     released, _ = streamed(subscription, BY_MESSAGE, clock, samples=lambda: len(STREAM) + len(again))
@@ -172,12 +172,12 @@ def test_what_is_not_used_is_counted_by_reason(tmp_path: Path) -> None:
     """By the part that parses, where a runner keeps counters of all bundles: the one of trials does not."""
     payloads = [*SHUFFLED, *BAD, *SHUFFLED[:3]]
     messages = [PubsubMessage(data, {}, message_id=str(2**50 + at)) for at, data in enumerate(payloads)]
-    parse = ParseMessages("samples", BY_FIELD, None, 40, 86_400.0, "sample")
+    parse = ParseMessages(BY_FIELD, batch_size=40, privacy_unit="sample")
     keep, dead = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        read = pipeline | beam.Create(messages) | beam.ParDo(parse).with_outputs(DEAD_LETTERS, main="samples")
-        _ = read[DEAD_LETTERS] | "Letters" >> keep
+        read = pipeline | beam.Create(messages) | parse
+        _ = read.rejected | "Letters" >> keep
         return (read.samples | ReleaseMeans(agents_world.SETTINGS, final_release=False)).releases
 
     released, counters = run_pipeline(build)

@@ -15,9 +15,8 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.agents import agent_batch
-from meanstream.pipelines.beam.parse import DEAD_LETTERS
-from meanstream.pipelines.beam.pubsub import source as pubsub_source
-from meanstream.pipelines.beam.pubsub.source import ParseMessages
+from meanstream.pipelines.beam import parsing
+from meanstream.pipelines.beam.parsing import ParseMessages
 from meanstream.pipelines.beam.rounds import distinct
 from meanstream.pipelines.beam.rounds.distinct import distinct_by_shard
 from meanstream.pipelines.beam.rounds.summarize import JoinBatches, SumBatches
@@ -69,13 +68,13 @@ def messages(*, sent_twice: bool = False) -> list[PubsubMessage]:
 def from_messages(settings: Any, *, by_field: bool) -> tuple[list[bytes], dict[str, int], list[Any]]:
     """Rounds over messages as a subscription gives them: answers, counters and dead letters."""
     mapping = ColumnMapping(agent="user", id="id" if by_field else None)
-    parse = ParseMessages("samples", mapping, None, 40, 86_400.0, "user")
+    parse = ParseMessages(mapping, batch_size=40)
     keep, dead = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
         given = pipeline | beam.Create(messages(sent_twice=by_field))
-        read = given | beam.ParDo(parse).with_outputs(DEAD_LETTERS, main="samples")
-        _ = read[DEAD_LETTERS] | "Letters" >> keep
+        read = given | parse
+        _ = read.rejected | "Letters" >> keep
         return read.samples | RunRounds(settings, shards=3)
 
     estimates, counters = run_pipeline(build)
@@ -117,7 +116,7 @@ def test_were_they_not_told_apart_the_answers_would_differ(
     case: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "without ids":
-        monkeypatch.setattr(pubsub_source, "pubsub_source_keys", no_ids)
+        monkeypatch.setattr(parsing, "message_keys", no_ids)
     else:
         monkeypatch.setattr(distinct, "repeated_samples", none_repeats)
     settings = rounds_settings(**CASES[case])
