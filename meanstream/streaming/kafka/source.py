@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Self
 
@@ -66,7 +66,8 @@ class KafkaSource:
         Event time waits for a partition whose end was reached so long ago at most. What a transaction that stands open
         has written is more to come.
     agents : AgentsOfStore, optional
-        Agents that live in the store: with fixed partitions, those of other stores are refused (`directory`).
+        Agents that live in the store: with fixed partitions, those of other stores are refused (`directory`), with
+        their samples or, of rounds, when the engine asks (`claim`).
     watch_seconds : float
         Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
         Kafka tells nobody. What is read of the new one until then counts; then the engine stops.
@@ -131,6 +132,7 @@ class KafkaSource:
         one = SEPARATOR not in location.topic
         self._reader: TopicReader | TopicReaders = opened(location) if one else TopicReaders(location, opened)
         self._homes: OwnAgents | None = None
+        self._claims_at_once = agents is None or agents.at_once
         if agents is not None and owner is not None and location.partitions is not None:
             self._homes = OwnAgents(location, owner, name, agents)
 
@@ -163,7 +165,7 @@ class KafkaSource:
         try:
             if records is not None:
                 samples = self._parser.parse(records, rejects)
-            if self._homes is not None:
+            if self._homes is not None and self._claims_at_once:
                 samples = self._homes.only_own(samples, rejects)
         except (RegistryAwayError, DirectoryBusyError) as error:
             return self._hold(records, before, str(error))
@@ -185,6 +187,22 @@ class KafkaSource:
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which agents live in another store that reads this topic."""
         return set() if self._homes is None else self._homes.elsewhere(names)
+
+    def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
+        """Let users live in the store who live in none yet; say who lives in another, None if nobody can say now."""
+        if self._homes is None:
+            return set()
+        try:
+            found = self._homes.claim(names, patient=patient)
+        except DirectoryBusyError as error:
+            if self._problem is None:
+                logger.warning("windows of %r wait: %s", self.name, error)
+            self._problem = str(error)
+            return None
+        except ValueError as error:
+            raise SourceLostError(str(error)) from None
+        self._problem = None
+        return found
 
     def begin(self) -> None:
         """Own the partitions and find where to begin, for a store that has no position yet; the first batch does too.

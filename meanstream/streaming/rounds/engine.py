@@ -25,15 +25,17 @@ from meanstream.streaming.events.columns import Batch, Position, Rejects
 from meanstream.streaming.events.rounds import Charge, Report, WindowEstimate
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.curator import NO_SIDES
+from meanstream.streaming.rounds.homes import OwnUsers
 from meanstream.streaming.rounds.intake import RoundsIntake
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.own_answers import OWN_ANSWERS
-from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
+from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner, rounds_run_order
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsFile
 from meanstream.streaming.rounds.stats import RoundsStats
-from meanstream.streaming.rounds.summarize import summarize_entries
+from meanstream.streaming.rounds.summarize import UserSums, summarize_entries
 from meanstream.streaming.rounds.user_side import WaitingRounds
+from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import check_sink_trust
 from meanstream.streaming.sources.source import Source, let_source_rest
@@ -137,6 +139,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         )
         self._saved_users = 0
         self._again = False  # a window or a stage was taken: there may be another one
+        self._own_users, self._homes_unknown = OwnUsers(source), False  # whether a window waits to know who lives here
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
@@ -157,14 +160,18 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         return bool(len(self._windows) or len(self._waiting))
 
     def _nothing_new(self, batch: Batch) -> bool:
-        if self._again or (self._results is not None and len(self._waiting) and self._results.grew()):
+        if (
+            self._again
+            or self._homes_unknown
+            or (self._results is not None and len(self._waiting) and self._results.grew())
+        ):
             return False
         return super()._nothing_new(batch)
 
     def _take_in(self, batch: Batch, *, ended: bool) -> Outcome:
         entries = self._intake.admit_to_windows(batch.samples, batch.rejects, self._clock.now())
         self._windows.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
-        return self._rounds(self._intake.closed(self._windows, batch.active, ended=ended))
+        return self._rounds(self._intake.closed(self._windows, batch.active, ended=ended), patient=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
         self.delivery.deliver_committed(stop)
@@ -183,11 +190,11 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             answers += self.stats.answers_of_turn
         self.stats.answers_of_turn = answers
 
-    def _rounds(self, reached: int) -> Outcome:
+    def _rounds(self, reached: int, *, patient: bool) -> Outcome:
         """Run the round of the first window that has ended; or begin it; or go on with one that can."""
         outcome = Outcome()
         self._again = False
-        ended = self._windows.first_ended(reached)
+        ended = self._first_ended(reached, patient=patient)
         if ended is None and not len(self._waiting):
             return outcome
         self._runner.begin(self._store.ledger.spent())
@@ -202,6 +209,24 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         elif self._results is not None:
             self._again = self._waiting.go_on(self._results, outcome)
         return outcome
+
+    def _first_ended(self, reached: int, *, patient: bool) -> tuple[Window, UserSums] | None:
+        """Take out the first window that has ended, with the users who live here; none where nobody can say who."""
+        if not self._own_users.asks:
+            return self._windows.first_ended(reached)
+        while len(user := self._windows.first_users(reached)):
+            user = user[rounds_run_order(self._directory.words(user))]
+            own = self._own_users.own(user, self._directory.names, patient=patient)
+            self._homes_unknown = own is None
+            first = None if own is None else self._windows.first_ended(reached)
+            if first is None or own is None or own.all():
+                return first
+            window, sums = first
+            here = np.isin(sums.user, user[own])
+            self.stats.rejected["other_store"] += int(sums.count[~here].sum())
+            if here.any():  # a window of others alone is none: that there was one would tell of them
+                return window, sums.take(here)
+        return None
 
     def _commit(self, position: Position, taken: Outcome, rejects: Rejects, *, ended: bool) -> None:
         began = time.perf_counter()

@@ -13,6 +13,7 @@ from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summ
 from meanstream.streaming.rounds.windows import Window, Windows
 from meanstream.streaming.store.snapshot import Columns
 
+_NOBODY: Ints = np.zeros(0, np.int64)
 ALIKE = 8
 """So many pieces of a window that are of about the same size are joined into one."""
 
@@ -54,13 +55,18 @@ class OpenWindows:
 
     def first_ended(self, reached: int) -> tuple[Window, UserSums] | None:
         """Take out the first window, in the order of time, that ends at a time or before it; None if there is none."""
-        ended = [one for one in self._grouped() if one[0].end <= reached]
-        if not ended:
+        found = self._first_ended(reached)
+        if found is None:
             return None
-        window, numbers = min(ended, key=lambda one: (one[0].end, one[0].start))
+        window, numbers = found
         sums = join_summaries([self._pieces[n].sums for n in numbers])
         self._drop(numbers)
         return window, sums
+
+    def first_users(self, reached: int) -> Ints:
+        """List who has sent something in the window that `first_ended` would give."""
+        found = self._first_ended(reached)
+        return np.unique(np.concatenate([self._pieces[n].sums.user for n in found[1]])) if found else _NOBODY
 
     def has_ended(self, reached: int) -> bool:
         """Tell whether a window ends at a time or before it."""
@@ -81,6 +87,10 @@ class OpenWindows:
         start, end = columns.pop("window").tolist()
         self._pieces[number] = _WindowPiece(Window(start, end), UserSums(**columns))
         self._next = max(self._next, number + 1)
+
+    def _first_ended(self, reached: int) -> tuple[Window, list[int]] | None:
+        ended = [one for one in self._grouped() if one[0].end <= reached]
+        return min(ended, key=lambda one: (one[0].end, one[0].start)) if ended else None
 
     def _put(self, piece: _WindowPiece) -> None:
         self._pieces[self._next] = piece

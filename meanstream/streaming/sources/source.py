@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -28,6 +28,9 @@ class AgentsOfStore:
         Of partitions that it was given: ids of the stores that had them.
     most : int
         Agents that may ever be claimed.
+    at_once : bool
+        An agent is claimed with its first sample. Of rounds, where who has sent something is protected until a window
+        has ended, the engine claims who takes part (`Claims`).
     """
 
     names: tuple[str, ...] = ()
@@ -36,6 +39,7 @@ class AgentsOfStore:
     given_partitions: frozenset[int] = frozenset()
     former_owners: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     most: int = MAX_AGENTS
+    at_once: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,7 @@ class Opening:
     name : str or None
         Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
     agents : AgentsOfStore or None
-        Topic: which agents live in the store; None where who has sent something is not public.
+        Topic: which agents or users live in the store.
     """
 
     id_key: bytes
@@ -115,6 +119,17 @@ class Shared(Protocol):
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which of some agents live in another store."""
+
+
+@runtime_checkable
+class Claims(Protocol):
+    """A source of which several stores read parts, and whose engine says when somebody is to live in its store."""
+
+    def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
+        """Let those live in the store who live in none yet; say who lives in another. None: nobody can say just now.
+
+        Who is `patient` waits; `SourceLostError` if that is in vain.
+        """
 
 
 @runtime_checkable

@@ -48,6 +48,7 @@ def open_samples(
     """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
     from meanstream.streaming.agents.homes import agents_of_store
     from meanstream.streaming.open_source import open_source
+    from meanstream.streaming.rounds.homes import users_of_store
     from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
 
     mapping = options.column_mapping()
@@ -60,7 +61,9 @@ def open_samples(
         owner=store.public_id(),
         name=name,
         until_end=options.until_end,
-        agents=agents_of_store(store, options.engine_options().max_agents) if options.WHO == "agent" else None,
+        agents=(agents_of_store if options.WHO == "agent" else users_of_store)(
+            store, options.engine_options().max_agents
+        ),
     )
     try:
         found = _identity(options, source, mapping)

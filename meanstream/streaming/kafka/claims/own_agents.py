@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -49,6 +49,18 @@ class OwnAgents:
         """
         return _patiently(lambda: self._opened().elsewhere(names)) if names else set()
 
+    def claim(self, names: Sequence[str], *, patient: bool) -> set[str]:
+        """Claim for the store who is claimed by none, in this order; say who lives elsewhere or has no room.
+
+        Raises
+        ------
+        DirectoryBusyError
+            If nobody answers, unless one is patient.
+        ValueError
+            If nobody has answered for long.
+        """
+        return _patiently(lambda: self._claim(names)) if patient else self._claim(names)
+
     def only_own(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
         """Leave out the samples of agents that live elsewhere, and of those for whom there is no room.
 
@@ -86,6 +98,12 @@ class OwnAgents:
             self._fate[code] = _ELSEWHERE if name in elsewhere else _OWN
         for name in new[room:]:
             self._fate[names[name]] = _NO_ROOM
+
+    def _claim(self, names: Sequence[str]) -> set[str]:
+        directory = self._opened()
+        known, room = directory.known(names), directory.room
+        new = [name for name in names if name not in known]
+        return directory.claim([*known, *new[:room]]) | set(new[room:])
 
     def _opened(self) -> AgentClaims:
         if self._directory is None:
