@@ -3,6 +3,7 @@
     python benchmarks/real_data.py                      # everything; some minutes
     python benchmarks/real_data.py --sets "tail, delay;baseball, hits" --epsilons 1 --seeds 2
     python benchmarks/real_data.py --table docs/real-data.md --picture docs/real-data.png
+    python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
 
 One random half of every owner's values is the stream, the other half is the truth. Owners with at least 5 values in
 each half are scored; all release, and vote on the spread, as those of `meanstream run agents` do by default: the same
@@ -32,6 +33,7 @@ import numpy as np
 from real.measure import Errors, Half, Known, errors_of, replayed
 from real.report import draw, write_table
 from real.sets import SETS, RealSet, real_sets
+from real.subgroups import subgroup_rows, subgroup_table
 
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--split", type=int, default=0, help="seed of the halves")
     parser.add_argument("--table", type=Path, help="write a table of all cells, as Markdown")
     parser.add_argument("--picture", type=Path, help="draw the ratios")
+    parser.add_argument("--subgroups", type=Path, help="write what it does to small and far groups, as Markdown")
     parser.add_argument("--reports", type=Path, nargs="*", help="what earlier runs printed, instead of measuring")
     options = parser.parse_args()
     cells = []
@@ -80,6 +83,8 @@ def main() -> None:
         write_table(report, options.table)
     if options.picture:
         draw(report, options.picture)
+    if options.subgroups:
+        options.subgroups.write_text(subgroup_table([row for cell in cells for row in cell.pop("subgroups")]), "utf-8")
     json.dump(report, sys.stdout, indent=1)
     print()
     sys.exit(any(cell["missed"] for cell in cells))
@@ -107,7 +112,8 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                         found.setdefault((time, method), []).append(errors)
             for time in times:
                 of = {method: errors for (t, method), errors in found.items() if t == time}
-                yield {"set": data.name, "epsilon": epsilon, "time": time, **cell_of(of, methods[0])}
+                more = {"subgroups": [*subgroup_rows(data.name, epsilon, of[methods[0]])]} if options.subgroups else {}
+                yield {"set": data.name, "epsilon": epsilon, "time": time, **cell_of(of, methods[0]), **more}
 
 
 def settings_of(data: RealSet, epsilon: float, spread_share: float) -> AgentsSettings:

@@ -97,7 +97,9 @@ class Errors:
     """Per scored owner: what the answer errs more than the own mean, what that errs, and whether intervals cover.
 
     `more` is `(answer - truth)^2 - (own - truth)^2` with the other half's mean as truth: its own sampling error has no
-    part in the expectation, and little in the variance. `alone` is the sampling variance of the own mean.
+    part in the expectation, and little in the variance. `alone` is the sampling variance of the own mean, `pulled` how
+    far the answer lies from it towards the middle of all, in the standard errors that an
+    own mean of so many values has on average (some owners have one value only, again and again).
     """
 
     count: Ints
@@ -106,6 +108,7 @@ class Errors:
     covered: Bools
     covered_alone: Bools
     far: Bools
+    pulled: Floats
 
     @property
     def ratio(self) -> float:
@@ -135,13 +138,15 @@ def errors_of(half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, 
         widened = np.sqrt((high - low) ** 2 / 4 + 1.96**2 * noise)
         return np.abs(truth - (low + high) / 2) <= widened * (1 + 1e-12)
 
-    away = np.abs(truth - np.median(truth)) - 1.64 * np.sqrt(noise)
-    raw = own.mean[who]
+    side = truth - np.median(truth)
+    away = np.abs(side) - 1.64 * np.sqrt(noise)
+    raw, alone_variance = own.mean[who], of_sample / own.count[who]
     return Errors(
         count=own.count[who],
         more=(answer.value[used] - raw) * (answer.value[used] + raw - 2 * truth),
-        alone=of_sample / own.count[who],
+        alone=alone_variance,
         covered=covers(answer),
         covered_alone=covers(alone),
         far=away >= np.quantile(away, 0.95) if len(away) else np.zeros(0, np.bool_),
+        pulled=(raw - answer.value[used]) * np.sign(side) * np.sqrt(own.count[who] / of_sample.mean()),
     )

@@ -79,7 +79,7 @@ SETTINGS = {
     "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
     "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
-    "signature", "signer", "signing", "signing_key",
+    "signature", "signer", "signing", "signing_key", "registry",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 

@@ -20,11 +20,11 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "real_data.py"
 @pytest.mark.slow
 def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to 1.5 times."""
-    table, picture = tmp_path / "table.md", tmp_path / "picture.png"
+    table, picture, subgroups = tmp_path / "table.md", tmp_path / "picture.png", tmp_path / "subgroups.md"
     ran = subprocess.run(
         [
             sys.executable, PROGRAM, "--sets", "baseball, hits", "--epsilons", "1", "--times", "end", "--seeds", "2",
-            "--split", "7", "--table", table, "--picture", picture,
+            "--split", "7", "--table", table, "--picture", picture, "--subgroups", subgroups,
         ],
         capture_output=True, check=False,
     )  # fmt: skip
@@ -35,6 +35,11 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     assert min(cell["coverage_by_count"].values()) > 0.9
     assert "| baseball, hits |" in table.read_text()
     assert picture.stat().st_size > 1000
+    rows = [line.strip("| ").split(" | ") for line in subgroups.read_text().splitlines()[2:]]
+    ratio = {row[2]: float(row[4].strip("*")) for row in rows}
+    assert ratio["all"] == pytest.approx(cell["ratio"], abs=0.006)
+    # What helps most owners is paid for by those far from the middle, which the page of privacy says.
+    assert ratio["all others"] < ratio["all"] < 1 < ratio["the farthest 5 %"]
 
 
 @pytest.mark.slow

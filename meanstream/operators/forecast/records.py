@@ -73,8 +73,10 @@ class Forecast:
         What the interval would be without any privacy: users are drawn, and their samples.
     epsilon_needed : dict of str to float or None
         Smallest epsilon with which the recommended ones reach the target; None without one, or beyond 20.
+    by_epsilon : dict of str to dict of float to float
+        Half-width of the interval by epsilon, of the recommended ones.
     curator_sentence : str
-        The same in words.
+        The curator in words.
     """
 
     users: int
@@ -92,6 +94,7 @@ class Forecast:
     curators: tuple[Candidate, ...]
     sampling_half_width: float
     epsilon_needed: dict[str, float | None]
+    by_epsilon: dict[str, dict[float, float]]
     curator_sentence: str
 
     def as_dict(self) -> dict[str, Any]:

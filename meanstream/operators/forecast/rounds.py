@@ -28,6 +28,9 @@ from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.traits import DECLARED, TAILS
 from meanstream.operators.validation import require, require_between, require_positive
 
+SHOWN_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""For which the error is shown, beside the one that is asked for."""
+
 
 def forecast_rounds_candidates(trust: str = "local") -> list[str]:
     """Names of the estimators of this trust that are compared: each class once."""
@@ -125,6 +128,7 @@ narrower window would beat it.')
         curators=tuple(sorted(curators, key=lambda one: one.mse)),
         sampling_half_width=z * math.sqrt(ask.sampling / users),
         epsilon_needed={one.name: ask.epsilon_for(one.name, users, target) for one in (best, curator)},
+        by_epsilon={one.name: ask.half_widths(one.name, users, z) for one in (best, curator)},
         curator_sentence=forecast_record_curator_sentence(curator, best),
     )
 
@@ -152,6 +156,17 @@ class _Ask:
             return None
         at = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
         return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
+
+    def half_widths(self, name: str, users: int, z: float) -> dict[float, float]:
+        """Give the half-width that this estimator is predicted to have, by epsilon; those it can be designed for."""
+        found = {}
+        for epsilon in sorted({*SHOWN_EPSILONS, self.epsilon}):
+            ask = self if epsilon == self.epsilon else replace(self, epsilon=epsilon, known={})
+            try:
+                found[epsilon] = z * _alike(ask.described(name, users))
+            except ValueError:
+                continue
+        return found
 
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.odds import (
+    explain_errors_of_agents,
+    explain_errors_of_agents_lines,
+    explain_odds_lines,
+    explain_odds_of_agents,
+)
+from meanstream.pipelines.commands.explain.registry import (
+    RegistryOption,
+    print_registry_record,
+    registry_record_of_agents,
+)
 from meanstream.pipelines.commands.explain.rounds import explain_rounds
 from meanstream.pipelines.commands.explain.together import explain_together
 from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines, explain_unit_name
@@ -26,20 +38,39 @@ def explain() -> None:
     """Say what a configuration protects, before anything runs."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplainAgentsOptions(AgentsOptions):
+    """What `run agents` takes, and for whom it is explained."""
+
+    registry: RegistryOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRoundsOptions(RoundsOptions):
+    """What `run rounds` takes, and for whom it is explained."""
+
+    registry: RegistryOption = False
+
+
 @app.command("agents")
-@takes_options(AgentsOptions, required=("lower", "upper", "epsilon", "delta"))
-def explain_agents_command(options: AgentsOptions) -> None:
+@takes_options(ExplainAgentsOptions, required=("lower", "upper", "epsilon", "delta"))
+def explain_agents_command(options: ExplainAgentsOptions) -> None:
     """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
 
+    Also as odds, and how the error goes with epsilon. --registry: as a draft for the registry of deployments.
+
     \b
-    Example:
+    Examples:
       meanstream explain agents --lower -30 --upper 120 --epsilon 1 --delta 1e-6
+      meanstream explain agents --config run.yaml --registry
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
         collaboration = explain_command_collaboration(options, settings)
     facts = {**explain_command_privacy(settings), "collaboration": collaboration}
-    if options.json:
+    if options.registry:
+        print_registry_record(registry_record_of_agents(facts), as_json=options.json)
+    elif options.json:
         print_options_json(facts)
     else:
         sys.stdout.write(explain_command_text(facts))
@@ -49,20 +80,23 @@ app.command("together")(explain_together)
 
 
 @app.command("rounds")
-@takes_options(RoundsOptions, required=("lower", "upper", "epsilon"))
-def explain_rounds_command(options: RoundsOptions) -> None:
+@takes_options(ExplainRoundsOptions, required=("lower", "upper", "epsilon"))
+def explain_rounds_command(options: ExplainRoundsOptions) -> None:
     """Explain rounds: unit of privacy, mechanisms with epsilon and scale, who sees what, when the interval is honest.
+
+    Also as odds, and how the error goes with epsilon. --registry: as a draft for the registry of deployments.
 
     \b
     Examples:
       meanstream explain rounds --lower -30 --upper 120 --epsilon 1 --window 7d --users 4000 --sizes uniform:1,199
       meanstream explain rounds --config rounds.yaml
     """  # noqa: D301 - click reads the escape
-    explain_rounds(options)
+    explain_rounds(options, registry=options.registry)
 
 
 def explain_command_privacy(settings: AgentsSettings) -> dict[str, Any]:
     """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
+    unit, releases = explain_unit_facts(settings), _releases(settings)
     return {
         "name": settings.name,
         "mode": settings.mode,
@@ -70,12 +104,14 @@ def explain_command_privacy(settings: AgentsSettings) -> dict[str, Any]:
         "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)"
         if settings.per_person is None
         else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
-        "unit": explain_unit_facts(settings),
+        "unit": unit,
+        "odds": explain_odds_of_agents(settings),
         "public": "who produced samples, how many and when; whether a record was valid"
         + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
         "bounds": _bounds(settings),
         "mechanism": _mechanism(settings),
-        "releases": _releases(settings),
+        "releases": releases,
+        "by_epsilon": explain_errors_of_agents(settings, _releases),
         "votes": _votes(settings),
         "total": {
             "epsilon": settings.epsilon,
@@ -192,6 +228,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         " cut tails are inside delta",
         f"                after {total['after']}",
         *explain_unit_lines(unit, total["delta"]),
+        *explain_odds_lines(facts["odds"]),
         f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
         f" sensitivity of a sum {bounds['sensitivity']:g}"
         f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
@@ -205,6 +242,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f" epsilon {mechanism['epsilon_slack']:.1e}",
         f"releases        {releases['schedule']}",
         *_release_lines(releases),
+        *explain_errors_of_agents_lines(facts["by_epsilon"], releases),
         *_vote_lines(facts["votes"]),
         f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
         f"                privacy cost: {facts['collaboration']['cost']}",

@@ -13,6 +13,8 @@ from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_op
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from meanstream.operators.forecast.family_records import FamilyForecast
     from meanstream.operators.forecast.records import Forecast
     from meanstream.operators.rounds.sizes import SizeDistribution
@@ -167,9 +169,24 @@ def _print_table(found: Forecast) -> None:
         table.add_row(*row, one.assumes, "nobody" if one.trust == "local" else "the curator")
     console = Console(width=120, highlight=False)
     console.print(table)
+    console.print(_bought(found))
     for line in (found.sentence, found.curator_sentence, *_error_lines(found), found.warning):
         if line:
             console.print(line, markup=False)
+
+
+def _bought(found: Forecast) -> Table:
+    """Lay out what epsilon buys: the half-width of the recommended ones by epsilon."""
+    from rich.table import Table
+
+    table = Table(title="What epsilon buys: half-width of the interval, all else as it is", title_justify="left")
+    table.add_column("epsilon")
+    epsilons = sorted({epsilon for errors in found.by_epsilon.values() for epsilon in errors})
+    for epsilon in epsilons:
+        table.add_column(f"{epsilon:g}", justify="right")
+    for name, errors in found.by_epsilon.items():
+        table.add_row(name, *(f"{errors[e]:.3g}" if e in errors else "-" for e in epsilons))
+    return table
 
 
 def _error_lines(found: Forecast) -> list[str]:

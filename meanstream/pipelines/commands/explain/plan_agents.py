@@ -145,7 +145,11 @@ def _print_tables(found: AgentsForecast) -> None:
         table.add_row(f"{row.quantile:.0%}", f"{row.samples:,}", *errors, *intervals)
     console = Console(width=120, highlight=False)
     console.print(table)
-    by_epsilon = ", ".join(f"{error:.3g} at {epsilon:g}" for epsilon, error in found.by_epsilon.items())
-    bought = f"What epsilon buys: error together at the median count {by_epsilon}."
-    for line in (*found.sentences(), bought, f"Squared errors are predicted within {found.stated_error:.0%} of alone."):
+    bought = Table(title="What epsilon buys: error together at the median count", title_justify="left")
+    bought.add_column("epsilon")
+    for epsilon in found.by_epsilon:
+        bought.add_column(f"{epsilon:g}", justify="right")
+    bought.add_row("error", *(f"{error:.3g}" for error in found.by_epsilon.values()))
+    console.print(bought)
+    for line in (*found.sentences(), f"Squared errors are predicted within {found.stated_error:.0%} of alone."):
         console.print(line, markup=False)

@@ -7,6 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.explain.central import explain_central_facts, explain_central_lines
+from meanstream.pipelines.commands.explain.odds import (
+    explain_errors_of_rounds,
+    explain_errors_of_rounds_lines,
+    explain_odds_lines,
+    explain_odds_of_rounds,
+)
+from meanstream.pipelines.commands.explain.registry import print_registry_record, registry_record_of_rounds
 from meanstream.pipelines.commands.explain.simulated import (
     simulated_channels,
     simulated_half_bounds,
@@ -25,12 +32,14 @@ USERS = 10_000
 """For figures, where a number of users is not given."""
 
 
-def explain_rounds(options: RoundsOptions) -> None:
-    """Print the facts."""
+def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
+    """Print the facts, as a record of the registry of deployments if that is asked for."""
     with refusing_options():
         settings = options.settings()
         facts = explain_rounds_facts(settings)
-    if options.json:
+    if registry:
+        print_registry_record(registry_record_of_rounds(facts), as_json=options.json)
+    elif options.json:
         print_options_json(facts)
     else:
         sys.stdout.write(explain_rounds_text(facts))
@@ -40,7 +49,12 @@ def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     """Say what is protected, by which mechanisms, at which total, who sees what; as plain data."""
     users = settings.users or USERS
     facts = _facts(settings, settings.estimator_for(users), users)
-    return facts | explain_central_facts(settings, users) if settings.central else facts
+    facts = facts | explain_central_facts(settings, users) if settings.central else facts
+    total = facts["total"]
+    samples = facts["privacy_unit"] == "sample"
+    odds = explain_odds_of_rounds(samples=samples, epsilon=total["epsilon"], delta=total["delta"])
+    errors = explain_errors_of_rounds(settings, users, simulated_half_bounds(settings))
+    return facts | {"odds": odds, "by_epsilon": errors}
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
@@ -193,12 +207,14 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         f"                a sample is in {total['windows_per_sample']} window(s)",
         f"                user budget {budget}: {total['over_time']}",
         *_unit_lines(facts),
+        *explain_odds_lines(facts["odds"]),
         f"bounds          [{_numbers(bounds['lower'])}, {_numbers(bounds['upper'])}], values outside"
         f" {bounds['values_outside']};"
         f" held in steps of {bounds['resolution']:g}",
         f"estimator       {estimator['name']}, {estimator['estimand']}",
         f"                for {estimator['users']:,} users ({estimator['users_are']}), predicted standard error"
         f" {estimator['predicted_stderr']:.4g}",
+        *explain_errors_of_rounds_lines(facts["by_epsilon"]),
         *_carried_lines(estimator.get("carried")),
         *(line for stage in facts["mechanisms"] for line in _stage_lines(stage)),
         f"post-processing {facts['post_processing']}",

@@ -143,3 +143,18 @@ def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: st
         "Nothing is claimed for sampling or shuffling",
     ):
         assert part in text
+
+
+def test_odds_and_errors_by_epsilon_are_those_of_the_mechanism() -> None:
+    typed = ["explain", "agents", "--lower", "0", "--upper", "8", "--delta", "1e-6"]
+    facts = {epsilon: meanstream(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    odds = facts[1.0]["odds"]
+    assert odds["guessed_right"] == pytest.approx(0.5471, abs=1e-4)  # the normal distribution at mu / 2
+    assert odds["guessed_right_several"] == pytest.approx(0.8817, abs=1e-4)
+    assert odds["belief_after"] == pytest.approx(0.0151, abs=1e-4)
+    rows = {row["epsilon"]: row["noise_stddev_of_the_mean"] for row in facts[1.0]["by_epsilon"]}
+    assert [*rows] == [0.1, 0.3, 1.0, 3.0, 10.0]
+    for epsilon, found in facts.items():
+        assert rows[epsilon] == pytest.approx(found["releases"]["noise_stddev_of_the_mean"])
+    text = meanstream(*typed, "--epsilon", "1").out.decode()
+    assert "right in at most 54.7 of 100 cases (a coin: 50); of 10 samples of one person 88.2" in text

@@ -145,3 +145,14 @@ def test_a_mixture_assumes_components_and_not_one_law() -> None:
 def test_a_bad_option_is_one_line() -> None:
     ran = meanstream("explain", "rounds", "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "soon")
     assert ran.message.startswith("window must be SIZE")
+
+
+def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
+    typed = ["explain", "rounds", "--lower", "0", "--upper", "8", "--window", "1d", "--users", "500"]
+    facts = {epsilon: meanstream(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    assert facts[1.0]["odds"]["guessed_right"] == pytest.approx(0.7311, abs=1e-4)
+    assert facts[1.0]["odds"]["belief_after"] == pytest.approx(0.0267, abs=1e-4)
+    rows = {row["epsilon"]: row["predicted_stderr"] for row in facts[1.0]["by_epsilon"]}
+    for epsilon, found in facts.items():
+        assert rows[epsilon] == pytest.approx(found["estimator"]["predicted_stderr"])
+    assert rows[3.0] < rows[1.0] < rows[0.3]

@@ -82,3 +82,16 @@ def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, o
 )
 def test_bad_options_are_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     assert meanstream(*BASE, *arguments).message.startswith(message)
+
+
+def test_what_epsilon_buys_is_what_a_plan_for_that_epsilon_says() -> None:
+    asked = ("plan", "--users", "4000", "--sizes", "point:20", "--json", "--epsilon")
+    found = {epsilon: meanstream(*asked, f"{epsilon:g}").json for epsilon in (1.0, 3.0)}
+    rows = found[1.0]["by_epsilon"]
+    assert rows.keys() == {"one_shot", "central.mean"}
+    for epsilon, table in found.items():
+        by_name = {one["name"]: one["half_width"] for one in table["candidates"] + table["curators"]}
+        for name, errors in rows.items():
+            assert errors[str(epsilon)] == pytest.approx(by_name[name])
+    text = meanstream(*asked[:-2], "--epsilon", "1").out.decode()
+    assert "What epsilon buys" in text
