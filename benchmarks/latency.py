@@ -15,18 +15,21 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.servers.support.broker import temporary_broker
+from tests.servers.support.broker import free_ports, temporary_broker
 
 TICK = 0.005
 WARM_SECONDS = 5.0
+READY_SECONDS = 60.0
 
 
 def produce(address: str, rate: int, seconds: float, agents: int) -> np.ndarray:
@@ -67,6 +70,16 @@ def watch(address: str, done: Event, arrivals: list[tuple[int, int, float]]) -> 
     consumer.close()
 
 
+def wait_until_ready(port: int) -> None:
+    """Wait for the engine, whose start is no part of a latency."""
+    end = time.monotonic() + READY_SECONDS
+    while time.monotonic() < end:
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+            return
+        time.sleep(0.1)
+    sys.exit(f"the engine was not ready in {READY_SECONDS:g} s")
+
+
 def latencies(produced: np.ndarray, arrivals: list[tuple[int, int, float]], agents: int) -> np.ndarray:
     """Seconds from each sample to the first estimate of its agent that includes it; samples of the warm-up apart."""
     waits = []
@@ -90,14 +103,15 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
     command += ["--source", f"kafka://{address}/samples", "--sink", f"kafka://{address}/estimates"]
     command += ["--releases", f"kafka://{address}/releases?create=4", "--store", str(folder / "state.db")]
     command += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
-    command += ["--lateness", "0s", "--refresh", "0s"]
+    (port,) = free_ports(1)
+    command += ["--lateness", "0s", "--refresh", "0s", "--metrics", f"127.0.0.1:{port}"]
     arrivals: list[tuple[int, int, float]] = []
     done = Event()
     watcher = Thread(target=watch, args=(address, done, arrivals))
     process = subprocess.Popen(command)
     watcher.start()
     try:
-        time.sleep(3.0)  # the engine starts
+        wait_until_ready(port)
         produced = produce(address, options.rate, options.seconds, options.agents)
         time.sleep(3.0)
         process.send_signal(signal.SIGTERM)

@@ -129,6 +129,43 @@ def test_an_agent_whose_key_moves_is_refused_by_the_other_store_and_partitions_c
     assert all(shared.verified(store) for store in "abc")
 
 
+def test_persons_count_on_where_their_agent_goes_and_when_it_comes_back(shared: Shared) -> None:
+    """At most three samples of a person count, however often the agent moves; nothing is counted twice on the way."""
+    limit = ("--person", "who", "--per-person", "3", "--quorum", "1", "--value", "value")
+    producer = Producer({"bootstrap.servers": shared.address})
+
+    def send(partition: int, agent: str, *persons: str) -> None:
+        for who in (*persons, f"last {shared._second}"):  # the last one moves event time past the others
+            shared._second += 10
+            sample = {"agent": agent, "who": who, "value": 1, "time": 1.7e9 + shared._second}
+            producer.produce(shared.topic, json.dumps(sample), partition=partition)
+        assert producer.flush(30) == 0
+
+    def rejected(store: str, partitions: str) -> dict[str, int]:
+        ran = shared.run(store, partitions, *limit)
+        assert ran.code == 0, ran.err
+        found: dict[str, int] = json.loads(ran.out)["rejected"]
+        return found
+
+    send(0, "ann", "p", "p", "q")
+    send(1, "bob", "p", "r", "r", "r")
+    assert rejected("a", "0-1") == {}
+    assert json.loads(shared.move("a", "b", 1).out)["agents"] == 1
+    send(1, "bob", "r", "p", "p", "p")  # r has three, p has one: two more count
+    send(0, "ann", "p", "p")  # the other ward's p has two: one more counts
+    assert rejected("b", "1") == {"over_person": 2}
+    assert rejected("a", "0") == {"over_person": 1}
+    assert json.loads(shared.move("a", "b", 0).out)["agents"] == 1  # the copy of ann's persons in b is older
+    send(0, "ann", "p", "q", "q", "q")
+    assert rejected("b", "0-1") == {"over_person": 2}
+    assert json.loads(shared.move("b", "a", 1).out)["agents"] == 1
+    send(1, "bob", "r", "p", "new")
+    assert rejected("a", "1") == {"over_person": 2}
+    assert max(shared.released().values()) == 1
+    assert shared.verified("a")
+    assert shared.verified("b")
+
+
 class KilledError(RuntimeError):
     """Here the process died."""
 

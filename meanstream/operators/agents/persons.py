@@ -75,7 +75,7 @@ class PersonCounts:
 
     def __len__(self) -> int:
         if self._persons is None:
-            self._persons = len(np.unique(np.concatenate([run.key for run in self._runs])))
+            self._persons = len(np.unique(np.concatenate([np.zeros(0, np.uint64), *(run.key for run in self._runs)])))
         return self._persons
 
     def take(self, agent: Words, person: Words) -> Fates:
@@ -129,6 +129,16 @@ class PersonCounts:
         """Give everything as one piece, to be put back by `restore`."""
         merged = _merged(0, self._runs)
         return {"key": merged.key, "count": merged.count}
+
+    def count_at_least(self, columns: Columns) -> None:
+        """Count as many samples of each person as were counted elsewhere (`whole`), where that is more.
+
+        What was counted in one place and again in a copy of it is counted once.
+        """
+        key, count = columns["key"].astype(np.uint64), columns["count"].astype(np.int64)
+        more = count - self._counted(key)
+        self._add(key[more > 0], more[more > 0].astype(np.uint16))
+        self._persons = None
 
     def _counted(self, distinct: Words) -> Ints:
         """Look up how many samples of these persons, in the order of their hashes, count already."""

@@ -130,8 +130,6 @@ def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
             f"to must be a store of the same deployment, with the same name and settings, got {str(taker.path)!r}, "
             f"named {others.name!r} and not {settings.name!r}, or of other settings"
         )
-    if settings.per_person is not None:
-        raise StoreError("from must be a store without --person: whose samples count cannot be told apart by partition")
     sources = source_identity_of(giver), source_identity_of(taker)
     if sources[0] is None or (sources[1] is not None and sources[0] != sources[1]):
         raise StoreError(f"to must be a store of the same source, got {sources[1]} and not {sources[0]}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.agents.persons import MAX_PERSONS, PersonCounts
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
@@ -20,10 +21,11 @@ from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.snapshot import Columns
 from meanstream.streaming.store.source_identity import keep_source_identity_in, source_identity_of
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.store import Store, StoreError
 
 OWN_RELEASES = "own releases"
 PENDING = "pending"
+PERSONS = "persons"
 SEEN = ("agent ids", "ids")
 
 
@@ -44,6 +46,7 @@ def copy_agents(
     homes = home_partitions(taker)
     homes[here] = partition
     put_home_partitions(taker, homes)
+    _copy_persons(giver, taker, settings)
     rows = _copy_ledger(giver, taker, settings, number, here)
     times = _copy_state(giver, taker, settings, partition)
     waiting = _copy_pending(giver, taker, dict(zip(number.tolist(), here.tolist(), strict=True)), times)
@@ -133,6 +136,27 @@ def _copy_ledger(giver: Store, taker: Store, settings: AgentsSettings, number: I
         )
         taker.ledger.charge(new)
     return taker.ledger.rows() - before
+
+
+def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
+    """Let the taker know how many samples of each person count already.
+
+    A hash tells a person of an agent, and nobody whose it is: those of the agents that stay are copied, too, and do
+    nothing there. Should their agents follow, what was counted since is counted, and nothing twice.
+    """
+    if settings.per_person is None:
+        return
+    mine, others = PersonCounts(settings.per_person), PersonCounts(settings.per_person)
+    for store, counts in ((taker, mine), (giver, others)):
+        for number, columns in store.chunks(PERSONS):
+            counts.restore(number, columns)
+    mine.count_at_least(others.whole())
+    if len(mine) > MAX_PERSONS:
+        raise StoreError(f"to must have room for all persons of both stores, at most {MAX_PERSONS}, got {len(mine)}")
+    new, dropped = mine.changes()
+    for number, columns in new.items():
+        taker.put_chunk(PERSONS, number, columns)
+    taker.drop_chunks(PERSONS, dropped)
 
 
 def _copy_state(giver: Store, taker: Store, settings: AgentsSettings, partition: int) -> tuple[float, float]:

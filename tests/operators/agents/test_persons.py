@@ -85,3 +85,20 @@ def test_the_limit_is_kept_at_the_ends_of_its_range(limit: int) -> None:
     piece = PersonCounts(limit)
     piece.restore(0, counts.whole())
     assert set(piece.take(np.zeros(5, np.uint64), np.full(5, 9, np.uint64)).tolist()) == {OVER_PERSON}
+
+
+@given(SAMPLES, SAMPLES, SAMPLES)
+def test_a_copy_that_comes_back_counts_what_was_counted_since_and_nothing_twice(
+    before: list[tuple[int, int]], since: list[tuple[int, int]], again: list[tuple[int, int]]
+) -> None:
+    """A store that is given another's counts, an older copy of them or its own, goes on as the one that has all."""
+    here, there = PersonCounts(3), PersonCounts(3)
+    here.take(*words(before))
+    there.count_at_least(here.whole())
+    there.take(*words(since))
+    here.count_at_least(there.whole())
+    here.count_at_least(there.whole())
+    whole = PersonCounts(3)
+    whole.take(*words([*before, *since]))
+    assert here.take(*words(again)).tolist() == whole.take(*words(again)).tolist()
+    assert len(here) == len(whole)
