@@ -102,9 +102,12 @@ _PRINT_CONFIG = typer.Option(
 
 
 def takes_options(
-    options: type[T], *, required: Sequence[str] = ()
+    options: type[T], *, required: Sequence[str] = (), beforehand: Callable[[typer.Context, T], None] | None = None
 ) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass as its options, some of which its help calls required."""
+    """Give a command the fields of a dataclass as its options, some of which its help calls required.
+
+    `beforehand` is called before it, with how it was called.
+    """
     hints = get_type_hints(options, include_extras=True)
 
     def decorate(command: Callable[[T], None]) -> Callable[..., None]:
@@ -114,7 +117,10 @@ def takes_options(
 
                 sys.stdout.write(options_in_force(context))
                 return
-            command(options(**given))
+            taken = options(**given)
+            if beforehand is not None:
+                beforehand(context, taken)
+            command(taken)
 
         parameters = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])

@@ -12,6 +12,10 @@ PREFIX = "MEANSTREAM_"
 """Of the environment: every option has a variable of its name."""
 ELSEWHERE = ("secret_file",)
 """Options whose variable means the same where the key is looked for."""
+_NO_OPTIONS = frozenset(PREFIX + name for name in ("SECRET", "SECRET_FILE", "SERVERS", "SERVERS_REQUIRED"))
+_OF_A_SERVICE = re.compile(
+    PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 GENERAL = "Options"
 _HIDDEN = re.compile(
     r"(//|%2f%2f)(?:[^\s&?]|\?(?!\w+=))*(?:@|%40)|((?:pass|pwd|secret|token|key|jaas|credential)[^=\s&]*=)\S.*",
@@ -94,10 +98,30 @@ def options_in_force(context: Any) -> str:
             empty = value is None or value in ([], ())
             lines.append(f"{'# ' if empty else ''}{_entry(parameter.name, value)}  # {source}")
     lines.append(f"# key of the noise: {_key(context.params, os.environ)}")
-    known = {p.envvar for p in _options(command) if p.envvar} | {f"{PREFIX}SECRET", f"{PREFIX}SECRET_FILE"}
-    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
-    lines += [f"# {name} is in the environment and no option of this command" for name in unknown]
+    lines += [f"# {line}" for line in unknown_variables(context, os.environ)]
     return "\n".join(lines) + "\n"
+
+
+def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]:
+    """Say of each variable that looks like an option and is none of a command that it is ignored, and what it may mean.
+
+    The values are not looked at. Those that the product reads otherwise, and those that Kubernetes makes of a service
+    called meanstream, are known.
+    """
+    from difflib import get_close_matches
+
+    own = {p.envvar for p in _options(context.command) if p.envvar}
+    beside = getattr(getattr(context.parent, "command", None), "commands", {})
+    lines = []
+    for name in sorted(name for name in environment if name.startswith(PREFIX)):
+        if name in own or name in _NO_OPTIONS or _OF_A_SERVICE.fullmatch(name):
+            continue
+        others = [part for part, one in beside.items() if name in {p.envvar for p in _options(one)}]
+        near = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1)
+        hint = f": one of {', '.join(others)}" if others else f": did you mean {PREFIX}{near[0]}?" if near else ""
+        shown = name if name.isidentifier() else repr(name)
+        lines.append(f"{shown} is in the environment and no option of this command, which ignores it{hint}")
+    return lines
 
 
 def _source(source: Any, parameter: Any, config: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -55,6 +56,36 @@ def test_no_secret_is_shown_and_a_misspelled_variable_is() -> None:
     assert "hush" not in out
     assert "# key of the noise: the variable MEANSTREAM_SECRET (not shown)" in out
     assert "# MEANSTREAM_EPSILN is in the environment and no option of this command" in out
+
+
+def test_a_run_tells_of_variables_that_are_no_options_of_it_and_goes_on(tmp_path: Path) -> None:
+    environment = {
+        **{"MEANSTREAM_EPSILN": "hush", "MEANSTREAM_WINDOW": "7d", "MEANSTREAM_Q1Z": "", "MEANSTREAM_A\nB": ""},
+        **{"MEANSTREAM_SECRET": SECRET, "MEANSTREAM_SERVERS": "/x", "MEANSTREAM_HORIZON": "30"},
+        # of a service in Kubernetes that is called meanstream
+        **{
+            "MEANSTREAM_PORT": "tcp://10.0.0.1:80",
+            "MEANSTREAM_SERVICE_HOST": "10.0.0.1",
+            "MEANSTREAM_SERVICE_PORT": "80",
+        },
+        **{"MEANSTREAM_PORT_80_TCP_ADDR": "10.0.0.1", "MEANSTREAM_DELAYS_SERVICE_PORT_METRICS": "9464"},
+    }
+    named = ("--source", "synthetic:5,100", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
+    run = ("run", "agents", *named, "--store", str(tmp_path / "s.db"), "--sink", str(tmp_path / "e.jsonl"), "--quiet")
+    ran = meanstream(*run, environment=environment)
+    ignored = "is in the environment and no option of this command, which ignores it"
+    assert ran.code == 0
+    assert [line.partition(" meanstream.run: ")[2] for line in ran.err.decode().splitlines()] == [
+        rf"'MEANSTREAM_A\nB' {ignored}",
+        f"MEANSTREAM_EPSILN {ignored}: did you mean MEANSTREAM_EPSILON?",
+        f"MEANSTREAM_Q1Z {ignored}",
+        f"MEANSTREAM_WINDOW {ignored}: one of rounds",
+    ]
+    told = meanstream(*run, "--log-format", "json", environment=environment)
+    assert [json.loads(line)["level"] for line in told.err.splitlines()][:4] == ["warning"] * 4
+    assert "hush" not in told.err.decode()
+    right = {"MEANSTREAM_SECRET": SECRET, "MEANSTREAM_HORIZON": "30"}
+    assert meanstream(*run, environment=right).err == b""
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import typer
 from meanstream.pipelines.commands.run.agents import host_agents
 from meanstream.pipelines.commands.run.collaborate import host_collaboration as run_collaborate
 from meanstream.pipelines.commands.run.rounds import host_rounds
+from meanstream.pipelines.commands.run.variables import tell_unknown_variables
 from meanstream.pipelines.options.agents import AgentSideOptions, AgentsOptions
 from meanstream.pipelines.options.base import takes_options
 from meanstream.pipelines.options.collaborate import CollaborateOptions
@@ -22,7 +23,9 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options(AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"))
+@takes_options(
+    AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=tell_unknown_variables
+)
 def run_agents_command(options: AgentsOptions) -> None:
     """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
 
@@ -45,7 +48,11 @@ def run_agents_command(options: AgentsOptions) -> None:
 
 
 @app.command("agent-side")
-@takes_options(AgentSideOptions, required=("source", "lower", "upper", "epsilon", "delta", "releases"))
+@takes_options(
+    AgentSideOptions,
+    required=("source", "lower", "upper", "epsilon", "delta", "releases"),
+    beforehand=tell_unknown_variables,
+)
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -63,7 +70,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options(CollaborateOptions, required=("releases", "store"))
+@takes_options(CollaborateOptions, required=("releases", "store"), beforehand=tell_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Answer the agents of a store from everybody's releases and their own samples (federated deployment).
 
@@ -78,7 +85,9 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 
 @app.command("rounds")
-@takes_options(RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"))
+@takes_options(
+    RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=tell_unknown_variables
+)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Give the population's private mean per time window, with an interval; killed and started again, it goes on.
 
