@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from meanstream.streaming.events.columns import Rejects
-from meanstream.streaming.kafka.schemas import registered, registry
+from meanstream.streaming.kafka.schemas import misses, registered, registry
 from meanstream.streaming.kafka.schemas.registered import RegistryValues, wire_head
 from meanstream.streaming.kafka.schemas.registry import RegistryAwayError, SchemaRegistry, registry_address
 from meanstream.streaming.kafka.values import PartitionRecords
@@ -197,6 +197,60 @@ def test_schemas_that_are_kept_are_bounded_by_their_text(monkeypatch: pytest.Mon
         assert len(values._readers) <= 2
     values.parse(records_of(*[wire_head(49) + b"\x00"] * 3), np.arange(3), {}, Rejects())
     assert lying.asked == 50
+
+
+class Knowing(SchemaRegistry):
+    """Has the schema of some ids and answers of others, after a while, that there is none."""
+
+    def __init__(self, known: set[int]) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.known, self.asked = known, list[int]()
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        self.asked.append(number := int(path.rpartition("/")[2]))
+        found = number in self.known
+        return (200 if found else 404), json.dumps({"schemaType": "JSON", "schema": "{}"}).encode()
+
+
+def test_a_flood_of_made_up_ids_does_not_stop_those_that_are_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hundred thousand ids of no schema, each of which takes an answer, with good records among them."""
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    knowing, rejects, good = Knowing({7}), Rejects(), b'{"agent":"ann","value":1,"time":5}'
+    values = RegistryValues(knowing, ColumnMapping(), Decoder(ColumnMapping()))
+    values.parse(records_of(wire_head(7) + good), np.array([0]), {}, rejects)
+    made_up = [wire_head(2**31 + i) + good for i in range(100_000)]
+    flood = records_of(
+        *[value for i in range(0, 100_000, 1000) for value in (*made_up[i : i + 1000], wire_head(7) + good)]
+    )
+    samples = values.parse(flood, np.arange(100_100), {}, rejects)
+    assert sum(map(len, samples)) == 100
+    assert set(rejects.reason) == {"unknown_schema"}
+    assert len(rejects.reason) == 100_000 == len(set(rejects.position))
+    assert len(knowing.asked) == 1 + misses.MAX_MISSES
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    knowing.known.add(8)  # registered now: it is asked for when the flood was a while ago
+    asking = records_of(wire_head(8) + good)
+    assert values.parse(asking, np.array([0]), {}, rejects) == []
+    now[0] += registry.FORGET_SECONDS
+    assert sum(map(len, values.parse(asking, np.array([0]), {}, rejects))) == 1
+
+
+def test_slow_answers_that_there_is_none_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+
+    class Slow(Knowing):
+        def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+            now[0] += 2.0
+            return super()._answer(method, path, body)
+
+    slow = Slow(set())
+    values = RegistryValues(slow, ColumnMapping(), Decoder(ColumnMapping()))
+    values.parse(records_of(*[wire_head(i) + b"{}" for i in range(1000)]), np.arange(1000), {}, Rejects())
+    assert len(slow.asked) == 3  # six seconds: the last one was under way when five were over
 
 
 @pytest.mark.parametrize(

@@ -87,19 +87,21 @@ class RegistryValues:
         """
         values = cast("list[bytes]", records.values)
         schema = _schema_ids(values)
-        readers = {one: self._reader(one) for one in np.unique(schema[schema >= 0]).tolist()}
+        rows_of = _rows_of_each(schema)
+        readers = {one: self._reader(one) for one in rows_of}
         for i in np.flatnonzero(schema < 0).tolist():
             rejects.add("malformed", int(number[i]), len(values[i]))
         samples: list[SampleColumns] = []
-        for one, reader in readers.items():
-            rows = np.flatnonzero(schema == one)
+        unknown = [rows_of.pop(one) for one, reader in readers.items() if reader is None]
+        if unknown:
+            rejects.add_many("unknown_schema", number[np.sort(np.concatenate(unknown))])
+        for one, rows in rows_of.items():
+            reader = readers[one]
             chosen = [values[i] for i in rows.tolist()] if len(rows) < len(values) else values
             columns = {part: column.take(pa.array(rows)) for part, column in beside.items()}
-            if reader is None:
-                rejects.add_many("unknown_schema", number[rows])
-            elif isinstance(reader, AvroRecords):
+            if isinstance(reader, AvroRecords):
                 samples += reader.parse(chosen, number[rows], columns, rejects, skip=HEAD)
-            else:
+            elif reader is not None:
                 samples += self._parse_json(reader, chosen, number[rows], columns, rejects)
         return samples
 
@@ -139,6 +141,14 @@ class RegistryValues:
         except (BadSchemaError, RecursionError):
             return None
         return AvroRecords(parsed, self._places, self._decoder, numbers_in_text=self._mapping.numbers_in_text)
+
+
+def _rows_of_each(schema: Ints) -> dict[int, Ints]:
+    """Give the rows of each id, in their order; of none where there is no id."""
+    order = np.argsort(schema, kind="stable")
+    order = order[np.searchsorted(schema[order], 0) :]
+    parts = np.split(order, np.flatnonzero(np.diff(schema[order])) + 1) if len(order) else []
+    return {int(schema[rows[0]]): rows for rows in parts}
 
 
 def _schema_ids(values: Sequence[bytes]) -> Ints:

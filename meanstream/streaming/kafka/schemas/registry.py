@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from meanstream.operators.validation import require
 from meanstream.streaming.kafka.configuration import Settings
+from meanstream.streaming.kafka.schemas.misses import SchemaMisses
 
 PREFIX = "schema.registry."
 """Properties of a file of librdkafka properties that are the registry's."""
@@ -96,6 +97,7 @@ class SchemaRegistry:
         self._known: dict[int, RegisteredSchema] = {}
         self._characters = 0  # of all that are known
         self._missing: dict[int, float] = {}
+        self._misses = SchemaMisses(FORGET_SECONDS, SECONDS)
 
     @classmethod
     def answering(cls, address: str, settings: Settings = ()) -> Self:
@@ -119,7 +121,7 @@ class SchemaRegistry:
             self._refuse("an answer that is none of a registry")
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """Give the schema of an id; None if there is none.
+        """Give the schema of an id; None if there is none, or too many ids without one were asked for just now.
 
         Raises
         ------
@@ -128,13 +130,15 @@ class SchemaRegistry:
         """
         if number in self._known:
             return self._known[number]
-        if time.monotonic() < self._missing.get(number, 0.0):
+        now = time.monotonic()
+        if now < self._missing.get(number, 0.0) or self._misses.too_many(now):
             return None
         answer = self._ask("GET", f"/schemas/ids/{number}")
         if answer is None:
             if len(self._missing) >= MAX_KNOWN:
                 self._missing.clear()
             self._missing[number] = time.monotonic() + FORGET_SECONDS
+            self._misses.note(time.monotonic() - now)
             return None
         found = self._read(answer)
         if len(self._known) >= MAX_KNOWN or self._characters + found.characters > MAX_TEXT:
