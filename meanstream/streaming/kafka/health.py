@@ -91,13 +91,15 @@ class Health:
         statistics = json.loads(text)
         up = [broker for broker in statistics["brokers"].values() if broker["state"] == "UP"]
         most = ANSWERS_US if self._down else SILENT_US
-        answering = [one for one in up if not one.get("waitresp_cnt") or one.get("rxidle", 0) < most]
+        fresh = [one for one in up if 0 <= one.get("rxidle", 0) < most]
+        silent = [one for one in up if one.get("waitresp_cnt") and one.get("rxidle", 0) >= most]
+        answering = up and (fresh or not silent)  # a connection that is asked nothing says nothing for the others
         trying = not up and any(broker["state"] != "INIT" for broker in statistics["brokers"].values())
         self._trying = self._trying + 1 if trying else 0
         if answering and self._down:
             self.reached()
         elif up and not answering:
-            self.lost(f"no answer for {min(one['rxidle'] for one in up) / 1e6:.0f} s")
+            self.lost(f"no answer for {min(one['rxidle'] for one in silent) / 1e6:.0f} s")
         elif self._trying >= TRYING:
             self.lost(self.last)
         if self._on_statistics is not None:

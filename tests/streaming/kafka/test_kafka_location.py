@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,33 @@ def test_an_outage_is_two_lines_however_long_it_is(caplog: pytest.LogCaptureFixt
         "brokers cannot be reached: h:1 (refused ***)",
         "brokers can be reached again: h:1",
     ]
+
+
+def connections(*idle: tuple[int, int]) -> str:
+    """Statistics of connections that stand: seconds since each was sent something, and what it is owed."""
+    several = {
+        str(i): {"state": "UP", "rxidle": s * 1_000_000, "waitresp_cnt": owed} for i, (s, owed) in enumerate(idle)
+    }
+    return json.dumps({"brokers": several})
+
+
+def test_a_connection_that_is_asked_nothing_does_not_stand_for_a_silent_one() -> None:
+    """The group's coordinator is the same broker on another connection: idle, it hid an outage for a minute."""
+    watched = health.Health("h:1")
+    watched.on_statistics(connections((0, 1), (300, 0)))
+    watched.on_statistics(connections((7, 1), (307, 0)))
+    assert watched.problem() is None
+    watched.on_statistics(connections((9, 1), (309, 0)))
+    assert watched.problem() == "h:1 (no answer for 9 s)"
+    watched.on_statistics(connections((11, 1), (311, 0)))
+    assert watched.problem() is not None
+    watched.on_statistics(connections((0, 1), (312, 0)))
+    assert watched.problem() is None
+    # Another broker that answers, or nobody who is owed anything: no outage.
+    watched.on_statistics(connections((60, 1), (1, 1)))
+    assert watched.problem() is None
+    watched.on_statistics(connections((60, 0), (60, 0)))
+    assert watched.problem() is None
 
 
 def test_other_lines_are_rare_and_tell_how_many_they_stand_for(
