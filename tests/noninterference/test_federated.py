@@ -9,6 +9,8 @@ import pytest
 from tests.noninterference.agents_worlds import asking_each_other, federated, on_beam
 from tests.noninterference.comparison import Seen, nothing_differs
 
+pytestmark = pytest.mark.slow
+
 
 def assert_ended_well(seen: Seen) -> None:
     assert {data for name, data in seen.items() if name.endswith("exit code")} == {b"0"}

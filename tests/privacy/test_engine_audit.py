@@ -43,6 +43,8 @@ from tests.privacy.engine_audit import (
 )
 from tests.privacy.test_engine_audit_twins import HalfSensitivity, _fields, _folder, versionless
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("counter", "noise", "power"),

@@ -30,6 +30,8 @@ from tests.privacy.engine_audit import (
     stream,
 )
 
+pytestmark = pytest.mark.slow
+
 
 class VersionlessNoise(KeyedNoise):
     """Known bad: the same noise for a release id whatever its input."""

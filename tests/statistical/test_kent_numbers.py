@@ -23,6 +23,8 @@ from meanstream.pipelines.commands.reproduce.kent_curves import (
     kent_curves_univariate,
 )
 
+pytestmark = pytest.mark.slow
+
 REFERENCE_RUNS = 500
 
 

@@ -19,6 +19,8 @@ from meanstream.operators.simulation.summaries import (
     follow_summaries,
 )
 
+pytestmark = pytest.mark.slow
+
 PRIOR = make_collaboration("learned_prior", lower=LOWER, upper=UPPER)
 
 

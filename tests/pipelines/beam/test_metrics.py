@@ -52,6 +52,8 @@ from tests.pipelines.beam.support.prism import on_prism
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 STEPS = (answer, budget, curator, intake, metrics, release, stages, summarize)
 OPERATIONS = ROOT / "docs" / "beam.md"

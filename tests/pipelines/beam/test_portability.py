@@ -36,6 +36,8 @@ from tests.pipelines.beam.support.portability import (
 )
 from tests.pipelines.command_line import meanstream
 
+pytestmark = pytest.mark.slow
+
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 PLACE = "projects/some-project/secrets/noise/versions/1"
 AGENTS = ("--lower=0", "--upper=10", "--epsilon=1", "--delta=1e-6", f"--secret={PLACE}", "--id=id", "--name=test")

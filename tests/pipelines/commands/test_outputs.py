@@ -25,6 +25,8 @@ from meanstream.streaming.sinks.group import Sinks
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, options, run_agents, write_samples
 from tests.pipelines.commands.run import test_run_rounds
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 KEY = {"MEANSTREAM_SECRET": SECRET}
 REASONS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EPIPE, errno.EROFS)

@@ -20,6 +20,8 @@ from meanstream.streaming.events.columns import Batch, Rejects
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
 from tests.streaming.support.dying import DieAt, Died
 
+pytestmark = pytest.mark.slow
+
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
 POINTS = [point for point in CrashPoint if point not in ON_KAFKA]
 

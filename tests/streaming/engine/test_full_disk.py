@@ -17,6 +17,8 @@ from meanstream.streaming.store.store import Store, StoreError
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
 FULL = r"^store must have space on a working disk, got '(database or disk is full|disk I/O error)' for '{}'; what was "

@@ -38,6 +38,8 @@ from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.prism import RUNNERS, on_prism
 from tests.streaming.conftest import World
 
+pytestmark = pytest.mark.slow
+
 ROLES = ("estimates", "releases", "population", "notices")
 
 

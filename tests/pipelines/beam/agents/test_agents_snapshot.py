@@ -45,6 +45,8 @@ from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.prism import on_prism
 from tests.streaming.support.rounds_world import SECRET
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = EngineOptions()
 REFRESHES = [None, 28 * HOUR]
 

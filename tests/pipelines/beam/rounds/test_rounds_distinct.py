@@ -29,6 +29,8 @@ from tests.pipelines.beam.support.collecting import collector, lines, run, run_p
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
 
+pytestmark = pytest.mark.slow
+
 STREAM = samples()
 N = len(STREAM)
 CASES: dict[str, dict[str, Any]] = {
