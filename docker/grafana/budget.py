@@ -1,12 +1,21 @@
 """Does the privacy budget last."""
 
 from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
+from prometheus_client.utils import floatToGoString
 
 HERE = '{instance=~"$instance", trust!="private"}'
 NO_AGENT = "no agent yet"
 NO_LEDGER = "ledger not readable"
 _TRAFFIC = ((None, GREEN), (0.75, YELLOW), (0.9, RED))
 _FINE = ((None, GREEN), (1, RED))
+_AHEAD = ((1, "a day"), (7, "a week"), (30, "30 days"), (90, "90 days"), (365, "a year"), (1825, "5 years"))
+"""Buckets of the time that is left, in days: Grafana gives names of series no unit."""
+
+
+def _until(days: float) -> str:
+    """Choose a bucket."""
+    return HERE.replace("{", f'{{le="{floatToGoString(86_400.0 * days)}", ', 1)
+
 
 BOARD = Board(
     name="budget",
@@ -120,10 +129,13 @@ BOARD = Board(
                 Panel(
                     title="Agents by time to their last release",
                     description=(
-                        "How many agents make the last release of their horizon within so many seconds of the newest, "
+                        "How many agents make the last release of their horizon so soon after the newest, "
                         "if each goes on as between its first and its newest; `meanstream budget` names them."
                     ),
-                    queries=[Query(f"sum by (le) (meanstream_budget_left_seconds_bucket{HERE})", "within {{le}} s")],
+                    queries=[
+                        Query(f"sum(meanstream_budget_left_seconds_bucket{_until(days)})", f"within {text}")
+                        for days, text in _AHEAD
+                    ],
                     unit="short",
                     empty="no agent released twice yet",
                     kind="bargauge",

@@ -64,7 +64,7 @@ def test_a_panel_says_what_it_shows_in_which_unit_and_why_it_may_be_empty(panel:
     assert panel["description"].endswith(".")
     assert panel["title"]
     assert not panel["title"].endswith(".")
-    assert [target["refId"] for target in panel["targets"]] == list("ABC"[: len(panel["targets"])])
+    assert [target["refId"] for target in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])])
     legends = [target["legendFormat"] for target in panel["targets"]]
     assert len(set(legends)) == len(legends), "two lines of one name"
     for target in panel["targets"]:
