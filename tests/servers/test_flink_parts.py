@@ -156,7 +156,7 @@ def on_flink(
     for label, case in CASES.items():
         given = []
         for topic in topics[label]:
-            read = ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False)
+            read = ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False, turn=1)
             given.append((pipeline | f"Read {topic}" >> read).samples)
         outputs = tuple(given) | label >> Applied(case.parts, secret)
         followed[label] = {role: new_topic() for role in outputs}

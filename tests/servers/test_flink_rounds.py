@@ -69,7 +69,7 @@ def submit(
     """Start a pipeline that reads a topic without end, and then gives its samples to `then`; give the job's id."""
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
-    read = pipeline | ReadKafka(f"kafka://{address}/{topics[0]}", ColumnMapping(), until_end=False)
+    read = pipeline | ReadKafka(f"kafka://{address}/{topics[0]}", ColumnMapping(), until_end=False, turn=1)
     then(read.samples, f"kafka://{address}/{topics[1]}")
     pipeline.run()
     return cluster.job_id(name)

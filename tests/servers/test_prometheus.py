@@ -220,6 +220,14 @@ SPOILED = {
         ("deriv(meanstream_answer_lag_seconds[10m]) > 0.1", "deriv(meanstream_answer_lag_seconds[10m]) > 9"),
         ("and rate(meanstream_events_total[10m]) > 0", ""),
     ],
+    "MeanstreamReadingTurnsMany": [
+        ("meanstream_reading_turns_total > 16000", "meanstream_reading_turns_total > 8000"),
+        ("meanstream_reading_turns_total > 16000", "meanstream_reading_turns_total > 32000"),
+        (
+            "meanstream_reading_turns_total > 16000\n        for: 10m",
+            "meanstream_reading_turns_total > 16000\n        for: 1m",
+        ),
+    ],
     "MeanstreamInputLagGrowing": [
         ("meanstream_input_lag_events > 10000 +", "meanstream_input_lag_events > 10 +"),
         ("deriv(meanstream_input_lag_events[10m]) > 0", "deriv(meanstream_input_lag_events[10m]) > -1e9"),

@@ -109,5 +109,12 @@ def require_timers(pipeline: Any, *, bounded: bool) -> None:
     require(known or bounded, "runner", "have timers in streaming, as Flink's and Dataflow's", runner)
 
 
+def require_populations(pipeline: Any) -> None:
+    """Refuse a runner that drops what a timer gives once event time has gone further: populations would be missing."""
+    runner = type(pipeline.runner).__name__
+    rule = "give populations, as FnApiRunner, Prism, Flink and Dataflow do (ReleaseMeans alone runs on others)"
+    require(runner != "BundleBasedDirectRunner", "runner", rule, runner)
+
+
 def _text(duration: Any) -> str:
     return f"{duration.micros / 1e6:.12g}s"

@@ -48,6 +48,7 @@ class Figure:
 
 COUNTERS = {
     "events": Figure("events", "Records read by a source of ours, good and bad."),
+    "reading_turns": Figure("reading_turns", "Turns of reading a partition without end, since the job's last start."),
     "samples": Figure("events", "Samples given to the pipeline: the events, where another source has read them."),
     "accepted": Figure("accepted", "Samples of a file that were taken."),
     "rejected_": Figure("rejects", "Records, samples or reports that were not used, by reason.", "reason"),

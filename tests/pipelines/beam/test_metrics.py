@@ -311,7 +311,7 @@ def test_a_name_that_is_not_in_the_table_is_refused() -> None:
             metric_counter(*named)
 
 
-OWN = {"batch_samples", "release_lag_seconds", "sent", "windows_overtaken"}
+OWN = {"batch_samples", "reading_turns", "release_lag_seconds", "sent", "windows_overtaken"}
 """Families that the engine does not have."""
 ENGINES = {"letters_unwritten"}
 """Of `--max-dead-letters`, which is refused with a runner: dead letters of a pipeline go where it says, all of them."""

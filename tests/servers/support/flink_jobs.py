@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,8 @@ from tests.servers.support.flink_stream import SETTINGS, WINDOW
 
 SHARDS = 2
 READ_SECONDS = 30.0
+READ = {"turn": 1}
+"""Short turns: a test waits for what the next one brings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ def submit(
     fresh: bool = False,
     settings: AgentsSettings = SETTINGS,
     shards: int = SHARDS,
+    read: Mapping[str, Any] = READ,
 ) -> str:
     """Start agents on a topic without end; give the job's id.
 
@@ -66,10 +69,12 @@ def submit(
         How agents release.
     shards : int
         Of agents.
+    read : mapping
+        Options of `ReadKafka`.
     """
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}", *more))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
-    made = Made(settings, shards, SecretPlace(file=str(secret)))
+    made = Made(settings, shards, SecretPlace(file=str(secret)), read)
     _build(pipeline, f"kafka://{address}", topics, made, fresh=fresh)
     pipeline.run()
     return cluster.job_id(name)
@@ -81,11 +86,13 @@ class Made(NamedTuple):
     settings: AgentsSettings
     shards: int
     secret: SecretPlace
+    read: Mapping[str, Any]
 
 
 def _build(pipeline: beam.Pipeline, address: str, topics: Topics, made: Made, *, fresh: bool) -> None:
-    settings, shards, secret = made
-    read = pipeline | ReadKafka(f"{address}/{topics.samples}", ColumnMapping(), until_end=False, privacy_unit="sample")
+    settings, shards, secret, how = made
+    how = {"until_end": False, "privacy_unit": "sample", **how}
+    read = pipeline | ReadKafka(f"{address}/{topics.samples}", ColumnMapping(), **how)
     if fresh:
         with mock.patch.object(parts, "ReleaseShard", FreshReleaseShard):
             answers: Any = read.samples | ReleaseMeans(settings, secret=secret, refresh=WINDOW, shards=shards)

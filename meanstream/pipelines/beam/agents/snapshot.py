@@ -20,6 +20,7 @@ from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatc
 from meanstream.pipelines.beam.agents.split import NOTES
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.arguments import require_populations
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.state import StateOwner
@@ -97,6 +98,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, made: Released | beam.PCollection) -> beam.PCollection:
         """Keep everybody's newest per shard; join the shards; fit."""
+        require_populations((made.releases if isinstance(made, Released) else made).pipeline)
         keyed, all_ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
         given = self._settings, self._options, self._windows, self._owner
         ticks = all_ticks | "Ticks" >> beam.Flatten()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
+from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.parse import (
     DEAD_LETTERS,
     MessageParser,
@@ -34,10 +36,10 @@ from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5
 """So long is waited for records, where there are none."""
-TURN_SECONDS = 2.0
-"""So long a partition without end is read before the runner may make a checkpoint."""
-PAUSE_SECONDS = 0.25
-"""So long after the end of a partition was reached it is looked at again."""
+TURN_SECONDS = 10.0
+"""So long a partition without end is read, or let be, before the runner may make a checkpoint."""
+SPARE_SECONDS = 0.5
+"""Within this a runner hears of a pause: what is left then must be whole seconds."""
 SILENT_SECONDS = 60.0
 """So long records that must be there may not come before reading is given up."""
 
@@ -167,7 +169,15 @@ class ReadRange(Step):
 
 
 class ReadPartition(ReadRange):
-    """Private: partitions to batches for ever; what is not read yet is handed back to the runner after each turn."""
+    """Private: partitions to batches for ever; what is not read yet is handed back to the runner after each turn.
+
+    Flink's runner keeps something of each turn for as long as a job lives, so there is one in `turn` seconds and no
+    more: who has come to the end of a partition lets it be until then.
+    """
+
+    def __init__(self, *given: Any, turn: float = TURN_SECONDS) -> None:
+        super().__init__(*given)
+        self._turn = turn
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
@@ -177,7 +187,8 @@ class ReadPartition(ReadRange):
         watermark: Any = EVENT_TIME,
     ) -> Iterator[Any]:
         """Read for a turn, or until there is nothing more for now."""
-        partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + TURN_SECONDS
+        metric_counter("reading_turns").inc()
+        partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + self._turn
         while time.monotonic() < until:
             taken = self._reader.take(partition, at, self._batch_size, WAIT_SECONDS)
             if taken.following > at:
@@ -189,7 +200,8 @@ class ReadPartition(ReadRange):
                 at = claim.following
             elif taken.ended:
                 self._idle(partition, watermark)
-                tracker.defer_remainder(Duration(PAUSE_SECONDS))
+                # Beam's runner for Flink waits for whole seconds, of what is left when it hears of them.
+                tracker.defer_remainder(Duration(max(1, math.ceil(until - time.monotonic())) + SPARE_SECONDS))
                 return
         tracker.defer_remainder()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -10,8 +11,9 @@ import apache_beam as beam
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agent_batch import AgentBatch
+from meanstream.pipelines.beam.arguments import as_seconds
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, PartitionRange
-from meanstream.pipelines.beam.kafka.read import PlanRanges, ReadPartition, ReadRange
+from meanstream.pipelines.beam.kafka.read import TURN_SECONDS, PlanRanges, ReadPartition, ReadRange
 from meanstream.pipelines.beam.parse import DEAD_LETTERS, UNITS, PrivacyUnit, dead_letter_kind_of_parse
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.kafka.location import KafkaLocation
@@ -19,6 +21,8 @@ from meanstream.streaming.sources.mapping import ColumnMapping
 
 BATCH = 1 << 14
 """Records of a batch, at most."""
+MOST_TURN_SECONDS = 300.0
+"""A checkpoint waits for the end of a turn, and is given up after some minutes."""
 
 
 class FromKafka(NamedTuple):
@@ -69,6 +73,10 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         Records of a batch, at most.
     max_future : float
         Seconds that a sample may lie ahead of the clock; one that lies further would move event time for everybody.
+    turn : float or str
+        Without end: a partition has one turn in so many seconds, 1 to 300. While it is read no checkpoint is made, and
+        what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something of
+        each turn: docs/beam.md says how long a job may read, and how it goes on.
     idle_seconds : float, optional
         Without end: a partition in which nothing came for so long is taken to be that long behind the clock. By
         default event time waits for every partition.
@@ -98,6 +106,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         secret: SecretPlace | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
+        turn: float | str = TURN_SECONDS,
         idle_seconds: float | None = None,
         privacy_unit: PrivacyUnit = "user",
     ) -> None:
@@ -116,7 +125,9 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         require(privacy_unit in UNITS, "privacy_unit", f"be one of {', '.join(UNITS)}", privacy_unit)
         self._letter = dead_letter_kind_of_parse(privacy_unit)
         self._plan = PlanRanges(location, None if ranges is None else dict(ranges), until_end=until_end)
-        kind = ReadRange if bounded else ReadPartition
+        seconds = as_seconds("turn", turn)
+        require(1 <= seconds <= MOST_TURN_SECONDS, "turn", f"be in 1..{MOST_TURN_SECONDS:g} s", seconds)
+        kind = ReadRange if bounded else partial(ReadPartition, turn=seconds)
         secret = None if not mapping.optional else secret or SecretPlace()
         self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds, privacy_unit)
 

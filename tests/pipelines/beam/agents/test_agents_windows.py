@@ -15,6 +15,7 @@ from apache_beam.transforms.window import FixedWindows, IntervalWindow, Timestam
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
 from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans
+from meanstream.pipelines.beam.agents import snapshot
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from tests.pipelines.beam.support.agents_world import SETTINGS, by_agent, engine_on, release_lines
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
@@ -30,6 +31,8 @@ def empty_bundles_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda window: nowhere if window is None else find(window)
 
     monkeypatch.setattr(sideinputs, "default_window_mapping_fn", tolerant)
+    # Only here is event time moved so slowly that nothing is dropped: see `script`.
+    monkeypatch.setattr(snapshot, "require_populations", lambda _: None)
 
 
 ON_TIME = [(f"agent {i % 4}", float(i % 9), i * 0.7) for i in range(60)]
@@ -121,6 +124,13 @@ def test_an_input_without_an_end_needs_a_refresh() -> None:
     unbounded.is_bounded = False
     with pytest.raises(ValueError, match="refresh must be given for an unbounded input, got None"):
         _ = unbounded | ReleaseMeans(SETTINGS)
+
+
+def test_a_runner_that_drops_populations_is_refused_where_the_pipeline_is_built() -> None:
+    samples = beam.Pipeline(runner=BundleBasedDirectRunner()) | beam.Create([("a", 1.0, 1.0)], reshuffle=False)
+    with pytest.raises(ValueError, match=r"runner must give populations, .*got 'BundleBasedDirectRunner'"):
+        _ = samples | CollaborateAgents(SETTINGS, refresh=60)
+    assert (samples | ReleaseMeans(SETTINGS, refresh=60)).releases is not None
 
 
 def test_samples_must_not_be_windowed_before() -> None:

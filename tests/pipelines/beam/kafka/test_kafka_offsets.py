@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 import meanstream.pipelines.beam.kafka.read as reading
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
 from meanstream.pipelines.beam.kafka.read import EventTimeProvider, ReadPartition, ReadRange
+from meanstream.pipelines.beam.kafka.source import ReadKafka
 from meanstream.streaming.events.columns import column_places
 from meanstream.streaming.kafka.partition import Taken
 from meanstream.streaming.kafka.values import PartitionRecords
@@ -45,9 +48,9 @@ class FakeReader:
         """Nothing is open."""
 
 
-def worker(kind: type[ReadRange], end: int, batch: int) -> ReadRange:
+def worker(kind: type[ReadRange], end: int, batch: int, **more: Any) -> ReadRange:
     with patch.object(reading, "PartitionReader", lambda *_, **__: FakeReader(end)):
-        read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, "user")
+        read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, "user", **more)
         read.setup()
     return read
 
@@ -123,3 +126,28 @@ def test_claims_in_another_order_and_offsets_left_out_are_errors() -> None:
     assert tracker.try_split(0) is None
     with pytest.raises(ValueError, match="offsets of a checkpoint must be of version 1, got 2"):
         OffsetRangeCoder().decode(b"\2" + OffsetRangeCoder().encode(OffsetRange(1, 2))[1:])
+
+
+@pytest.mark.parametrize("turn", [1.0, 10.0, 7.5])
+def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: float) -> None:
+    """Whole seconds are left when Flink's runner hears of it: it drops the rest, and each turn costs a name."""
+    tracker = ThreadsafeRestrictionTracker(OffsetsTracker(OffsetRange(0, UNBOUNDED)))
+    watermark = EventTimeProvider().create_watermark_estimator(MIN_TIMESTAMP)
+    list(worker(ReadPartition, 6, 4, turn=turn).process((0, 0, UNBOUNDED), RestrictionTrackerView(tracker), watermark))
+    left = tracker.deferred_status()
+    assert left is not None
+    assert math.floor(left[1].micros / 1e6) == math.ceil(turn)
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        (0.5, "turn must be in 1..300 s, got 0.5"),
+        ("10m", "turn must be in 1..300 s, got 600.0"),
+        ("soon", "turn must be a duration such as 90s, 15m, 1h, 1d or 2w, got 'soon'"),
+        (float("nan"), "turn must be "),
+    ],
+)
+def test_a_turn_is_checked_where_a_pipeline_is_built(turn: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ReadKafka("kafka://127.0.0.1:1/t", ColumnMapping(), until_end=False, turn=turn)
