@@ -143,7 +143,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     settings : AgentsSettings, optional
         The deployment's `name` must be given.
     name, lower, upper, epsilon, delta, counter, horizon, schedule, noise, calibration, levels, mode, per_person,
-    spread_share
+    spread_share, memory
         Or, instead, the parameters of `AgentsSettings`.
     secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
@@ -198,12 +198,13 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         mode: str | None = None,
         per_person: int | None = None,
         spread_share: float | None = None,
+        memory: str | None = None,
     ) -> None:
         super().__init__()
         parameters = {
             "lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "counter": counter, "horizon": horizon,
             "schedule": schedule, "noise": noise, "calibration": calibration, "levels": levels, "mode": mode,
-            "per_person": per_person, "name": name, "spread_share": spread_share,
+            "per_person": per_person, "name": name, "spread_share": spread_share, "memory": memory,
         }  # fmt: skip
         given = settings_given(settings, parameters, ("lower", "upper", "epsilon", "delta"))
         self._settings = settings or AgentsSettings(**given)

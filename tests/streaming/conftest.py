@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.settings import settings_identity
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
@@ -89,7 +90,7 @@ class World:
 
     def lose_agents(self) -> None:
         """Forget the state of the agents, as after a wrong repair, and keep the ledger."""
-        store = Store.open(self.folder / "s.db", settings=asdict(self.settings), secret=self.secret.encode())
+        store = Store.open(self.folder / "s.db", settings=settings_identity(self.settings), secret=self.secret.encode())
         with store.transaction():
             store.put_state("engine", None)
             for kind in ("agents", "own releases", "pending", "ids", "agent ids"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
 from meanstream.operators.agents.release_times import Counts, Every
@@ -21,7 +22,6 @@ from meanstream.operators.validation import require
 
 __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
-SQUARES_BASE = np.int64(1) << 62  # sums of squares are kept exactly in two words of this base
 _SUMS = ("count", "total", "squares_high", "squares_low")
 
 
@@ -46,7 +46,8 @@ class Agents:
     against everybody else together. Sums are exact integers of sensitivity `settings.grid.span`; the fresh draws are
     calibrated to the column norm of the counter's strategy matrix over its horizon. With `spread_share` some releases
     carry a vote on the spread of the agent's samples; means and votes are one Gaussian mechanism, calibrated together.
-    Past the horizon nothing is released. Release times depend on counts and event times only. With
+    Past the horizon nothing is released. With a `memory` that forgets there is none, and the budget is of the stream
+    without end. Release times depend on counts and event times only. With
     `settings.per_person` neighboring streams differ in the values of all samples of one person within an agent: at most
     so many of them count, the first ones, and the draws are calibrated to all of them together.
 
@@ -157,10 +158,25 @@ class Agents:
         return pending.collect(self.settings)
 
     def own(self, agents: Ints | None = None) -> OwnSamples:
-        """Private: each agent's own samples, summed up; for that agent only."""
+        """Private: each agent's own samples, summed up; for that agent only.
+
+        Where older samples weigh less, `count` is the effective number of them, and the rest is weighted.
+        """
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
         count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
-        return self._own_of(index, count, total, high, low)
+        if self.settings.kept is None:
+            return self._own_of(index, count, total, high, low)
+        kept, grid = self.settings.kept.own(self._state.columns, index), self.settings.grid
+        some = kept.weight > 0
+        weight = np.where(some, kept.weight, 1.0)
+        mean = kept.total / weight
+        effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
+        effective = np.floor(effective + 1e-6)
+        deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+        value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+        return OwnSamples(
+            agent=index, count=effective.astype(np.int64), mean=value, squared_deviations=np.asarray(deviations)
+        )
 
     def own_at(self, agent: AnyInts, point: AnyInts, part: Ints) -> tuple[OwnSamples, Ints]:
         """Private: own samples as they were at the end of each part of the samples that were taken last.
@@ -176,7 +192,13 @@ class Agents:
         -------
         OwnSamples, int array
             Of each agent in each part that has samples of it, and that part.
+
+        Raises
+        ------
+        ValueError
+            With a memory that forgets: what was released on the way is not undone.
         """
+        require(self.settings.kept is None, "memory", "be forever where parts are told apart", self.settings.memory)
         if not len(agent):
             return self.own(np.zeros(0, np.int64)), np.zeros(0, np.int64)
         order = order_by_agent(agent, self.n_agents)
@@ -212,13 +234,15 @@ class Agents:
         """Public: the newest release of every agent that has made one."""
         rows = self._state.columns
         agent = np.flatnonzero(rows["released"][: self.n_agents])
+        forgets = self.settings.kept is not None
         return released_columns(
             self.settings,
             agent=agent,
             index=rows["released"][agent],
-            count=rows["released_count"][agent],
-            total=rows["released_total"][agent],
+            count=rows["told_count" if forgets else "released_count"][agent],
+            total=rows["told_total" if forgets else "released_total"][agent],
             votes=self._votes(agent),
+            variance=rows["told_variance"][agent] if forgets else None,
         )
 
     def seen_since(self, time: float) -> Ints:
@@ -231,7 +255,7 @@ class Agents:
         return self._state.columns["count"][: self.n_agents].copy()
 
     def spent(self) -> Ints:
-        """Public: number of releases each agent has made, of `settings.horizon`."""
+        """Public: number of releases each agent has made, of `settings.most_releases`."""
         return self._state.columns["released"][: self.n_agents].copy()
 
     def dirty_chunks(self) -> list[int]:
@@ -275,6 +299,7 @@ class Agents:
         vote = self.settings.vote
         pairs = None if vote is None else vote.pairs(rows, who, sorted_point, starts, added)
         count = rows["count"][who] + added
+        squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
         due = np.flatnonzero(rows["due"][who] <= count)
         while len(due):
             a = who[due]
@@ -283,7 +308,10 @@ class Agents:
             total = rows["total"][a] + prefix[last] - before[due]
             if pairs is not None:
                 pairs.count(due, last + 1)
-            self._release(a, at, total, time[order[last]], pending)
+            now = _Now(at, total, time[order[last]])
+            if squared is not None:
+                now.squares = rows["squares_low"][a] + squared[0][last] - squared[1][due]
+            self._release(a, now, pending)
             due = due[rows["due"][a] <= count[due]]
         if pairs is not None:
             pairs.count(np.arange(len(who)), ends + 1)
@@ -311,33 +339,59 @@ class Agents:
         waiting = (rows["count"][:n] > rows["released_count"][:n]) & (rows["released"][:n] < self.settings.horizon)
         a = np.flatnonzero(waiting)
         if len(a):
-            self._release(a, rows["count"][a], rows["total"][a], np.full(len(a), time), pending)
+            now = _Now(rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a])
+            self._release(a, now, pending)
             self._state.touch(a)
 
-    def _release(self, agent: Ints, count: Ints, total: Ints, time: Floats, pending: PendingReleases) -> None:
-        """Noise one prefix sum per agent and note it; `agent` has no repetition."""
+    def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        """Sum up squares around the middle of the grid: to each sample, and to before each agent's first."""
+        centered = point - self.settings.grid.span // 2
+        squares = centered * centered
+        prefix = np.cumsum(squares)
+        return prefix, prefix[starts] - squares[starts]
+
+    def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+        """Noise one sum per agent and note it; `agent` has no repetition."""
         rows, settings = self._state.columns, self.settings
         index = rows["released"][agent] + 1
-        version = self._noise.version_of(count, total)
+        version = self._noise.version_of(now.count, now.total)
         vote, voting = settings.vote, np.zeros(0, np.int64)
         if vote is not None:
-            voting = np.flatnonzero(vote.due(rows, agent, count))
+            voting = np.flatnonzero(vote.due(rows, agent, now.count))
             version[voting] = vote.version(rows, agent[voting], version[voting], self._noise)
         ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
         if vote is not None and len(voting):
             cast = NoiseIds(owner=ids.owner[voting], index=index[voting], version=version[voting])
-            vote.cast(rows, agent[voting], count[voting], cast, self._noise)
+            vote.cast(rows, agent[voting], now.count[voting], cast, self._noise)
         fresh = settings.fresh.sample(self._noise.bits(ids))
-        state = {name: rows["counter_" + name] for name in self._counter_state}
-        noise = settings.mechanism.step(state, agent, index, fresh)
-        noised = total + np.rint(noise).astype(np.int64)
-        rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, count, noised
+        count, total, variance = self._noised(agent, index, now, fresh)
+        rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, now.count, total
         if isinstance(settings.times, Counts):
-            upcoming = settings.times.times(settings.horizon + 1)[index]
-            rows["due"][agent] = np.where(index < settings.horizon, upcoming, NEVER)
+            goes_on = index < settings.horizon
+            upcoming = settings.times.at(np.where(goes_on, index, 0) + 1)
+            rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
         pending.add(
-            agent=agent, index=index, count=count, total=noised, votes=self._votes(agent), version=version, time=time
+            agent=agent,
+            index=index,
+            count=count,
+            total=total,
+            votes=self._votes(agent),
+            version=version,
+            time=now.time,
+            variance=variance,
         )
+
+    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> tuple[Ints, Ints, Floats | None]:
+        """Give the number of samples in a release, its noised sum and, where that is not of the index, its variance."""
+        rows, settings = self._state.columns, self.settings
+        if settings.kept is None:
+            state = {name: rows["counter_" + name] for name in self._counter_state}
+            noise = settings.mechanism.step(state, agent, index, fresh)
+            return now.count, now.total + np.rint(noise).astype(np.int64), None
+        turn = np.full(len(agent), max(self._window, np.int64(0)))
+        sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
+        told = settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
+        return told.count, told.total, told.variance
 
     @cached_property
     def _counter_state(self) -> list[str]:
@@ -348,3 +402,13 @@ class Agents:
         if self.settings.vote is None:
             return records_without_votes()
         return np.asarray(self._state.columns["vote_noised"][agent], np.int64)
+
+
+@dataclass(slots=True)
+class _Now:
+    """What some agents have at the moment of a release: all their samples, exactly, and the event time."""
+
+    count: Ints
+    total: Ints
+    time: Floats
+    squares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))

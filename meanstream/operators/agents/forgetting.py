@@ -73,6 +73,11 @@ class DecayedSums:
         reals = {name: np.zeros(n_rows) for name in ("weight", "squared_weight", "noise")}
         return {**reals, "noised": np.zeros(n_rows, np.int64), **self.counter.init(n_rows)}
 
+    def decay(self, index: Ints, waited: Ints | None = None) -> Floats:
+        """Give what these releases multiply the past by."""
+        decay = self.counter.decays(index)
+        return decay if waited is None else decay * self.counter.waited(waited)
+
     def release(
         self,
         state: State,
@@ -99,8 +104,9 @@ class DecayedSums:
         waited : int array, shape (m,), optional
             Turns that each has let pass since the release before.
         """
-        past = 1.0 if waited is None else self.counter.wait(state, rows, waited)
-        decay = self.counter.decays(index) * past
+        decay = self.decay(index, waited)
+        if waited is not None:
+            self.counter.wait(state, rows, waited)
         before = decay * state["noise"][rows]
         noise = self.counter.step(state, rows, index, fresh)
         increment = total + np.rint(noise - before).astype(np.int64)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts
+from meanstream.operators.agents.release_times import Counts, Steady
 from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.counters.base import Counter
+from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns
 from meanstream.operators.validation import require
 
@@ -75,6 +78,8 @@ class PossibleReleases:
     def largest_count(self) -> int:
         """So many samples an agent has at most."""
         times, most = self.settings.times, LARGEST_COUNT if self.max_samples is None else self.max_samples
+        if isinstance(times, Steady):
+            return min(_largest_effective(times, self.settings.mechanism), most)
         return min(int(times.times(self.settings.horizon)[-1]), most) if isinstance(times, Counts) else most
 
     def reasons(self, releases: ReleaseColumns) -> np.ndarray:
@@ -92,9 +97,13 @@ class PossibleReleases:
         grid = self.settings.grid
         late = (releases.index < 1) | (releases.index > self.settings.horizon)
         index = np.where(late, 1, releases.index)
-        few = (releases.count < index) | (releases.count > self.largest_count)
-        count = np.where(few, index, releases.count)
-        least, total = self.settings.mean_variance(index, count), releases.total.astype(np.float64)
+        forgets = self.settings.remembers.forgets
+        few = (releases.count < (1 if forgets else index)) | (releases.count > self.largest_count)
+        count = np.where(few, 1 if forgets else index, releases.count)
+        # Who has waited has less noise than the index says, never less than one draw; weights add to no more than the
+        # effective number, which is rounded down.
+        drawn = np.ones_like(index) if forgets else index
+        least, total = self.settings.mean_variance(drawn, count + forgets), releases.total.astype(np.float64)
         with np.errstate(over="ignore"):  # a huge number is as wrong as infinity
             mean = grid.mean(total, count)
             off = np.abs(releases.mean - mean) > _CLOSE * (np.abs(mean) + abs(grid.lower) + abs(grid.upper))
@@ -105,3 +114,15 @@ class PossibleReleases:
     def _too_far(self, index: Ints, count: Ints, total: Floats) -> Bools:
         reach = _FARTHEST * np.sqrt(self.settings.sum_variance(index))
         return np.asarray((total < -reach) | (total > count * float(self.settings.grid.span) + reach))
+
+
+def _largest_effective(times: Steady, counter: Counter) -> int:
+    """Largest effective number of samples at any release: the weights after the early ones go to a limit."""
+    assert isinstance(counter, Decayed)  # noqa: S101 - of steady times it is
+    weight, squared, most = 0.0, 0.0, 0.0
+    before = 0
+    for decay, count in zip((1.0, *counter.early), times.early, strict=True):
+        weight, squared = decay * weight + count - before, decay * decay * squared + count - before
+        before, most = count, max(most, weight * weight / squared)
+    limit = times.gap * (1.0 + counter.decay) / (1.0 - counter.decay)
+    return math.ceil(max(most, limit)) + 1

@@ -37,9 +37,19 @@ class PendingReleases:
     votes: list[Ints] = field(default_factory=list)
     version: list[Words] = field(default_factory=list)
     time: list[Floats] = field(default_factory=list)
+    variance: list[Floats] = field(default_factory=list)
 
     def add(
-        self, *, agent: Ints, index: Ints, count: Ints, total: Ints, votes: Ints, version: Words, time: Floats
+        self,
+        *,
+        agent: Ints,
+        index: Ints,
+        count: Ints,
+        total: Ints,
+        votes: Ints,
+        version: Words,
+        time: Floats,
+        variance: Floats | None = None,
     ) -> None:
         """Note one release of each of some agents."""
         self.agent.append(agent)
@@ -49,6 +59,8 @@ class PendingReleases:
         self.votes.append(votes)
         self.version.append(version)
         self.time.append(time)
+        if variance is not None:
+            self.variance.append(variance)
 
     def collect(self, settings: AgentsSettings) -> ReleaseBatch:
         """Give all of them in the order of time, agent and number."""
@@ -73,6 +85,7 @@ class PendingReleases:
                 count=np.concatenate(self.count)[order],
                 total=np.concatenate(self.total)[order],
                 votes=votes[order] if len(votes) else votes,
+                variance=np.concatenate(self.variance)[order] if self.variance else None,
             ),
             version=np.concatenate(self.version)[order],
             time=time[order],
@@ -81,11 +94,18 @@ class PendingReleases:
 
 
 def released_columns(
-    settings: AgentsSettings, *, agent: Ints, index: Ints, count: Ints, total: Ints, votes: Ints
+    settings: AgentsSettings,
+    *,
+    agent: Ints,
+    index: Ints,
+    count: Ints,
+    total: Ints,
+    votes: Ints,
+    variance: Floats | None = None,
 ) -> ReleaseColumns:
-    """Public: noised sums as released means, each with the variance of its noise."""
+    """Public: noised sums as released means, each with the variance of its noise; that of its sum where it is given."""
     n = np.maximum(count, 1)
-    per_sum = settings.sum_variance(np.maximum(index, 1))
+    per_sum = settings.sum_variance(np.maximum(index, 1)) if variance is None else variance
     return ReleaseColumns(
         agent=agent,
         index=index,

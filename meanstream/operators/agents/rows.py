@@ -103,5 +103,8 @@ def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     rows["due"] = np.full(n, first, np.int64)
     rows.update({} if settings.vote is None else settings.vote.columns(n))
-    rows.update({"counter_" + name: column for name, column in settings.mechanism.init(n).items()})
+    if settings.kept is not None:
+        rows.update(settings.kept.columns(n))
+    else:
+        rows.update({"counter_" + name: column for name, column in settings.mechanism.init(n).items()})
     return rows

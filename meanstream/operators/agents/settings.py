@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
+from meanstream.operators.agents.forgetting import DecayedSums
+from meanstream.operators.agents.kept import KeptSums
+from meanstream.operators.agents.memory import FOREVER, Memory, parse_memory
 from meanstream.operators.agents.release_times import Counts, Every, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
 from meanstream.operators.agents.usual import usual_counter, usual_spread_share
+from meanstream.operators.counters.base import ENDLESS, counter_limit
+from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
@@ -36,6 +41,7 @@ from meanstream.operators.validation import (
 
 MAX_HORIZON = 1_000_000
 SHARE_RULE = "be 0 in paper mode and with Laplace noise"
+USUAL_HORIZON = 40
 WIDEST = 1e150
 """Variances are squares of the width, and must be numbers."""
 MAX_PER_PERSON = 65_535
@@ -76,6 +82,10 @@ class AgentsSettings:
         Part of the budget (of rho) for votes on how much one sample varies (`operators.agents.spread_vote`); what is
         left goes into the means. 0 turns votes off. For Gaussian noise and the tuned mode only; there it is 0.1 by
         default, elsewhere 0.
+    memory : str
+        "forever", "half-life:SAMPLES" in the agent's own samples, for schedules of these, which release at least 8
+        times in each half-life then, or "half-life:DURATION" of event time, for "every:DURATION". An agent's own mean
+        and its releases forget alike. For Gaussian noise and the tuned mode.
 
     Raises
     ------
@@ -88,6 +98,8 @@ class AgentsSettings:
     norm is convex, so it is largest where all K lie in one increment: the sensitivity of the counter is exactly K
     times that of one sample, and no spread of them over the stream costs more. A schedule by counts whose first
     increment has fewer than K samples leaves a little of it unused; nothing is saved on that.
+
+    With a memory that forgets (epsilon, delta) is of the stream without end: what a sample changes has a limit.
 
     One value has one spelling: numbers are brought to their types and schedules to one form, because all of it is part
     of the key of the noise.
@@ -109,7 +121,7 @@ class AgentsSettings:
     delta: float
     # A name once it is known which; keys of before there was another default do not name it.
     counter: str = field(default=cast("str", None), metadata={UNSPELLED: Toeplitz.name})
-    horizon: int = 40
+    horizon: int = field(default=cast("int", None), metadata={UNSPELLED: USUAL_HORIZON})
     schedule: str = "preferred:10"
     noise: str = "gaussian"
     calibration: str = "analytic"
@@ -119,6 +131,7 @@ class AgentsSettings:
     name: str | None = None
     # A number once it is known who may vote; keys of before there were votes do not name it.
     spread_share: float = field(default=cast("float", None), metadata={UNSPELLED: 0.0})
+    memory: str = FOREVER
 
     def __post_init__(self) -> None:
         usual = usual_spread_share(self.mode, self.noise)
@@ -126,10 +139,7 @@ class AgentsSettings:
             object.__setattr__(self, "spread_share", usual)
         for name in ("lower", "upper", "epsilon", "delta", "spread_share"):
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
-        object.__setattr__(self, "horizon", valid_int("horizon", self.horizon))
-        if cast("str | None", self.counter) is None:
-            times = parse_release_times(self.schedule)
-            object.__setattr__(self, "counter", usual_counter(self.mode, self.noise, self.horizon, times))
+        self._remember()
         if self.levels is not None:
             object.__setattr__(self, "levels", valid_int("levels", self.levels))
         if self.name is not None:
@@ -143,7 +153,6 @@ class AgentsSettings:
         )
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, delta=self.delta)
-        require(1 <= self.horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", self.horizon)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         if self.per_person is not None:
             object.__setattr__(self, "per_person", valid_int("per_person", self.per_person))
@@ -157,6 +166,37 @@ class AgentsSettings:
         if self.levels is None and self.counter == Pm2.name:
             object.__setattr__(self, "levels", make_counter(self.counter, horizon=self.horizon).parts)
 
+    def _remember(self) -> None:
+        """Bring memory, horizon and counter, which go together, to their types."""
+        memory, horizon = parse_memory(self.memory), cast("int | None", self.horizon)
+        require(memory.kind != "window", "memory", "be forever or half-life:LENGTH for agents", self.memory)
+        object.__setattr__(self, "memory", str(memory))
+        if memory.forgets:
+            other = f"be forever with mode {self.mode} and noise {self.noise}"
+            require(self.mode == "tuned" and self.noise == "gaussian", "memory", other, self.memory)
+            left_out = f"be left out with memory {self.memory}"
+            require(horizon in (None, ENDLESS), "horizon", f"{left_out}: releases have no end", horizon)
+            require(cast("str | None", self.counter) in (None, Decayed.name), "counter", left_out, self.counter)
+            object.__setattr__(self, "horizon", ENDLESS)
+            object.__setattr__(self, "counter", Decayed.name)
+            return
+        horizon = valid_int("horizon", USUAL_HORIZON if horizon is None else horizon)
+        object.__setattr__(self, "horizon", horizon)
+        require(1 <= horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", horizon)
+        if cast("str | None", self.counter) is None:
+            times = parse_release_times(self.schedule)
+            object.__setattr__(self, "counter", usual_counter(self.mode, self.noise, horizon, times))
+
+    @cached_property
+    def remembers(self) -> Memory:
+        """How much older samples weigh."""
+        return parse_memory(self.memory)
+
+    @property
+    def most_releases(self) -> int | None:
+        """Releases that an agent may make; None where there is no end."""
+        return counter_limit(self.horizon)
+
     @cached_property
     def grid(self) -> FixedPoint:
         """The fixed-point grid of samples and sums."""
@@ -165,11 +205,23 @@ class AgentsSettings:
     @cached_property
     def mechanism(self) -> Counter:
         """The counter whose linear noise makes the prefix sums private."""
+        if self.remembers.forgets:
+            return self.remembers.counter(self.times)
         sampling: tuple[float, ...] = ()
         if self.counter == Optimal.name and isinstance(self.times, Counts):
             units = (self.per_person or 1) / math.sqrt(1 - self.spread_share)
             sampling = optimal_counter_sampling(self.times.times(self.horizon), self.epsilon, units=units)
         return make_counter(self.counter, horizon=self.horizon, levels=self.levels, sampling=sampling)
+
+    @cached_property
+    def kept(self) -> KeptSums | None:
+        """The noised sums that forget; None where all is kept."""
+        if not self.remembers.forgets:
+            return None
+        assert isinstance(self.mechanism, Decayed)  # noqa: S101 - of a half-life it is
+        assert isinstance(self.fresh, GaussianNoise)  # noqa: S101 - checked
+        times = self.times if isinstance(self.times, Every) else None
+        return KeptSums(DecayedSums(self.mechanism, self.fresh), times, self.grid.span // 2)
 
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:
@@ -191,7 +243,7 @@ class AgentsSettings:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
         means, votes = (self.epsilon * share for share in (1 - self.spread_share, self.spread_share))
         try:
-            found = require_small_numeric_slack(self.fresh, epsilon=means, delta=self.delta, draws=self.horizon)
+            found = require_small_numeric_slack(self.fresh, epsilon=means, delta=self.delta, draws=self.mechanism.reach)
             if self.vote is None:
                 return found
             return found + require_small_numeric_slack(
@@ -212,7 +264,10 @@ class AgentsSettings:
         return np.asarray(self.mechanism.noise_variance(index) * self.fresh.variance + 1 / 12)
 
     def mean_variance(self, index: Ints, count: Ints) -> Floats:
-        """Variance of the noise in released means, by index and number of samples, in squared value units."""
+        """Variance of the noise in released means, by index and number of samples, in squared value units.
+
+        Where older samples weigh less, the sum of the weights is what a mean is divided by.
+        """
         return np.asarray(self.sum_variance(index) * (self.grid.resolution / count.astype(np.float64)) ** 2)
 
     @cached_property
@@ -224,7 +279,7 @@ class AgentsSettings:
         sensitivity = PAIR_SENSITIVITY * (self.per_person or 1) / math.sqrt(self.spread_share)
         rule = cast("Calibration", self.calibration)  # checked where it is used
         stddev = calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
-        return SpreadVote(self.grid.span, GaussianNoise(stddev))
+        return SpreadVote(self.grid.span, GaussianNoise(stddev), self.remembers.forgets)
 
     @property
     def _vote_draws(self) -> int:
@@ -236,14 +291,14 @@ class AgentsSettings:
 
         The inversion cuts them off, once per draw; Laplace noise takes no other delta.
         """
-        tails = (self.horizon + self._vote_draws) * TAIL_DELTA
+        tails = (self.mechanism.reach + self._vote_draws) * TAIL_DELTA
         require(self.delta > tails, "delta", f"exceed the {tails:.1e} that the noise's tails cost", self.delta)
         return self.delta - tails
 
     @cached_property
     def times(self) -> Counts | Every:
         """When an agent releases."""
-        return parse_release_times(self.schedule)
+        return self.remembers.times(parse_release_times(self.schedule))
 
     @property
     def privacy_unit(self) -> str:
@@ -254,7 +309,8 @@ class AgentsSettings:
     def unit(self) -> str:
         """Say in few words what (epsilon, delta) is of."""
         what = "one sample" if self.per_person is None else "one person's samples within an agent"
-        return f"{what}, over at most {self.horizon} releases"
+        over = "releases without end" if self.most_releases is None else f"at most {self.horizon} releases"
+        return f"{what}, over {over}"
 
     @property
     def protected(self) -> str:
@@ -307,3 +363,17 @@ class AgentsSettings:
         True
         """
         return agents * self.epsilon if self.mu is None else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
+
+
+def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
+    """Give the settings as plain data that tell deployments apart; what came later is named only where it is in use.
+
+    Examples
+    --------
+    >>> "memory" in settings_identity(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
+    False
+    """
+    found = asdict(settings)
+    if settings.memory == FOREVER:
+        del found["memory"]
+    return found

@@ -60,6 +60,8 @@ class SpreadVote:
         Width of the bounds in grid units.
     noise : GaussianNoise
         Distribution of the noise of one bin of one vote.
+    forgets : bool
+        Whether releases say an effective number of samples, which may be less than those that were voted on.
 
     Notes
     -----
@@ -71,6 +73,7 @@ class SpreadVote:
 
     span: int
     noise: GaussianNoise
+    forgets: bool = False
 
     def possible(self, releases: ReleaseColumns, noise_variance: Floats) -> Bools:
         """Tell which releases carry votes that an agent with these bounds and this budget may have cast.
@@ -89,7 +92,8 @@ class SpreadVote:
         number, pairs, counts = releases.votes[:, 0], releases.votes[:, 1], releases.votes[:, 2:]
         slack = 10 * np.sqrt(number * noise_variance) + 1
         found = noise_variance == self.noise.variance
-        found &= (number <= np.minimum(releases.index, MOST_VOTES)) & (pairs <= releases.count // 2)
+        found &= number <= np.minimum(releases.index, MOST_VOTES)
+        found &= (pairs <= releases.count // 2) | self.forgets
         found &= np.all((counts >= -slack[:, None]) & (counts <= (pairs + slack)[:, None]), axis=1)
         return np.asarray(found & (number > 0) & (pairs >= number), np.bool_)
 

@@ -25,10 +25,13 @@ from meanstream.operators.audit.local import (
 )
 from meanstream.operators.audit.one_run import pure_one_run
 from meanstream.operators.audit.record import AuditFaultError, AuditRow
-from meanstream.operators.counters.registry import COUNTERS, make_counter
+from meanstream.operators.counters.base import ENDLESS
+from meanstream.operators.counters.registry import COUNTERS, FORGETTING, counter_noise, make_counter
 from meanstream.operators.estimators.registry import build_estimator, distinct_estimators, estimator_class
+from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.records import Ints
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
 from meanstream.operators.rounds.channels.laplace import LaplaceChannel
@@ -42,6 +45,7 @@ from meanstream.operators.simulation.words import SeededWords
 from meanstream.operators.validation import closest_valid
 
 HORIZON = 40
+MOST_RELEASES = 200  # of a stream without end
 BINS = 4
 """Of the votes: few enough that all rows and all reports can be listed."""
 VALUES = (-1e300, -1.0, -1e-9, 0.0, 1 / 3, 1.0, 1e300)
@@ -92,6 +96,8 @@ def mechanism_audits(names: Sequence[str] = ("all",), *, epsilon: float, delta: 
 def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
     """Name everything that the registries hold, with what makes its audit."""
     found: dict[str, Callable[[str, float, float], Audit]] = {}
+    for counter in FORGETTING:
+        found[f"counter.{counter}.gaussian"] = partial(_of_forgetting, counter)
     for counter in COUNTERS:
         for noise in ("gaussian", "laplace"):
             if noise == "gaussian" or _takes_laplace(counter):
@@ -120,6 +126,22 @@ def _of_counter(counter: str, noise: str, name: str, epsilon: float, delta: floa
         lower=0, upper=1, epsilon=epsilon, delta=delta, counter=counter, noise=noise, horizon=HORIZON, spread_share=0
     )
     return partial(audit_counter, name, settings)
+
+
+def _of_forgetting(counter: str, name: str, epsilon: float, delta: float) -> Audit:
+    """Audit a stream without end by its first releases, after which a sample moves nothing that could be seen."""
+    endless, span = FORGETTING[counter](ENDLESS), FixedPoint(0.0, 1.0).span
+    fresh = counter_noise(endless, epsilon=epsilon, delta=delta, sensitivity=span)
+    assert isinstance(fresh, GaussianNoise)  # noqa: S101 - the default
+    slack = require_small_numeric_slack(fresh, epsilon=epsilon, delta=delta, draws=endless.reach)
+
+    def audit() -> AuditRow:
+        moved = counter_columns(endless, MOST_RELEASES) * span
+        proved = gaussian_sampler_epsilon(fresh, math.floor(float(np.sqrt((moved**2).sum(0)).max())), delta)
+        what = f"{MOST_RELEASES} of endless releases jointly; Gaussian draws turned into one direction"
+        return _exact(name, epsilon, delta, proved, what, slack=slack)
+
+    return audit
 
 
 def _of_means_and_votes(name: str, epsilon: float, delta: float) -> Audit:

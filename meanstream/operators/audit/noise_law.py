@@ -54,11 +54,14 @@ class NoiseLaw:
     def __init__(self, settings: AgentsSettings) -> None:
         self._settings = settings
         most = min(settings.horizon, MOST_RELEASES)
-        self._response = counter_response(settings.mechanism, settings.horizon)[:most, :most]
+        self._forgets = settings.remembers.forgets  # its releases are no prefix sums: nothing is said of them
+        self._response = counter_response(settings.mechanism, most)
         self._parts: list[tuple[Ints, Ints, Ints, Floats]] = []
 
     def take(self, releases: ReleaseColumns) -> None:
         """Take releases, in any order, each id once."""
+        if self._forgets:
+            return
         early = (releases.index >= 1) & (releases.index <= len(self._response))
         fields = releases.agent, releases.index, releases.count, releases.total.astype(np.float64)
         self._parts.append(tuple(field[early] for field in fields))  # type: ignore[arg-type]
@@ -78,7 +81,13 @@ class NoiseLaw:
             return claim / scale if laplace else group_epsilon(claim / scale, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
-        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else "unknown: too few releases"
+        told = (
+            f"{math.sqrt(ratio):.4f} of the declared one"
+            if enough
+            else "unknown: its releases forget"
+            if self._forgets
+            else "unknown: too few releases"
+        )
         surely, alarm = float(ndtri(CONFIDENCE)), -float(ndtri(ALARM_ERROR))
         return AuditRow(
             name=name,

@@ -51,10 +51,7 @@ class FollowedReleases:
         if not len(releases):
             return
         self._reserve(int(releases.agent.max()) + 1)
-        who = np.unique(releases.agent)
-        who = who[self._last["index"][who] > 0]
-        both = {name: np.concatenate([self._last[name][who], getattr(releases, name)]) for name in _COLUMNS}
-        self._pool.update(pooled_release_differences(ReleaseColumns(**both), self._counter))
+        self._pool.update(pooled_release_differences(self._with_last(releases), self._counter))
         self._remember(releases)
         self.own.observe(releases)
 
@@ -72,6 +69,14 @@ class FollowedReleases:
         if len(latest):
             self._reserve(int(latest.agent.max()) + 1)
             self._remember(latest)
+
+    def _with_last(self, releases: ReleaseColumns) -> ReleaseColumns:
+        """Put the release before of each of their agents to new ones."""
+        who = np.unique(releases.agent)
+        who = who[self._last["index"][who] > 0]
+        return ReleaseColumns(
+            **{name: np.concatenate([self._last[name][who], getattr(releases, name)]) for name in _COLUMNS}
+        )
 
     def _remember(self, releases: ReleaseColumns) -> None:
         for name in _COLUMNS:  # of several releases of an agent the last one stays

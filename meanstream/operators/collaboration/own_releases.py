@@ -31,14 +31,15 @@ class OwnReleases:
     Parameters
     ----------
     settings : AgentsSettings
-        How the releases were made. In paper mode nothing is combined: the papers read the newest release.
+        How the releases were made. In paper mode nothing is combined: the papers read the newest release; nor where
+        older samples weigh less: the newest release holds what is left of them.
     agents : int
         Room for so many agents; it grows.
 
     Attributes
     ----------
     combines : bool
-        Whether anything is combined: in the tuned mode.
+        Whether anything is combined.
 
     Notes
     -----
@@ -74,7 +75,7 @@ class OwnReleases:
 
     def __init__(self, settings: AgentsSettings, agents: int = 0) -> None:
         self._settings = settings
-        self.combines = settings.mode == "tuned"
+        self.combines = settings.mode == "tuned" and not settings.remembers.forgets
         self._rows = _no_rows(agents)
         self._changed: set[int] = set()
 

@@ -20,6 +20,17 @@ ENDLESS = 2**62
 """The horizon of a counter whose sensitivity has a limit, where there is no end to its releases."""
 
 
+def counter_limit(horizon: int | None) -> int | None:
+    """Return how many releases a row may make; None where there is no end.
+
+    Examples
+    --------
+    >>> counter_limit(40), counter_limit(ENDLESS)
+    (40, None)
+    """
+    return None if horizon == ENDLESS else horizon
+
+
 class HorizonReached(ValueError):  # noqa: N818 - an end of the budget, named like StopIteration
     """A release was asked for past the number of releases that the noise was calibrated for."""
 
@@ -46,6 +57,8 @@ class Counter(ABC):
     """
 
     name: ClassVar[str]
+    forgets: ClassVar[bool] = False
+    """Whether its sums are no prefix sums: older increments weigh less in them, or nothing."""
     horizon: int
 
     def __post_init__(self) -> None:

@@ -60,6 +60,7 @@ class Decayed(Counter):
     """
 
     name: ClassVar[str] = "decayed"
+    forgets: ClassVar[bool] = True
     decay: float = 0.5**0.125 // GRID * GRID
     early: tuple[float, ...] = ()
 
@@ -128,10 +129,14 @@ class Decayed(Counter):
 
         **Privacy.** Who releases at which turn is public.
         """
-        decay: Floats = np.rint(self.decay ** turns.astype(np.float64) / GRID) * GRID
+        decay = self.waited(turns)
         state["buffers"][rows] *= decay[:, np.newaxis]
         state["shared"][rows] *= (decay * decay)[:, np.newaxis, np.newaxis]
         return decay
+
+    def waited(self, turns: Ints) -> Floats:
+        """Return what so many turns without a release multiply the past by."""
+        return np.asarray(np.rint(self.decay ** turns.astype(np.float64) / GRID) * GRID)
 
     def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:
         buffers, decay = self.buffers, self._decays(release)

@@ -61,6 +61,7 @@ class Windowed(Counter):
     """
 
     name: ClassVar[str] = "windowed"
+    forgets: ClassVar[bool] = True
     window: int = 8
 
     def __post_init__(self) -> None:

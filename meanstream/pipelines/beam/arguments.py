@@ -11,6 +11,7 @@ from typing import Any
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration
 
+from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require, valid_float, valid_int
 
@@ -95,6 +96,8 @@ def settings_given(settings: Any, parameters: Mapping[str, Any], needed: tuple[s
 def shown_settings(settings: Any, **more: Any) -> dict[str, Any]:
     """Give what a runner shows of a transform: public settings, none of the secret."""
     found = {**asdict(settings), **more}
+    if "horizon" in found:
+        found["horizon"] = counter_limit(found["horizon"])
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value)
         for name, value in found.items()

@@ -50,7 +50,7 @@ class AgentSideOptions(StreamOptions):
         follow until_end lateness batch_size max_future
         quorum max_agents
         out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
-        final_release spread_share secret_file store releases dead_letters max_dead_letters notices json metrics
+        memory final_release spread_share secret_file store releases dead_letters max_dead_letters notices json metrics
         private_metrics page page_remote private_figures wait_for log_format dry_run quiet
     """
 
@@ -93,13 +93,24 @@ class AgentSideOptions(StreamOptions):
     ] = None
     noise: Annotated[str, cli_option("gaussian | laplace.", PRIVACY)] = "gaussian"
     calibration: Annotated[str | None, cli_option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
-    horizon: Annotated[int, cli_option("Releases an agent may ever make: its budget.", PRIVACY)] = 40
+    horizon: Annotated[
+        int | None,
+        cli_option("Releases an agent may ever make: its budget; default 40, no end with --memory.", PRIVACY),
+    ] = None
     levels: Annotated[int | None, cli_option("Divisor of pm2's budget; default: what the horizon needs.", PRIVACY)] = (
         None
     )
     schedule: Annotated[
         str, cli_option("preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples, or every:DURATION.", PRIVACY)
     ] = "preferred:10"
+    memory: Annotated[
+        str | None,
+        cli_option(
+            "forever, half-life:SAMPLES (of an agent) or half-life:DURATION (with --schedule every:...): older samples "
+            "weigh less, releases have no end; default: the store's, else forever.",
+            PRIVACY,
+        ),
+    ] = None
     final_release: Annotated[
         bool | None,
         cli_option(
@@ -129,6 +140,7 @@ class AgentSideOptions(StreamOptions):
             Naming the option, the rule and the value.
         """
         from meanstream.operators.agents.agents import AgentsSettings
+        from meanstream.operators.agents.memory import FOREVER
         from meanstream.operators.validation import require
 
         lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
@@ -137,13 +149,21 @@ class AgentSideOptions(StreamOptions):
         require(self.person is None or self.per_person is not None, "per_person", "be given with person", None)
         require(self.per_person is None or self.person is not None, "person", "be given with per_person", None)
         paper = self.mode == "paper"
-        chosen = {"counter": self.counter or ("pm1" if paper else None), "spread_share": self.spread_share}
+        begun = self._begun()
+        forgets = (self.memory or begun.get("memory", FOREVER)) != FOREVER
+        if forgets:  # it has its own counter
+            begun.pop("counter", None)
+        chosen = {
+            "counter": self.counter or ("pm1" if paper and not forgets else None),
+            "spread_share": self.spread_share,
+            "memory": self.memory,
+            "horizon": self.horizon,
+        }
         return AgentsSettings(
             lower=lower,
             upper=upper,
             epsilon=epsilon,
             delta=delta,
-            horizon=self.horizon,
             schedule=self.schedule,
             noise=self.noise,
             calibration=self.calibration or ("classical" if paper else "analytic"),
@@ -151,17 +171,23 @@ class AgentSideOptions(StreamOptions):
             mode=self.mode,
             per_person=self.per_person,
             name=self.name,
-            **self._begun() | {name: value for name, value in chosen.items() if value is not None},
+            **begun | {name: value for name, value in chosen.items() if value is not None},
         )
 
     def _begun(self) -> dict[str, Any]:
         """Read what agents that already run on the store have, which holds where nobody says otherwise: they go on."""
+        from meanstream.operators.agents.memory import parse_memory
+        from meanstream.operators.validation import require
         from meanstream.streaming.agents.own_state import own_settings_if_begun
 
         begun = own_settings_if_begun(self.store)
         if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
             return {}
-        return {"counter": begun.counter, "spread_share": begun.spread_share}
+        if self.memory is not None:
+            rule = f"be {begun.memory} as in the store that is continued"
+            require(str(parse_memory(self.memory)) == begun.memory, "memory", rule, self.memory)
+        memory = {"memory": begun.memory} if begun.remembers.forgets else {"counter": begun.counter}
+        return {**memory, "spread_share": begun.spread_share}
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""

@@ -102,6 +102,10 @@ SCHEDULE = Form(
     rf"preferred:{_COUNT}|geometric:{_COUNT},{_POSITIVE}|every:{_SPAN}",
     "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)",
 )
+MEMORY = Form(
+    rf"forever|half-life:({_COUNT}|{_SPAN})",
+    "be forever, half-life:SAMPLES or half-life:DURATION (such as half-life:5000 or half-life:30d)",
+)
 SIZES = Form(
     rf"unknown|[a-z]+:{_NUMBER}(,{_NUMBER})*", "be a law such as point:4, poisson:3.5, lognormal:10,1, or unknown"
 )

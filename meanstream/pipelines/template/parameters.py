@@ -210,6 +210,7 @@ AGENTS = Template(
         Parameter("horizon", "Releases of an agent, at most", forms.COUNT),
         Parameter("levels", "Levels of pm2", forms.COUNT),
         Parameter("schedule", "When an agent releases", forms.SCHEDULE),
+        Parameter("memory", "How long a mean remembers", forms.MEMORY),
         Parameter("collaboration", "Collaboration", choice_form(*COLLABORATIONS)),
         Parameter("stddev", "Standard deviation of a sample", forms.POSITIVE),
         Parameter("level", "Coverage of the intervals", forms.POSITIVE),

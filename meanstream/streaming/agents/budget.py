@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.operators.agents.release_times import parse_release_times
+from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.budget_forecast import BudgetForecast, ForecastSummary
 from meanstream.streaming.agents.homes import given_agents
@@ -21,13 +22,14 @@ from meanstream.streaming.store.store import Store
 class AgentBudget:
     """Public: one agent's releases made and left; every one of its samples is protected at (epsilon, delta).
 
-    `epsilon` and `delta` hold for all releases of the horizon together, so they do not grow as it is spent.
+    `epsilon` and `delta` hold for all releases of the horizon together, so they do not grow as it is spent. Where
+    releases have no end, `remaining` and `horizon` are None.
     """
 
     agent: str
     spent: int
-    remaining: int
-    horizon: int
+    remaining: int | None
+    horizon: int | None
     epsilon: float
     delta: float
 
@@ -43,7 +45,7 @@ class BudgetSummary:
     spent_max : int
         Releases of the agent that made most.
     horizon : int
-        Releases that each may make.
+        Releases that each may make; None where there is no end.
     at_horizon : int
         Agents that made all of them.
     refused : int or None
@@ -52,7 +54,7 @@ class BudgetSummary:
 
     agents: int
     spent_max: int
-    horizon: int
+    horizon: int | None
     at_horizon: int
     refused: int | None
 
@@ -90,17 +92,19 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
         names, identity = opened.agents(), opened.state("identity")
         settings = {"horizon": 0, "epsilon": 0.0, "delta": 0.0} if identity is None else identity["settings"]
         require_store_kind(store, settings, OF_AGENTS)
-        forecast = BudgetForecast(len(names), int(settings["horizon"])) if foretell and identity is not None else None
+        horizon = counter_limit(int(settings["horizon"]))
+        known = foretell and identity is not None
+        forecast = BudgetForecast(len(names), horizon) if known and horizon is not None else None
         spent = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of, forecast)
         here = ~given_agents(opened)
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
     ends = None if forecast is None else forecast.ends(parse_release_times(str(settings["schedule"])))
-    horizon, epsilon, delta = int(settings["horizon"]), float(settings["epsilon"]), float(settings["delta"])
+    epsilon, delta = float(settings["epsilon"]), float(settings["delta"])
     return Budgets(
         [
-            AgentBudget(name, used, horizon - used, horizon, epsilon, delta)
+            AgentBudget(name, used, None if horizon is None else horizon - used, horizon, epsilon, delta)
             for name, used, lives in zip(names, spent.tolist(), here.tolist(), strict=True)
             if lives
         ],
@@ -108,7 +112,7 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
             agents=int(here.sum()),
             spent_max=int(spent[here].max(initial=0)),
             horizon=horizon,
-            at_horizon=int(np.count_nonzero(spent[here] >= horizon)),
+            at_horizon=0 if horizon is None else int(np.count_nonzero(spent[here] >= horizon)),
             refused=refused,
         ),
         None if ends is None else [end if math.isfinite(end) else None for end in ends[here].tolist()],

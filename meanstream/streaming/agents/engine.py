@@ -261,7 +261,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         for events in (
             release_dead_letter_lines(self._letters.admit(rejects), self._source.name),
             exhausted,
-            release_refusal_lines(rows, refused, names, settings.horizon),
+            release_refusal_lines(rows, refused, names, settings.most_releases),
         ):
             store.post(events.kind.topic, events.lines)
         return len(exhausted)
@@ -283,7 +283,10 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
     def _spent(self) -> tuple[int, ...]:
         """Count the agents by the releases they have made."""
-        return tuple(np.bincount(self.agents.spent(), minlength=self._settings.horizon + 1).tolist())
+        most, spent = self._settings.most_releases, self.agents.spent()
+        if most is None:  # nobody asks how many, but whether
+            return tuple(np.bincount(np.minimum(spent, 1), minlength=2).tolist())
+        return tuple(np.bincount(spent, minlength=most + 1).tolist())
 
 
 def _finite(number: float) -> float | None:

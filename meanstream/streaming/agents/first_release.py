@@ -116,8 +116,8 @@ def next_release(
         return None
     if isinstance(schedule, Every):
         return expected_first_release(schedule, lateness, counted=counted, agent=agent, times=times, since=since)
-    ahead = np.append(schedule.times(horizon), np.iinfo(np.int64).max)
-    reached, lacks = _reached(ahead[np.minimum(spent, horizon)], counted, agent, times)
+    ahead = np.where(goes_on, schedule.at(np.where(goes_on, spent, 0) + 1), np.iinfo(np.int64).max)
+    reached, lacks = _reached(ahead, counted, agent, times)
     if reached is None:
         lack = "1 sample" if lacks == 1 else f"{lacks:,} samples"
         return FirstRelease(None, f"the agent nearest to its next release lacks {lack}")

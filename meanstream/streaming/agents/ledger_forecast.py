@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, Every
+from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.budget_forecast import DAY, BudgetForecast, ForecastSummary
 from meanstream.streaming.store.store import Store, StoreError
@@ -115,7 +116,7 @@ def budget_outlook(
     settings: Any, store: Path | None, *, least: float = 0.0
 ) -> Callable[[], BudgetOutlook | None] | None:
     """Make what says when the budgets of a store of agents end; None where there are no such budgets."""
-    schedule, horizon = getattr(settings, "times", None), settings.horizon
+    schedule, horizon = getattr(settings, "times", None), counter_limit(settings.horizon)
     if store is None or schedule is None or horizon is None:
         return None
     return LedgerForecast(store, horizon, schedule, least=least).look

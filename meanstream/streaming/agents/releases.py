@@ -123,7 +123,7 @@ def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
 
 def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:
     """Tell which agents made the last release of their horizon, and when."""
-    last = [batch.releases.index == settings.horizon for batch in batches]
+    last = [batch.releases.index == settings.most_releases for batch in batches]
     agents = [a for batch, at in zip(batches, last, strict=True) for a in batch.releases.agent[at].tolist()]
     times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
     privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
@@ -133,7 +133,9 @@ def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], 
     )
 
 
-def release_refusal_lines(rows: LedgerRows, refused: Sequence[int], names: Sequence[str], horizon: int) -> EventLines:
+def release_refusal_lines(
+    rows: LedgerRows, refused: Sequence[int], names: Sequence[str], horizon: int | None
+) -> EventLines:
     """Tell that releases were refused, what was spent and what remains."""
     spent = [rows.release_index[i] for i in refused]
     columns: dict[str, Any] = {
@@ -141,7 +143,7 @@ def release_refusal_lines(rows: LedgerRows, refused: Sequence[int], names: Seque
         "agent": [names[rows.agent[i]] for i in refused],
         "time": iso_times(np.array([rows.time[i] for i in refused])),
         "spent": spent,
-        "remaining": [horizon - s for s in spent],
+        "remaining": [None if horizon is None else horizon - s for s in spent],
     }
     return encode_columns_as_lines(Refusal, columns, {"asked": 1})
 

@@ -85,7 +85,8 @@ class StoreAnswers:
             pool, fitted = known.followed.posterior, known.population.fitted
             lines = known.estimates.answer(known.agents.names, own, pool, fitted, known.event_time)
         settings, spent = known.agents.settings, int(known.agents.spent()[number])
-        budget = {"spent": spent, "remaining": settings.horizon - spent, "horizon": settings.horizon}
+        most = settings.most_releases  # none: there is no end
+        budget = {"spent": spent, "remaining": None if most is None else most - spent, "horizon": most}
         age = {"age_seconds": round(time.time() - known.event_time, 3)}
         return {**msgspec.json.decode(lines.lines[0]), **age, "budget": budget}
 

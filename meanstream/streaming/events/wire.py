@@ -225,7 +225,7 @@ class Refusal(PublicEvent):
     time: AwareDatetime
     spent: Annotated[int, Field(ge=0)]
     asked: Count
-    remaining: Annotated[int, Field(ge=0)]
+    remaining: Annotated[int, Field(ge=0)] | None = Field(description="Releases left; none where there is no end.")
     schema_version: Literal[1] = 1
 
 

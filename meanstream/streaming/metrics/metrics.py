@@ -22,6 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from meanstream.operators.counters.base import ENDLESS, counter_limit
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.estimates import PublicPopulation
 from meanstream.streaming.agents.ledger_forecast import budget_outlook
@@ -140,7 +141,7 @@ class Metrics(Collector):
     def __init__(
         self, *, settings: HasBounds, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
     ) -> None:
-        self._horizon = settings.horizon
+        self._horizon, self._endless = counter_limit(settings.horizon), settings.horizon == ENDLESS
         most = float(np.max(np.subtract(settings.upper, settings.lower))) / 2
         self._half_widths = tuple(most / 2**k for k in range(HALVINGS, -1, -1))
         self._health = health
@@ -173,6 +174,7 @@ class Metrics(Collector):
             "allowed_lateness_seconds": stats.lateness,
             "watermark": stats.watermark,
             **(self._budgets(stats, self._horizon) if stats.spent and self._horizon is not None else {}),
+            **({"agents_exhausted": 0} if self._endless else {}),  # alerts compare it with the number of agents
             **self._own(stats),
         }
         of = {"commit_seconds": stats.commits > self._commits, "delivery_seconds": stats.deliveries > self._deliveries}

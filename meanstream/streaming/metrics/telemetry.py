@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.estimates import PublicPopulation
 from meanstream.streaming.agents.first_release import FirstRelease
@@ -81,7 +82,7 @@ class Telemetry:
         clock: Callable[[], float] = time.monotonic,
         time_of_day: Callable[[], float] = time.time,
     ) -> None:
-        self.horizon, self.protected = settings.horizon, settings.protected
+        self.horizon, self.protected = counter_limit(settings.horizon), settings.protected
         self.about: dict[str, Any] = {}  # which run it is, once that is known
         self._clock, self._time_of_day = clock, time_of_day
         self._began = clock()

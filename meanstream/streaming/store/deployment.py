@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.settings import settings_identity
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.store.secret import (
     UnnamedNoise,
@@ -48,7 +49,9 @@ def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mappin
     environment : mapping
         Usually `os.environ`.
     """
-    store, secret = open_deployment_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
+    store, secret = open_deployment_store(
+        path, settings_identity(settings), environment=environment, respelled=_respelled_agents
+    )
     saved = kept_deployment_settings(store)
     named = replace(settings, name=saved.get("name"))
     noise = UnnamedNoise.of(secret, saved) if named.name is None else noise_from_secret(secret, named.name)
@@ -76,12 +79,14 @@ def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
 
 def _respelled_agents(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Bring settings of agents, as a store keeps them, to today's spelling and fields."""
-    return asdict(saved_deployment_settings(saved))
+    return settings_identity(saved_deployment_settings(saved))
 
 
 def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
     """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store."""
-    return check_deployment_store(path, asdict(settings), environment=environment, respelled=_respelled_agents)
+    return check_deployment_store(
+        path, settings_identity(settings), environment=environment, respelled=_respelled_agents
+    )
 
 
 def open_deployment_store(

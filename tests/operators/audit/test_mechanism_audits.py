@@ -11,7 +11,7 @@ from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.audit import counters as counter_audits
 from meanstream.operators.audit.counters import gaussian_sampler_epsilon
 from meanstream.operators.audit.mechanisms import audit_channel, audit_counter, mechanism_audits
-from meanstream.operators.counters.registry import COUNTERS
+from meanstream.operators.counters.registry import COUNTERS, FORGETTING
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
@@ -34,7 +34,7 @@ def test_every_mechanism_of_the_registries_proves_its_claim(name: str) -> None:
 
 def test_all_registries_are_in_the_table() -> None:
     assert {f"channel.{name}" for name in CHANNELS} | {f"vote.{name}" for name in VOTES} < {*NAMES}
-    assert {f"counter.{name}.gaussian" for name in COUNTERS} < {*NAMES}
+    assert {f"counter.{name}.gaussian" for name in (*COUNTERS, *FORGETTING)} < {*NAMES}
     with pytest.raises(ValueError, match="name must be all"):
         mechanism_audits(["chan"], epsilon=1.0, delta=1e-6)
 

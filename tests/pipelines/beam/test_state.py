@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +21,7 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 import meanstream.pipelines.beam
+from meanstream.operators.agents.settings import settings_identity
 from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam import state
@@ -404,4 +405,9 @@ def test_rounds_run_with_marks_and_budgets() -> None:
 
 
 def test_names_in_a_refusal_are_those_of_options() -> None:
-    assert agents_part_state(SETTINGS, WINDOWS, 8).keys() == {*asdict(SETTINGS), "state", "refresh", "shards"}
+    assert agents_part_state(SETTINGS, WINDOWS, 8).keys() == {
+        *settings_identity(SETTINGS),
+        "state",
+        "refresh",
+        "shards",
+    }

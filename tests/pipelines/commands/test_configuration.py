@@ -36,7 +36,7 @@ def test_the_command_line_wins_then_the_environment_then_yaml(tmp_path: Path) ->
     assert found["upper"] == (6.0, "environment (MEANSTREAM_UPPER)")
     assert found["level"] == (0.7, "command line")
     assert found["quiet"] == (True, "environment (MEANSTREAM_QUIET)")
-    assert found["horizon"] == (40, "default")
+    assert found["quorum"] == (2, "default")
 
 
 def test_what_is_printed_is_a_file_of_options_that_means_the_same(tmp_path: Path) -> None:

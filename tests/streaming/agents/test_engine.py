@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.settings import settings_identity
 from meanstream.streaming.agents.budget import agents_budgets
 from meanstream.streaming.agents.engine import OWN_RELEASES
 from meanstream.streaming.engine.options import EngineOptions
@@ -217,7 +218,9 @@ def test_what_agents_have_released_goes_on_after_a_restart(older: bool, new_worl
     whole.run(ScriptedSource(script))
     stops = iter([False] * 2)
     parted.run(ScriptedSource(script), stop=lambda: next(stops, True))
-    store = Store.open(parted.folder / "s.db", settings=asdict(parted.settings), secret=parted.secret.encode())
+    store = Store.open(
+        parted.folder / "s.db", settings=settings_identity(parted.settings), secret=parted.secret.encode()
+    )
     with store.transaction():
         assert len(list(store.chunks(OWN_RELEASES))) == 1
         if older:

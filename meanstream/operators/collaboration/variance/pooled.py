@@ -59,8 +59,11 @@ def pooled_release_differences(releases: ReleaseColumns, counter: Counter) -> Re
     Two running means after `s < t` samples differ by a multiple of (mean of the new samples - old mean), so their
     difference has expectation 0 and variance `sigma^2 (1/s - 1/t)` plus that of the noise
     `N_k / t - N_{k-1} / s`, whose covariance follows from `increment_variance`. Differences of one agent are
-    uncorrelated but for the noise.
+    uncorrelated but for the noise. Sums that forget have none: their means may have moved, and what a sample varies by
+    is known from votes.
     """
+    if counter.forgets:
+        releases = releases.take(np.zeros(0, np.int64))
     order = np.lexsort((releases.index, releases.agent))
     agent, index, count = releases.agent[order], releases.index[order], releases.count[order]
     pair = np.flatnonzero((agent[1:] == agent[:-1]) & (index[1:] == index[:-1] + 1) & (count[1:] > count[:-1]))

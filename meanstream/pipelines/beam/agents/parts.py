@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -11,6 +11,7 @@ from apache_beam.pvalue import DoOutputsTuple
 import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.release_times import Every
+from meanstream.operators.agents.settings import settings_identity
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require, valid_int
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch
@@ -182,7 +183,7 @@ def agents_part_split(parts: DoOutputsTuple) -> SplitSamples:
 
 def agents_part_state(settings: AgentsSettings, windows: AgentWindows, shards: int) -> dict[str, Any]:
     """Give what the state of shards cannot change, by the names of the options."""
-    return {"state": "agents", **asdict(settings), "refresh": windows.refresh, "shards": shards}
+    return {"state": "agents", **settings_identity(settings), "refresh": windows.refresh, "shards": shards}
 
 
 def agents_part_release(

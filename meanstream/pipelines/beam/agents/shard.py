@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.admission import TOO_MANY, admission_columns
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.persons import COUNTS, UNCOUNTED
+from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
@@ -21,7 +22,7 @@ from meanstream.pipelines.beam.packed import names_of_packed, pack_narrow, packe
 from meanstream.pipelines.beam.samples import repeated_samples
 
 NEVER = -(2**62)
-_PUBLIC = tuple(field.name for field in fields(ReleaseColumns))
+_PUBLIC = tuple(one.name for one in fields(ReleaseColumns))
 _LATEST = tuple(name for name in _PUBLIC if name != "agent")
 
 
@@ -114,9 +115,9 @@ class AgentShard:
         if order is not None:
             agent, point, time, part = agent[order], point[order], time[order], part[order]
             person = None if person is None else person[order]
-        released = [self.agents.update_points(agent, point, time, person)] if len(time) else []
-        fates = released[0].fates if released else None
         end = windows.end(tick.number)
+        taken = self._taken(agent, point, time, person, part, answers=end is not None)
+        released, fates = taken.released, taken.fates
         if end is not None:
             released.append(self.agents.advance(end))
         else:
@@ -124,10 +125,8 @@ class AgentShard:
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
         self.reached = tick.number
-        if end is not None:
-            some = slice(None) if fates is None else fates == COUNTS
-            own, part = self.agents.own_at(agent[some], point[some], part[some])
-        else:
+        own, part = taken.own, taken.part
+        if own is None:
             own, part = self.agents.own(), np.full(self.agents.n_agents, tick.number)
         told = np.flatnonzero(own.count)
         uncounted = {} if fates is None else {why: int((fates == fate).sum()) for fate, why in UNCOUNTED.items()}
@@ -140,6 +139,42 @@ class AgentShard:
             duplicates=again,
             uncounted=uncounted,
         )
+
+    def _taken(
+        self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints, *, answers: bool
+    ) -> _Taken:
+        """Take samples in; where windows are answered, note what each agent has at the end of each that it is in."""
+        if answers and self.agents.settings.remembers.forgets:
+            return self._window_by_window(agent, point, time, person, part)
+        released = [self.agents.update_points(agent, point, time, person)] if len(time) else []
+        fates = released[0].fates if released else None
+        if not answers:
+            return _Taken(released, fates)
+        some = slice(None) if fates is None else fates == COUNTS
+        return _Taken(released, fates, *self.agents.own_at(agent[some], point[some], part[some]))
+
+    def _window_by_window(
+        self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints
+    ) -> _Taken:
+        """Take in samples of several windows, and note what each agent has at the end of each that it is in.
+
+        Where agents forget, what one had cannot be computed backwards from what it has.
+        """
+        cuts = [0, *(np.flatnonzero(np.diff(part)) + 1), len(part)]
+        released, fates, owns, parts = [], [], [self.agents.own(np.zeros(0, np.int64))], [np.zeros(0, np.int64)]
+        for start, stop in itertools.pairwise(cuts):
+            here = slice(start, stop)
+            if start == stop:
+                continue
+            whose = None if person is None else person[here]
+            released.append(self.agents.update_points(agent[here], point[here], time[here], whose))
+            found = released[-1].fates
+            counts = agent[here] if found is None else agent[here][found == COUNTS]
+            owns.append(self.agents.own(np.unique(counts).astype(np.int64)))
+            parts.append(np.full(len(owns[-1]), part[start]))
+            fates += [] if found is None else [found]
+        own = OwnSamples(**{f.name: np.concatenate([getattr(o, f.name) for o in owns]) for f in fields(OwnSamples)})
+        return _Taken(released, np.concatenate(fates) if fates else None, own, np.concatenate(parts))
 
     def _persons(self, samples: Sequence[AgentSamples]) -> Words | None:
         """Join whose samples they are, where that decides which of them count."""
@@ -189,6 +224,16 @@ class AgentShard:
         self._places.update(zip(names, range(len(self._places), len(self._places) + len(names)), strict=True))
         self.agents.add_agents(names)
         self.words = np.concatenate([self.words, words])
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What taking samples in has released, which of them count and, where it is known already, who had what when."""
+
+    released: list[ReleaseBatch]
+    fates: Fates | None
+    own: OwnSamples | None = None
+    part: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class ReleaseLedger:

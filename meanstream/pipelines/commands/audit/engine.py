@@ -76,6 +76,7 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
         require(options.kills >= 0, "kills", "be at least 0", options.kills)
         require(options.runner is None, "runner", "be left out: Beam runs what --through agents audits", options.runner)
         engine_options = options.engine_options()
+        require(not settings.remembers.forgets, "memory", "be forever for this audit", settings.memory)
         canaries = Canaries(compressed(settings, settings.name or DEPLOYMENT), agents)
         turns = canaries.seconds * 2
         require(options.kills <= 8 * turns, "kills", f"be at most {8 * turns}", options.kills)

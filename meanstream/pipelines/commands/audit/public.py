@@ -118,11 +118,15 @@ def _more(spent: Ints, agent: Ints, index: Ints) -> Ints:
     return found
 
 
+def _budget(settings: AgentsSettings) -> str:
+    return "there is no end" if settings.most_releases is None else f"the budget is {settings.horizon:,}"
+
+
 def _spent(settings: AgentsSettings, spent: Ints, rejected: Counter[str]) -> list[str]:
     others = {reason: n for reason, n in sorted(rejected.items()) if reason not in SAYS}
     left_out = ", ".join(f"{n:,} {reason}" for reason, n in others.items()) or "none"
     return [
         f"{len(spent):,} agents, {int(spent.sum()):,} releases, at most {int(spent.max(initial=0)):,} of one agent "
-        f"(the budget is {settings.horizon:,}); lines left out: {left_out}",
+        f"({_budget(settings)}); lines left out: {left_out}",
         "a scale 5 % too small is told from 100,000 releases, once in a million audits by chance; a larger one is none",
     ]

@@ -27,8 +27,13 @@ from meanstream.pipelines.options.base import print_options_json, takes_options
 from meanstream.pipelines.options.errors import refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
 
+ENDLESS_SHOWN = 100
+"""Release by which noise that has a limit is near it."""
+
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.operators.agents.kept import KeptSums
+    from meanstream.operators.records import Ints
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -118,7 +123,9 @@ def explain_command_privacy(settings: AgentsSettings) -> dict[str, Any]:
             "delta": settings.delta,
             "epsilon_with_numerics": settings.epsilon + settings.numeric_slack,
             "over": "all releases of an agent together, over the life of its stream, against everybody else together",
-            "after": f"release {settings.horizon} of an agent: its releases stop with a budget event",
+            "after": "no end: what a sample changes in the releases to come has a limit, which is paid for"
+            if settings.most_releases is None
+            else f"release {settings.horizon} of an agent: its releases stop with a budget event",
         },
         "who_sees_what": {
             "the engine and its store": "raw samples while they are processed, exact sums (hosted deployment)",
@@ -144,7 +151,7 @@ def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
     counter, fresh = settings.mechanism, settings.fresh
     return {
         "counter": counter.name,
-        "horizon": settings.horizon,
+        "horizon": settings.most_releases,
         "column_norm": counter.l2_sensitivity,
         "levels": getattr(counter, "levels", None),
         "noise": settings.noise,
@@ -181,14 +188,36 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     from meanstream.operators.agents.release_times import Counts
 
     times, counter = settings.times, settings.mechanism
-    shown = np.unique(np.minimum([1, 2, 5, 10, 20, settings.horizon], settings.horizon))
+    last = settings.most_releases or ENDLESS_SHOWN
+    shown = np.unique(np.minimum([1, 2, 5, 10, 20, last], last))
     result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+    if settings.kept is not None:
+        return result | _forgetting(settings, settings.kept, shown)
     stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
     result["noise_stddev_of_the_sum"] = stddev
     if isinstance(times, Counts):
-        result["count"] = times.times(settings.horizon)[shown - 1]
+        result["count"] = times.at(shown)
         result["noise_stddev_of_the_mean"] = stddev / result["count"]
     return result
+
+
+def _forgetting(settings: AgentsSettings, kept: KeptSums, shown: Ints) -> dict[str, Any]:
+    """Noise of the first releases of an agent that is there at each turn, and of a late one."""
+    import numpy as np
+
+    from meanstream.operators.agents.release_times import Counts
+
+    times, counter = settings.times, kept.sums.counter
+    stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
+    found: dict[str, Any] = {"memory": settings.memory, "noise_stddev_of_the_sum": stddev}
+    if isinstance(times, Counts):
+        count = times.at(np.arange(1, int(shown[-1]) + 1))
+        weight, decays = np.zeros(len(count)), counter.decays(np.arange(1, len(count) + 1))
+        for k, more in enumerate(np.diff(count, prepend=0)):
+            weight[k] = more + (decays[k] * weight[k - 1] if k else 0.0)
+        found["count"] = count[shown - 1]
+        found["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
+    return found
 
 
 def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
@@ -232,15 +261,17 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
         f" sensitivity of a sum {bounds['sensitivity']:g}"
         f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
-        f"counter         {mechanism['counter']}, at most {mechanism['horizon']} releases,"
-        f" column norm {mechanism['column_norm']:.4g}",
+        f"counter         {mechanism['counter']}, "
+        + ("no end of releases," if mechanism["horizon"] is None else f"at most {mechanism['horizon']} releases,")
+        + f" column norm {mechanism['column_norm']:.4g}",
         f"noise           {mechanism['noise']}"
         + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
         + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",
         f"                {mechanism['noise_source']}; {mechanism['published']} is published",
         f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
         f" epsilon {mechanism['epsilon_slack']:.1e}",
-        f"releases        {releases['schedule']}",
+        f"releases        {releases['schedule']}"
+        + (f"; memory {releases['memory']}: older samples weigh less" if "memory" in releases else ""),
         *_release_lines(releases),
         *explain_errors_of_agents_lines(facts["by_epsilon"], releases),
         *_vote_lines(facts["votes"]),

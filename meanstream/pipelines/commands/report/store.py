@@ -35,6 +35,7 @@ FLAGS = (
     "horizon",
     "levels",
     "schedule",
+    "memory",
 )
 PROBABLE = 0.5
 """From there on the page and the report draw how means go with numbers of samples."""
@@ -89,7 +90,7 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
         ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts), aligned=True)
     )
     person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
-    parts.append(report_part_commands("agents", path, {name: getattr(settings, name) for name in FLAGS} | person))
+    parts.append(report_part_commands("agents", path, _flags(settings) | person))
     return ReportPage(
         title="Meanstream: agents",
         about=f"From the store {path.name}; of releases only, hence public.",
@@ -101,17 +102,25 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     )
 
 
+def _flags(settings: AgentsSettings) -> dict[str, Any]:
+    """Give the options that make these settings again; where releases have no end, counter and horizon are none."""
+    found = {name: getattr(settings, name) for name in FLAGS}
+    left_out = ("memory",) if not settings.remembers.forgets else ("counter", "horizon")
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
 def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     """Draw what the agents have spent, and say when their budgets end."""
     from meanstream.pipelines.commands.report.charts import budget_chart
     from meanstream.streaming.agents.budget_forecast import budget_forecast_text
     from meanstream.streaming.metrics.records import budget_histogram_record
 
-    spent = [0] * (settings.horizon + 1)
+    limit = "endless" if settings.most_releases is None else str(settings.most_releases)
+    spent = [0] * ((whole.summary.spent_max if settings.most_releases is None else settings.horizon) + 1)
     for row in whole.agents:
         spent[row.spent] += 1
-    found = budget_histogram_record(len(whole.agents), spent, settings.horizon)
-    most = f"Who spent most has made {found['most']} of {settings.horizon} releases. {settings.protected}"
+    found = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
+    most = f"Who spent most has made {found['most']} of {limit} releases. {settings.protected}"
     if whole.forecast is not None:
         most += f" {budget_forecast_text(whole.forecast)}"
     return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))

@@ -22,7 +22,7 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     lateness = options.lateness_in_force()
     facts["lateness"] = f"{lateness.text}: {lateness.why}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
-    facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.horizon} | (
+    facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.most_releases} | (
         {} if settings.per_person is None else {"per_person": settings.per_person}
     )
     dry_run_facts(facts, dry_run_told, as_json=options.json)
@@ -71,13 +71,17 @@ def dry_run_told(fact: Any) -> str:
             if "per_person" in fact
             else "each sample's value,"
         )
-        return (
-            f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over at most {fact['horizon']} releases of its agent"
-        )
+        many = "the releases" if fact["horizon"] is None else f"at most {fact['horizon']} releases"
+        end = ", which have no end" if fact["horizon"] is None else ""
+        return f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over {many} of its agent{end}"
     if not fact["agents"]:
         return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
+    goes_on = (
+        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which goes on with {fact['agents']:,} agents"
+    )
+    if fact["horizon"] is None:
+        return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"
     return (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, "
-        f"which goes on with {fact['agents']:,} agents: at most {fact['spent_max']} of "
-        f"{fact['horizon']} releases spent, {fact['at_horizon']:,} at their horizon"
+        f"{goes_on}: at most {fact['spent_max']} of {fact['horizon']} releases spent, "
+        f"{fact['at_horizon']:,} at their horizon"
     )

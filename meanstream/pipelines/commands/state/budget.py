@@ -93,17 +93,25 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
 def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:
     lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>10}  protected at\n"]
     lines += [
-        f"{row.agent:<24} {row.spent:>7} {row.remaining:>9} {row.horizon:>7} {_end(row, ends[row.agent]):>10}  "
+        f"{row.agent:<24} {row.spent:>7} {_left(row.remaining):>9} {_left(row.horizon):>7} "
+        f"{_end(row, ends[row.agent]):>10}  "
         f"({row.epsilon:g}, {row.delta:g})\n"
         for row in rows
     ]
     return lines
 
 
+def _left(number: int | None) -> str:
+    """Write a number of releases; none where there is no end."""
+    return "-" if number is None else str(number)
+
+
 def _end(row: AgentBudget, end: float | None) -> str:
     """Say on which day of event time an agent makes its last release."""
     from meanstream.streaming.events.times import iso_time
 
+    if row.remaining is None:
+        return "no end"
     if not row.remaining:
         return "ended"
     return "-" if end is None else (iso_time(end) or "after 5138").partition("T")[0]
@@ -111,6 +119,8 @@ def _end(row: AgentBudget, end: float | None) -> str:
 
 def _sentence(summary: BudgetSummary) -> str:
     refused = "" if summary.refused is None else f", {summary.refused:,} releases refused"
+    if summary.horizon is None:
+        return f"{summary.agents:,} agents: at most {summary.spent_max:,} releases each so far, without end{refused}\n"
     return (
         f"{summary.agents:,} agents: at most {summary.spent_max:,} of {summary.horizon:,} releases spent, "
         f"{summary.at_horizon:,} at their horizon{refused}\n"

@@ -51,12 +51,14 @@ def _shown(found: Mapping[str, Any]) -> str:
     low, high = found["interval"]
     own_low, own_high = found["local_interval"]
     budget = found["budget"]
+    of = f"{budget['spent']} releases, which have no end" if budget["horizon"] is None else None
+    spent = of or f"{budget['spent']} of {budget['horizon']} releases spent"
     return (
         f"{found['agent']}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
         f"of {found['n']:,} samples\n"
         f"alone: {found['local']:g} [{own_low:g}, {own_high:g}]\n"
         f"as of {found['time']}, {_duration(found['age_seconds'])} ago\n"
-        f"budget: {budget['spent']} of {budget['horizon']} releases spent, protected at "
+        f"budget: {spent}, protected at "
         f"({found['epsilon']:g}, {found['delta']:g})\n"
     )
 

@@ -111,6 +111,8 @@ CASES: dict[str, dict[str, Any]] = {
     "horizon": {"horizon": 3},
     "optimal": {"counter": "optimal"},
     "laplace": {"counter": "pm1", "noise": "laplace", "spread_share": 0.0},
+    "half-life": {"memory": "half-life:16", "horizon": None, "counter": None},
+    "half-life by time": {"memory": "half-life:1d", "schedule": "every:7h", "horizon": None, "counter": None},
 }
 
 
@@ -172,9 +174,20 @@ def test_samples_of_a_pipeline_in_any_order(batched: bool, shards: int, tmp_path
 
 
 @pytest.mark.usefixtures("on_time")
-@pytest.mark.parametrize("schedule", ["geometric:2,1.5", "every:7h"])
-def test_every_window_is_answered_as_the_engine_would_have_at_its_end(schedule: str, tmp_path: Path) -> None:
-    settings, refresh = replace(SETTINGS, schedule=schedule, horizon=20), 28 * HOUR
+@pytest.mark.parametrize(
+    ("schedule", "changes"),
+    [
+        ("geometric:2,1.5", {"horizon": 20}),
+        ("every:7h", {"horizon": 20}),
+        ("geometric:2,1.5", {"memory": "half-life:16", "horizon": None, "counter": None}),
+        ("every:7h", {"memory": "half-life:1d", "horizon": None, "counter": None}),
+    ],
+    ids=str,
+)
+def test_every_window_is_answered_as_the_engine_would_have_at_its_end(
+    schedule: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    settings, refresh = replace(SETTINGS, schedule=schedule, **changes), 28 * HOUR
     stream = samples(400)
     estimates, released, _ = collaborate(stream[::-1], CollaborateAgents(settings, refresh=refresh))
     expected: list[bytes] = []

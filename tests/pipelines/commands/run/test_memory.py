@@ -1,0 +1,121 @@
+"""`run agents --memory`: what is released, shown and refused where means may move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.command_line import SECRET, meanstream, run_agents, write_samples
+
+DAYS = {"memory": "half-life:5d", "schedule": "every:1d"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    write_samples(tmp_path / "flights.csv", rows=600)
+    return tmp_path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def store(folder: Path) -> list[str]:
+    return ["--store", str(folder / "state.db")]
+
+
+def test_releases_go_on_and_every_command_says_so(folder: Path) -> None:
+    ran = run_agents(folder, memory="half-life:16", notices=folder / "notices.jsonl")
+    assert ran.code == 0, ran.err
+    counts = {event["agent"]: event["index"] for event in lines(folder / "releases.jsonl")}
+    assert min(counts.values()) > 90  # 200 samples each, a release after every second one
+    assert (folder / "notices.jsonl").read_bytes() == b""
+    table = meanstream("budget", *store(folder)).out.decode().splitlines()
+    assert table[1].split()[:6] == ["N0", str(counts["N0"]), "-", "-", "no", "end"]
+    assert table[-1].startswith("3 agents: at most ")
+    assert table[-1].endswith("releases each so far, without end, 0 releases refused")
+    row = meanstream("budget", *store(folder), "--json").json["agents"][0]
+    assert (row["remaining"], row["horizon"], row["ends"]) == (None, None, None)
+    assert (
+        "releases, which have no end, protected at (1, 1e-06)" in meanstream("get", *store(folder), "N1").out.decode()
+    )
+    dry = meanstream("run", "agents", "--source", str(folder / "flights.csv"), "--agent", "tailnum", "--value",
+                     "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120", "--epsilon", "1",
+                     "--delta", "1e-6", *store(folder), "--dry-run").out.decode()  # fmt: skip
+    assert "over the releases of its agent, which have no end" in dry
+    assert "without end" in dry
+    report = meanstream("report", str(folder / "report.html"), *store(folder))
+    assert report.code == 0, report.err
+    assert "endless releases" in (folder / "report.html").read_text()
+    assert meanstream("audit", "store", str(folder / "state.db")).code == 0
+
+
+@pytest.mark.parametrize("memory", [{"memory": "half-life:16"}, DAYS], ids=str)
+def test_a_store_goes_on_with_its_memory(memory: dict[str, str], folder: Path) -> None:
+    """In two runs, the second of which does not name it, as in one; a store that keeps everything stays as it is."""
+    whole = folder / "whole"
+    whole.mkdir()
+    write_samples(whole / "flights.csv", rows=600)
+    in_order = folder / "agents.yaml"
+    in_order.write_text("sort: false\nfinal_release: false\n")
+    assert run_agents(whole, sort=None, config=in_order, **memory).code == 0
+    text = (folder / "flights.csv").read_text().splitlines(keepends=True)
+    (folder / "flights.csv").write_text("".join(text[:300]))
+    named = {name: value for name, value in memory.items() if name != "memory"}
+    assert run_agents(folder, sort=None, config=in_order, **memory).code == 0
+    (folder / "flights.csv").write_text("".join(text))
+    ran = run_agents(folder, sort=None, config=in_order, **named)
+    assert ran.code == 0, ran.err
+    assert sorted(json.dumps(e) for e in lines(folder / "releases.jsonl")) == sorted(
+        json.dumps(e) for e in lines(whole / "releases.jsonl")
+    )
+    rule = f"memory must be {memory['memory']} as in the store that is continued, got 'forever'"
+    assert run_agents(folder, sort=None, config=in_order, memory="forever", **named).message == rule
+
+
+def test_a_store_that_keeps_everything_names_no_memory(folder: Path) -> None:
+    assert run_agents(folder).code == 0
+    shown = meanstream("store", "show", *store(folder), "--json").out.decode()
+    assert "half-life" not in shown
+    said = run_agents(folder, memory="half-life:16").message
+    assert said == "memory must be forever as in the store that is continued, got 'half-life:16'"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory": "half-life:30d"}, "schedule must be every:DURATION with memory half-life:30d, got 'preferred:10'"),
+        ({"memory": "window:12w"}, "memory must be forever or half-life:LENGTH for agents, got 'window:12w'"),
+        ({"memory": "half-life:50", "horizon": 40}, "horizon must be left out with memory half-life:50"),
+        ({"memory": "half-life:50", "counter": "pm1"}, "counter must be left out with memory half-life:50, got 'pm1'"),
+        ({"memory": "half-life:50", "mode": "paper"}, "memory must be forever with mode paper"),
+        ({"memory": "long"}, "memory must be forever, half-life:SAMPLES"),
+    ],
+)
+def test_refused_before_anything_is_made(changes: dict[str, Any], message: str, folder: Path) -> None:
+    ran = run_agents(folder, **changes)
+    assert message in ran.message
+    assert not (folder / "state.db").exists()
+
+
+def test_an_audit_of_the_engine_refuses_it_in_one_line() -> None:
+    ran = meanstream("audit", "engine", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6",
+                     "--memory", "half-life:16")  # fmt: skip
+    assert ran.message == "memory must be forever for this audit, got 'half-life:16'"
+
+
+def test_explain_says_that_there_is_no_end() -> None:
+    said = ("explain", "agents", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
+    text = meanstream(*said, "--memory", "half-life:5000").out.decode()
+    assert "counter         decayed, no end of releases," in text
+    assert "memory half-life:5000: older samples weigh less" in text
+    facts = meanstream(*said, "--memory", "half-life:5000", "--json").json
+    assert facts["mechanism"]["horizon"] is None
+    assert "no end" in facts["total"]["after"]
+    last = facts["releases"]["noise_stddev_of_the_mean"]
+    assert last == sorted(last, reverse=True)
+    assert meanstream(*said, "--memory", "forever").out == meanstream(*said).out
