@@ -10,7 +10,15 @@ from meanstream.streaming.agents.budget_forecast import ForecastSummary, budget_
 from meanstream.streaming.agents.estimates import estimates_count_probability
 from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.metrics.history import flow_points
-from meanstream.streaming.metrics.records import FittedPicture, FlowPoint, PageView, Precision, budget_histogram_record
+from meanstream.streaming.metrics.rate import WINDOW_SECONDS
+from meanstream.streaming.metrics.records import (
+    FittedPicture,
+    FlowPoint,
+    PageView,
+    Precision,
+    TurnRecord,
+    budget_histogram_record,
+)
 
 COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "pending", "event_time")
 ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
@@ -130,7 +138,17 @@ def _flow(view: PageView) -> dict[str, Any]:
     return {
         **{name: [getattr(point, name) for point in points] for name in ("clock", "rate", "lag", "behind")},
         "overall": turns[-1].events / turns[-1].seconds if turns and turns[-1].seconds > 0 else None,
+        "recent": _recent_rate(turns),
     }
+
+
+def _recent_rate(turns: Sequence[TurnRecord]) -> float | None:
+    """Events per second in the minute before the newest turn, or in all of a shorter run."""
+    if not turns or turns[-1].seconds <= 0:
+        return None
+    since = turns[-1].seconds - WINDOW_SECONDS
+    seconds, events = next(((one.seconds, one.events) for one in reversed(turns) if one.seconds <= since), (0.0, 0))
+    return (turns[-1].events - events) / (turns[-1].seconds - seconds)
 
 
 def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class SeenIds:
     def __init__(self, *, max_ids: int = MAX_IDS) -> None:
         self._max_ids = max_ids
         self._runs: list[_Run] = []
+        self._fresh: list[tuple[Words, Floats]] = []  # of no run yet: most of them are forgotten in the same turn
         self._before = -np.inf
         self._saved: dict[int, float] = {}  # piece in the store: latest event time in it
         self._next = 0
@@ -48,6 +49,7 @@ class SeenIds:
         self._dropped: list[int] = []
 
     def __len__(self) -> int:
+        self._settle()
         return sum(int(np.count_nonzero(run.time >= self._before)) for run in self._runs)
 
     def duplicates(self, key: Words) -> Bools:
@@ -64,6 +66,9 @@ class SeenIds:
 
     def known(self, key: Words) -> Bools:
         """Say which ids were seen in an earlier batch."""
+        self._settle()
+        if not self._runs:
+            return np.zeros(len(key), np.bool_)
         order = np.argsort(key)
         found = np.zeros(len(key), np.bool_)
         found[order] = self._found(key[order])
@@ -71,6 +76,7 @@ class SeenIds:
 
     def _found(self, ordered: Words) -> Bools:
         """Look sorted ids up."""
+        self._settle()
         found = np.zeros(len(ordered), np.bool_)
         for run in self._runs:
             at = np.minimum(np.searchsorted(run.key, ordered), len(run.key) - 1)
@@ -83,7 +89,15 @@ class SeenIds:
             return
         self._new[self._next] = {"key": key, "time": time}
         self._next += 1
-        self._insert(key, time)
+        self._fresh.append((key, time))
+
+    def _settle(self) -> None:
+        """Put what is fresh, and was not forgotten, into runs."""
+        fresh, self._fresh = self._fresh, []
+        for key, time in fresh:
+            keep = time >= self._before
+            if keep.any():
+                self._insert(key[keep], time[keep])
 
     def _insert(self, key: Words, time: Floats) -> None:
         order = np.argsort(key)
@@ -104,6 +118,7 @@ class SeenIds:
     def forget(self, before: float) -> None:
         """Drop ids whose event time is before this, and the oldest where there are a quarter more than allowed."""
         self._before = max(self._before, before)
+        self._settle()
         self._runs = [run for run in self._runs if run.latest >= self._before]
         if sum(len(run.key) for run in self._runs) > 1.25 * self._max_ids:
             self._cut()

@@ -88,5 +88,6 @@ def test_runs_stay_few(batch: int) -> None:
     rng = np.random.default_rng(batch)
     for _ in range(300):
         seen.add(rng.integers(0, 2**63, batch).astype(np.uint64), rng.uniform(0, 1, batch))
+        seen.forget(0.0)
     assert len(seen._runs) <= 1 + np.log2(300)
     assert sum(len(run.key) for run in seen._runs) == 300 * batch

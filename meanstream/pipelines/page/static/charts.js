@@ -289,7 +289,8 @@ function drawForecast(found) {
 }
 
 function drawFlow(found, running) {
-  byId("flow-text").textContent = found.overall === null ? "" : `${number(found.overall)} events per second since the start.`;
+  byId("flow-text").textContent = found.overall === null ? ""
+    : `${number(found.recent)} events per second in the last minute, ${number(found.overall)} since the start.`;
   if (!found.clock.length) {
     empty("flow", running ? "Nothing read yet. Events per second and how many wait are drawn here."
       : "The run was over before there was anything to draw.");
