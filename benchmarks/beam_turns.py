@@ -30,10 +30,11 @@ DAY = 86_400
 
 def submit(cluster: FlinkCluster, address: str) -> str:
     """Start a job that does nothing but turns; give its id."""
-    AdminClient({"bootstrap.servers": address}).create_topics([NewTopic("turns", 1, 1)])["turns"].result(30)
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_topics([NewTopic("turns", 1, 1)])["turns"].result(30)
     arguments = cluster.arguments(*OPTIONS, "--job_name=turns")
     pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions(arguments))
-    read = ReadKafka(f"kafka://{address}/turns", ColumnMapping(), until_end=False)
+    read = ReadKafka(f"kafka://{address}/turns", ColumnMapping(), until_end=False, privacy_unit="sample")
     read._read._turn = 0.0  # type: ignore[attr-defined]  # over before it has begun
     _ = pipeline | read
     pipeline.run()

@@ -134,7 +134,7 @@ TRANSFORMS = {
     "JoinSessions": "a part", "RunReleases": "a part", "WithFindings": "a part", "SingleEvents": "a part",
     "ReportLines": "a part", "TickShards": "a part", "CarryNotes": "a part", "TicksOf": "a part",
     "ForGood": "a part", "AnswerRoundsSource": "a source", "AnswerAgentsSource": "a source",
-    "ReadKafka": "a source", "ReadPubSub": "a source",
+    "ReadKafka": "a source", "ReadPubSub": "a source", "ParseMessages": "a source", "SampleRows": "a source",
     "ReadTopic": "a source", "WriteEvents": "a sink", "WriteKafka": "a sink", "WritePubSub": "a sink",
 }  # fmt: skip
 """Beam's transforms; parts, sources and sinks are run within the others."""
@@ -170,6 +170,7 @@ PUBLIC_METRICS = {
         "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
         "results_refused", "rounds", "rounds_reports_", "samples", "sent", "batch_samples", "batch_milliseconds",
         "release_lag_milliseconds", "rounds_window_users", "answer_lag_milliseconds", "windows_overtaken",
+        "reading_turns",
     },
 }  # fmt: skip
 """What Prometheus sees at the address for everybody, and what Beam counts: compared in the worlds with their page."""

@@ -187,7 +187,7 @@ class ReadPartition(ReadRange):
         watermark: Any = EVENT_TIME,
     ) -> Iterator[Any]:
         """Read for a turn, or until there is nothing more for now."""
-        metric_counter("reading_turns").inc()
+        metric_counter("reading_turns", private=self._unit == "user").inc()  # a turn is as long as there is to read
         partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + self._turn
         while time.monotonic() < until:
             taken = self._reader.take(partition, at, self._batch_size, WAIT_SECONDS)
