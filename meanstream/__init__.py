@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meanstream.frames.means import private_means
     from meanstream.operators.agents.agents import Agents
     from meanstream.operators.agents.running_mean import PrivateMean
     from meanstream.operators.agents.settings import AgentsSettings
@@ -35,6 +36,7 @@ __all__ = [
     "PrivateMean",
     "__version__",
     "build_estimator",
+    "private_means",
 ]
 
 _HOME = {
@@ -45,6 +47,7 @@ _HOME = {
     "LearnedPrior": "meanstream.operators.collaboration.prior",
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
+    "private_means": "meanstream.frames.means",
 }
 
 

@@ -1,0 +1,203 @@
+"""Columns of a data frame as arrays, whichever library it is of, and results as a frame of the same kind."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import closest_valid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameSamples:
+    """Private: the samples of a frame, in event-time order.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        Values of the grouping columns, a row per group, in the order in which groups are first met.
+    names : list of str
+        One text per group: the owner of its noise.
+    group, value, time : array (n,)
+        Number of the group, sample, event time in seconds.
+    """
+
+    keys: pa.Table
+    names: list[str]
+    group: Ints
+    value: Floats
+    time: Floats
+
+
+def frame_samples(frame: Any, *, by: str | Sequence[str], value: str, time: str | None) -> FrameSamples:
+    """Read the columns that are needed, and put the samples into event-time order.
+
+    Raises
+    ------
+    ValueError
+        Naming the column and the rule; never a value.
+    TypeError
+        If it is no frame.
+    """
+    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    if not grouping or len({*grouping}) < len(grouping):
+        raise ValueError(f"by must name one column or several different ones, got {by!r}")
+    wanted = {"by": grouping, "value": [value], "time": [] if time is None else [time]}
+    table = _table(frame, wanted)
+    given = _numbers(table, value)
+    order, when = _order(table, time)
+    codes, keys = _groups(table, grouping)
+    if order is not None:
+        codes, given, when = codes[order], given[order], when[order]
+    return _first_met(codes, keys, given, when)
+
+
+def frame_like(table: pa.Table, frame: Any) -> Any:
+    """Give a table as a frame of the same kind as another; pyarrow where the kind is not known."""
+    kind = type(frame).__module__.partition(".")[0]
+    if kind == "pandas":
+        return table.to_pandas()
+    if kind == "polars":
+        import polars as pl
+
+        return pl.from_arrow(table)
+    if kind in ("duckdb", "_duckdb"):
+        import duckdb
+
+        return duckdb.from_arrow(table)
+    return table
+
+
+def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
+    """Read the wanted columns through Arrow; other columns are not converted."""
+    columns = [name for names in wanted.values() for name in names]
+    known = _column_names(frame)
+    for option, names in wanted.items():
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{option} must be a column of the frame, got {name!r}{closest_valid(name, known)}")
+    unique = [*dict.fromkeys(columns)]
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return pa.table(frame.select(unique))
+    if hasattr(frame, "project") and hasattr(frame, "arrow"):  # a relation of DuckDB
+        found = frame.project(", ".join('"' + name.replace('"', '""') + '"' for name in unique)).arrow()
+        return found if isinstance(found, pa.Table) else found.read_all()
+    part = frame[unique] if hasattr(frame, "__getitem__") else frame
+    with warnings.catch_warnings():  # of pandas, of how pyarrow reads its dates
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if hasattr(part, "__arrow_c_stream__"):
+            return pa.table(part).select(unique)
+        return pa.Table.from_pandas(part, preserve_index=False)
+
+
+def _column_names(frame: Any) -> list[str]:
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return list(frame.schema.names)
+    lazy = hasattr(type(frame), "collect")
+    names = None if lazy else getattr(frame, "columns", None)
+    if names is None and hasattr(frame, "__arrow_c_schema__"):
+        names = pa.schema(frame).names
+    if names is None:
+        rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
+        raise TypeError(f"frame must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
+    return [str(name) for name in names]
+
+
+def _whole(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
+    column = table.column(name)
+    if column.null_count:
+        raise ValueError(f"{option} must have a value in every row, got {column.null_count:,} nulls in column {name!r}")
+    return column
+
+
+def _numbers(table: pa.Table, name: str) -> Floats:
+    column = _whole(table, "value", name)
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
+    found: Floats = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+    wrong = len(found) - int(np.isfinite(found).sum())
+    if wrong:
+        raise ValueError(f"value must be finite in every row, got {wrong:,} that are not in column {name!r}")
+    return found
+
+
+def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
+    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order."""
+    if name is None:
+        return None, np.arange(table.num_rows, dtype=np.float64)
+    column = _whole(table, "time", name)
+    kind = column.type
+    if pa.types.is_date(kind):
+        column, kind = column.cast(pa.timestamp("s")), pa.timestamp("s")
+    if pa.types.is_timestamp(kind):
+        whole = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).to_numpy()
+        when: Floats = whole.astype(np.float64) / 1e6
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        when = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+    else:
+        raise ValueError(f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}")
+    if not np.isfinite(when).all():
+        raise ValueError(f"time must be finite in every row, got others in column {name!r}")
+    if not (np.diff(when) < 0).any():
+        return None, when
+    return np.argsort(when, kind="stable"), when
+
+
+def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
+    """Give the group of each row, and a table of the groups' keys."""
+    codes, sizes, parts = [], [], []
+    for name in grouping:
+        column = _whole(table, "by", name)
+        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
+            raise ValueError(
+                f"by must be a column of names (text, integers, dates, true and false), got {column.type} in {name!r}"
+            )
+        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        if pa.types.is_string_view(plain.type) or pa.types.is_large_string(plain.type):
+            plain = plain.cast(pa.string())
+        encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
+        if isinstance(encoded, pa.ChunkedArray):  # of no rows, or too large for one piece
+            encoded = (
+                pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], plain.type).dictionary_encode()
+            )
+        codes.append(np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64))
+        parts.append(encoded.dictionary)
+        sizes.append(len(encoded.dictionary))
+    if len(grouping) == 1:
+        return codes[0], pa.table({grouping[0]: parts[0]})
+    joined = codes[0]
+    for code, size in zip(codes[1:], sizes[1:], strict=True):
+        joined = joined * size + code
+        _, joined = np.unique(joined, return_inverse=True)  # stays small, however many columns
+    _, first, joined = np.unique(joined, return_index=True, return_inverse=True)
+    keys = {name: part.take(pa.array(code[first])) for name, part, code in zip(grouping, parts, codes, strict=True)}
+    return np.asarray(joined, np.int64), pa.table(keys)
+
+
+def _first_met(codes: Ints, keys: pa.Table, value: Floats, time: Floats) -> FrameSamples:
+    """Count the groups in the order in which they are first met, as an engine does."""
+    n = keys.num_rows
+    first = np.full(n, len(codes), np.int64)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    order = np.argsort(first, kind="stable")
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    keys = keys.take(pa.array(order))
+    return FrameSamples(keys=keys, names=_names(keys), group=place[codes], value=value, time=time)
+
+
+def _names(keys: pa.Table) -> list[str]:
+    """Name each group: by its text, of several columns by a JSON list of theirs."""
+    texts = [pc.cast(column, pa.string()).to_pylist() for column in keys.columns]
+    if len(texts) == 1:
+        return list(texts[0])
+    return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in zip(*texts, strict=True)]

@@ -1,0 +1,212 @@
+"""`private_means`: one private mean per group of a data frame, made better by what all groups release."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.result import PrivateMeans
+from meanstream.operators.agents.agents import Agents
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.registry import answers_from_releases
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.records import ReleaseColumns
+from meanstream.operators.validation import require
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.store.secret import noise_from_secret, require_secret_key
+
+AT_THE_END = "geometric:1000000000000,2"
+"""A schedule that never comes due: each group releases once, when all of the frame is read."""
+NAME = "frame"
+ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
+"""Columns of the result, beside those of the groups."""
+CHUNK = 1 << 20
+"""Samples that are taken at a time: what they touch fits into the processor's caches."""
+
+
+def private_means(
+    frame: Any,
+    *,
+    by: str | Sequence[str],
+    value: str,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    delta: float,
+    time: str | None = None,
+    horizon: int = 1,
+    schedule: str | None = None,
+    collaboration: str = "learned_prior",
+    level: float = 0.95,
+    secret: str | bytes | None = None,
+    name: str | None = None,
+    store: str | Path | None = None,
+    **settings: Any,
+) -> PrivateMeans:
+    """Release one private mean per group, with an interval that knows of the noise, of sampling and of other groups.
+
+    Released to whoever gets the result: everything in it is computed from noised releases.
+
+    Parameters
+    ----------
+    frame : data frame
+        pandas, polars, a DuckDB relation, a pyarrow table, or whatever has `__arrow_c_stream__`.
+    by : str or sequence of str
+        Columns that say whose sample a row is.
+    value : str
+        Column of numbers; those outside the bounds count as the nearest bound.
+    lower, upper : float
+        Bounds of a value, chosen without a look at the data.
+    epsilon, delta : float
+        Of one row's value, for everything that is released of this frame.
+    time : str, optional
+        Column of event times (timestamps, dates or seconds); left out, the order of the rows.
+    horizon : int
+        Releases of a group that share the budget. 1: all of it for the mean of the whole frame.
+    schedule : str, optional
+        With a horizon of more than 1, after which numbers of samples a group releases; default `preferred:10`.
+    collaboration : str
+        How groups learn of each other, as for `meanstream run agents`; "none": each by itself.
+    level : float
+        Nominal coverage of the intervals.
+    secret, name : optional
+        Key of the noise (128 random bits or more) and name of the deployment: the same frame gives the same releases
+        then. Without them the noise is drawn anew in each call.
+    store : path, optional
+        A store of `meanstream run agents`, with its ledger: what was charged there is not charged again, and another
+        frame under the same groups is refused.
+    **settings
+        Others of `AgentsSettings`: `per_person` is not among them.
+
+    Returns
+    -------
+    PrivateMeans
+        `to_frame()` gives a frame of the kind that was given.
+
+    Raises
+    ------
+    ValueError
+        Naming the column or parameter and the rule.
+
+    Notes
+    -----
+    **Privacy.** One row's value is protected by (epsilon, delta), against everybody who sees the result; which groups
+    there are and how many rows each has is public. Every call without `store` or `secret` is a release of its own: two
+    calls on one frame cost twice epsilon. A group's own raw mean is not in the result. Noise is that of the engine:
+    with equal settings, secret and name the releases are the same bytes.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> rng = np.random.default_rng(1)
+    >>> table = pa.table({"plane": [f"N{i}" for i in range(40)] * 50, "delay": rng.normal(10, 5, 2000)})
+    >>> found = private_means(table, by="plane", value="delay", lower=0, upper=30, epsilon=1.0, delta=1e-6,
+    ...                       secret="9b1f6c04d2a85e73bb40c9f1e6a7250d", name="doc")
+    >>> found.to_frame().column_names
+    ['plane', 'rows', 'mean', 'lower', 'upper', 'released', 'noise_stddev']
+    >>> found.to_frame().slice(0, 1).to_pylist()[0]["rows"], len(found)
+    (50, 40)
+    """
+    require(isinstance(horizon, int) and horizon >= 1, "horizon", "be a whole number of at least 1", horizon)
+    chosen = schedule or (AT_THE_END if horizon == 1 else AgentsSettings.schedule)
+    given = {"spread_share": SPREAD_SHARE, **settings}
+    require(given.get("per_person") is None, "per_person", "be left out: a frame's unit is a row", "another")
+    private = AgentsSettings(
+        lower=lower, upper=upper, epsilon=epsilon, delta=delta, horizon=horizon, schedule=chosen, name=name, **given
+    )
+    options = EngineOptions(collaboration=collaboration, level=level, refresh=None)
+    samples = frame_samples(frame, by=by, value=value, time=time)
+    if store is not None:
+        from meanstream.frames.stored import releases_by_store
+
+        require(secret is None, "secret", "be left out with a store, which has its own", "another")
+        private, releases = releases_by_store(Path(store), samples, private, options)
+    else:
+        private, noise = _noise(private, secret)
+        releases = _released(samples, private, noise)
+    return _answered(frame, samples, private, options, releases)
+
+
+def _noise(settings: AgentsSettings, secret: str | bytes | None) -> tuple[AgentsSettings, KeyedNoise]:
+    """Key the noise: by what was given, or by random bits that nobody keeps."""
+    if secret is None:
+        settings = replace(settings, name=settings.name or NAME)
+        return settings, noise_from_secret(secrets.token_hex(32).encode(), settings.name)
+    if settings.name is None:
+        raise ValueError("name must be given with secret: it tells apart what is released under one key, got None")
+    key = require_secret_key(os.fsencode(secret), "secret")
+    return settings, noise_from_secret(key, settings.name)
+
+
+def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise) -> list[ReleaseColumns]:
+    """Have everybody release as an engine would, at the end once more."""
+    agents = Agents(settings, noise)
+    agents.add_agents(samples.names)
+    found = []
+    for start in range(0, len(samples.group), CHUNK):
+        part = slice(start, start + CHUNK)
+        found.append(agents.update(samples.group[part], samples.value[part], samples.time[part]).releases)
+    if len(samples.time):
+        found.append(agents.release_now(float(samples.time[-1])).releases)
+    return [one for one in found if len(one)]
+
+
+def _answered(
+    frame: Any, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions, found: list[ReleaseColumns]
+) -> PrivateMeans:
+    """Answer for every group from releases alone."""
+    pool = FollowedReleases(settings)
+    for part in found:
+        pool.observe(part)
+    newest = _newest(found)
+    columns: dict[str, Any] = dict(zip(samples.keys.column_names, samples.keys.columns, strict=True))
+    if not len(newest):
+        nobody = {name: pa.array([], pa.float64()) for name in ANSWERS} | {"rows": pa.array([], pa.int64())}
+        empty = {name: column.slice(0, 0) for name, column in columns.items()}
+        return _result(frame, samples, pa.table(empty | nobody), settings, options, found=found)
+    people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
+    answer = answers_from_releases(people.fitted, people.releases, people.variance, level=options.level)
+    who = pa.array(newest.agent)
+    table = {name: column.take(who) for name, column in columns.items()}
+    ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
+    table |= {
+        "rows": pa.array(newest.count),
+        "mean": pa.array(np.clip(answer.value, settings.lower, settings.upper)),
+        "lower": pa.array(ends[0]),
+        "upper": pa.array(ends[1]),
+        "released": pa.array(newest.mean),
+        "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
+    }
+    return _result(frame, samples, pa.table(table), settings, options, found=found)
+
+
+def _result(
+    frame: Any,
+    samples: FrameSamples,
+    table: pa.Table,
+    settings: AgentsSettings,
+    options: EngineOptions,
+    *,
+    found: list[ReleaseColumns],
+) -> PrivateMeans:
+    keys = samples.keys.column_names
+    return PrivateMeans.of(frame, table, settings, options, found, keys=keys, names=samples.names)
+
+
+def _newest(found: list[ReleaseColumns]) -> ReleaseColumns:
+    """Keep each agent's newest release, by its number."""
+    every = ReleaseColumns.joined(found)
+    last = np.full(int(every.agent.max(initial=-1)) + 1, -1, np.int64)
+    last[every.agent] = np.arange(len(every))
+    return every.take(last[last >= 0])

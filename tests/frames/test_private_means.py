@@ -1,0 +1,253 @@
+"""`private_means`: the engine's own releases, from a frame of any kind; refusals name the column and the rule."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import meanstream
+from meanstream.streaming.store.database import StoreError
+from tests.pipelines.command_line import SECRET
+from tests.pipelines.command_line import meanstream as command
+
+BOUNDS: dict[str, Any] = {"lower": -30.0, "upper": 120.0, "epsilon": 1.0, "delta": 1e-6}
+SAME: dict[str, Any] = {"secret": SECRET, "name": "flights"}
+
+
+def samples(n: int = 3000, groups: int = 30) -> pa.Table:
+    rng = np.random.default_rng(4)
+    group = rng.integers(0, groups, n)
+    return pa.table(
+        {
+            "plane": [f"N{g}" for g in group],
+            "delay": np.round(rng.normal(10 + group, 20), 3),
+            "when": pa.array(
+                (1_357_000_000 + 60 * rng.permutation(n)).astype(np.int64) * 1000, pa.timestamp("ms", "UTC")
+            ),
+            "carrier": pa.array(np.where(group % 2, "AA", "UA")),
+            "extra": pa.array([{"x": 1}] * n),
+        }
+    )
+
+
+TABLE = samples()
+KINDS: dict[str, Callable[[pa.Table], Any]] = {
+    "pyarrow": lambda table: table,
+    "pandas": lambda table: table.to_pandas(),
+    "polars": pl.from_arrow,
+    "duckdb": duckdb.from_arrow,
+}
+
+
+def asked(frame: Any, **changes: Any) -> Any:
+    return meanstream.private_means(
+        frame, **{"by": "plane", "value": "delay", "time": "when", **BOUNDS, **SAME, **changes}
+    )
+
+
+@pytest.mark.parametrize("horizon", [1, 40])
+def test_the_releases_are_the_engines_own(horizon: int, tmp_path: Path) -> None:
+    """The same data as a file, read by the command, under one secret and one name."""
+    with (tmp_path / "f.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["plane", "delay", "when"])
+        columns = (
+            TABLE.column("plane").to_pylist(),
+            TABLE.column("delay").to_pylist(),
+            TABLE.column("when").to_pylist(),
+        )
+        rows.writerows([p, d, t.isoformat()] for p, d, t in zip(*columns, strict=True))
+    schedule = ("--schedule", "geometric:1000000000000,2") if horizon == 1 else ()
+    ran = command(
+        "run", "agents", "--source", f"{tmp_path}/f.csv", "--agent", "plane", "--value", "delay", "--time", "when",
+        "--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--name", "flights", "--store",
+        f"{tmp_path}/s.db", "--sink", f"{tmp_path}/e.jsonl", "--releases", f"{tmp_path}/r.jsonl", "--horizon",
+        str(horizon), *schedule, "--quiet", environment={"MEANSTREAM_SECRET": SECRET},
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    events = [json.loads(line) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
+    fields = ("agent", "index", "n", "total", "mean", "noise_variance")
+    found = sorted(tuple(row[name] for name in fields) for row in asked(TABLE, horizon=horizon).releases.to_pylist())
+    assert found == sorted(tuple(event[name] for name in fields) for event in events)
+    assert len(found) == 30 if horizon == 1 else len(found) > 90
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_frame_gives_the_same_and_gets_its_own(kind: str) -> None:
+    frame = KINDS[kind](TABLE)
+    found = asked(frame)
+    assert found.to_arrow().equals(asked(TABLE).to_arrow())
+    own = found.to_frame()
+    assert type(own).__module__.split(".")[0].lstrip("_") == type(frame).__module__.split(".")[0].lstrip("_")
+    assert [*own.columns] if kind != "pyarrow" else own.column_names == found.table.column_names
+
+
+def test_means_are_private_close_and_covered() -> None:
+    """Each of 400 groups of 300 rows: its mean lies in its interval of level .95 in at least .91 (three errors)."""
+    rng = np.random.default_rng(9)
+    truth = rng.normal(40, 8, 400)
+    table = pa.table({"g": np.repeat(np.arange(400), 300), "v": rng.normal(np.repeat(truth, 300), 15)})
+    found = meanstream.private_means(table, by="g", value="v", **BOUNDS, secret=SECRET, name="c").to_arrow()
+    order = np.argsort(np.asarray(found.column("g")))
+    mean, low, high = (np.asarray(found.column(name))[order] for name in ("mean", "lower", "upper"))
+    assert ((low <= truth) & (truth <= high)).mean() > 0.91
+    released = np.asarray(found.column("released"))[order]
+    assert ((mean - truth) ** 2).mean() < 0.9 * ((released - truth) ** 2).mean()
+    assert found.column("rows").to_pylist() == [300] * 400
+
+
+def test_without_a_secret_the_noise_is_new_in_each_call() -> None:
+    free = {"secret": None, "name": None}
+    assert not asked(TABLE, **free).to_arrow().equals(asked(TABLE, **free).to_arrow())
+
+
+def test_another_row_changes_the_noise_and_another_name_too() -> None:
+    other = TABLE.set_column(1, "delay", pa.array([99.0, *TABLE.column("delay").to_pylist()[1:]]))
+    first, changed, renamed = asked(TABLE), asked(other), asked(TABLE, name="flights 2")
+    group = TABLE.column("plane").to_pylist()[0]
+    totals = [{row["agent"]: row["total"] for row in found.releases.to_pylist()} for found in (first, changed, renamed)]
+    assert {name for name in totals[0] if totals[0][name] != totals[1][name]} == {group}
+    assert abs(totals[0][group] - totals[1][group]) != abs(TABLE.column("delay").to_pylist()[0] - 99.0) * 4096
+    assert all(totals[0][name] != totals[2][name] for name in totals[0])
+
+
+def test_several_columns_make_a_group_and_stay_columns() -> None:
+    found = asked(TABLE, by=["carrier", "plane"]).to_arrow()
+    pairs = {(row["carrier"], row["plane"]) for row in found.to_pylist()}
+    expected = set(zip(TABLE.column("carrier").to_pylist(), TABLE.column("plane").to_pylist(), strict=True))
+    assert pairs == expected
+    counts = {row["plane"]: row["rows"] for row in found.to_pylist()}
+    assert counts == {row["plane"]: row["rows"] for row in asked(TABLE).to_arrow().to_pylist()}
+
+
+@pytest.mark.parametrize("column", [
+    pa.array([1, 2, 1]), pa.array(["ä", "b", "ä"]).dictionary_encode(), pa.array([True, False, True]),
+    pa.array([datetime.date(2026, 1, 1), datetime.date(2026, 1, 2), datetime.date(2026, 1, 1)]),
+])  # fmt: skip
+def test_groups_may_be_named_by_integers_categories_dates_and_flags(column: pa.Array) -> None:
+    table = pa.table({"g": column, "v": [1.0, 2.0, 3.0]})
+    found = meanstream.private_means(table, by="g", value="v", **BOUNDS, **SAME).to_arrow()
+    assert found.column("rows").to_pylist() == [2, 1]
+    assert found.column("g").to_pylist() == [column[0].as_py(), column[1].as_py()]
+
+
+def three(**columns: Any) -> pa.Table:
+    return pa.table({"g": ["a", "b", "a"], "v": [1.0, 2.0, 3.0], "t": [1, 2, 3]} | columns)
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no column": (three(), {"value": "w"}, "value must be a column of the frame, got 'w'"),
+    "no group": (three(), {"by": "grp"}, "by must be a column of the frame, got 'grp'"),
+    "twice": (three(), {"by": ["g", "g"]}, "by must name one column or several different ones"),
+    "none": (three(), {"by": []}, "by must name one column or several different ones"),
+    "text": (three(v=["777", "1", "2"]), {}, "value must be a column of numbers, got string in column 'v'"),
+    "flags": (three(v=[True, False, True]), {}, "value must be a column of numbers, got bool in column 'v'"),
+    "null": (three(v=[1.0, None, 3.0]), {}, "value must have a value in every row, got 1 nulls in column 'v'"),
+    "nan": (three(v=[777.0, float("nan"), float("inf")]), {}, "value must be finite in every row, got 2 that are not"),
+    "null group": (three(g=["a", None, "b"]), {}, "by must have a value in every row, got 1 nulls in column 'g'"),
+    "floats": (three(g=[1.0, 2.0, 1.0]), {}, "by must be a column of names"),
+    "time": (three(t=["a", "b", "c"]), {"time": "t"}, "time must be a column of timestamps, dates or seconds"),
+    "bounds": (three(), {"lower": 200.0}, "lower must be below upper"),
+    "epsilon": (three(), {"epsilon": -1.0}, "epsilon must be positive and finite, got -1.0"),
+    "horizon": (three(), {"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
+    "secret": (three(), {"secret": "password"}, "secret must"),
+    "name": (three(), {"name": None}, "name must be given with secret"),
+    "person": (three(), {"per_person": 3}, "per_person must be left out"),
+    "way": (three(), {"collaboration": "gossip"}, "collaboration must"),
+    "level": (three(), {"level": 2.0}, "level must"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_is_one_line_that_names_column_and_rule_and_no_value(what: str) -> None:
+    frame, changes, said = REFUSED[what]
+    with pytest.raises(ValueError, match=re.escape(said)) as refusal:
+        meanstream.private_means(frame, **{"by": "g", "value": "v", **BOUNDS, **SAME, **changes})
+    assert "\n" not in str(refusal.value)
+    assert "777" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("frame", [[1, 2], {"g": [1]}, pl.LazyFrame({"g": [1], "v": [1.0]}), None])
+def test_what_is_no_frame_is_refused(frame: Any) -> None:
+    with pytest.raises(TypeError, match="frame must be a frame of pandas"):
+        meanstream.private_means(frame, by="g", value="v", **BOUNDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_frame_gives_an_empty_one(kind: str) -> None:
+    found = asked(KINDS[kind](TABLE.slice(0, 0)))
+    assert len(found) == 0
+    assert found.to_arrow().column_names == asked(TABLE).to_arrow().column_names
+    assert "<table>" in found._repr_html_()
+
+
+def test_one_row_gives_one_mean_within_the_bounds() -> None:
+    (row,) = asked(TABLE.slice(0, 1)).to_arrow().to_pylist()
+    assert -30 <= row["lower"] <= row["mean"] <= row["upper"] <= 120
+
+
+def test_in_a_notebook_names_are_text_and_the_guarantee_is_said() -> None:
+    table = pa.table({"g": ["<script>alert(1)</script>"] * 20, "v": np.arange(20.0)})
+    found = meanstream.private_means(table, by="g", value="v", **BOUNDS, **SAME)
+    shown = found._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    for text in (shown, repr(found)):
+        assert "(1, 1e-06)-differentially private towards the value of one row" in text
+
+
+def test_a_picture_has_an_interval_for_each_group() -> None:
+    axes = asked(TABLE).plot()
+    assert len(axes.get_yticklabels()) == 30
+    assert "95% interval" in axes.get_xlabel()
+    axes.figure.clear()
+
+
+def test_a_store_charges_once_and_knows_its_frame_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    stored = {"secret": None, "name": "flights", "store": tmp_path / "s.db"}
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    first, again = asked(TABLE, **stored), asked(KINDS["polars"](TABLE), **stored)
+    assert first.to_arrow().equals(again.to_arrow())
+    assert first.to_arrow().equals(asked(TABLE).to_arrow())  # what is made without a store, of the same secret and name
+    told = command("ledger", "verify", "--store", str(tmp_path / "s.db"), "--json").json
+    assert (told["rows"], told["agents"]) == (30, 30)
+    other = TABLE.set_column(1, "delay", pa.array([99.0, *TABLE.column("delay").to_pylist()[1:]]))
+    for frame, said in ((other, "other rows"), (TABLE.slice(0, 100), "begin with the rows that its store has read")):
+        with pytest.raises(ValueError, match=said):
+            asked(frame, **stored)
+    with pytest.raises(StoreError, match=r"epsilon must be 1\.0 as in the store"):
+        asked(TABLE, **stored, epsilon=2.0)
+    with pytest.raises(ValueError, match="secret must be left out with a store"):
+        asked(TABLE, **{**stored, "secret": SECRET})
+    assert command("audit", "store", str(tmp_path / "s.db")).code == 0
+
+
+def test_a_frame_that_has_grown_goes_on_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a horizon of more than one, at most so many releases of a group, over all calls."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    stored = {"secret": None, "store": tmp_path / "s.db", "time": None, "horizon": 5, "schedule": "geometric:10,4"}
+    short, whole = asked(TABLE.slice(0, 1000), **stored), asked(TABLE, **stored)
+    assert max(row["index"] for row in whole.releases.to_pylist()) == 4
+    assert whole.releases.slice(0, short.releases.num_rows).equals(short.releases)
+    assert sum(whole.to_arrow().column("rows").to_pylist()) > sum(short.to_arrow().column("rows").to_pylist())
+
+
+def test_values_are_in_no_message_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    """Frames with other columns of any kind are read too: only those that are named are converted."""
+    frame = pd.DataFrame({"g": ["a", "b"], "v": [777.25, 3.0], "o": [object(), object()]})
+    found = meanstream.private_means(frame, by="g", value="v", **BOUNDS, **SAME)
+    assert "777" not in repr(found) + found._repr_html_() + caplog.text
