@@ -388,7 +388,7 @@ class Agents:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             return now.count, now.total + np.rint(noise).astype(np.int64), None
-        turn = np.full(len(agent), max(self._window, np.int64(0)))
+        turn = np.full(len(agent), self._window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
         told = settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
         return told.count, told.total, told.variance

@@ -71,7 +71,7 @@ class Release(PublicEvent):
     agent: Name
     index: Count = Field(description="Which release of this agent it is, from 1.")
     time: AwareDatetime = Field(description="Event time at which it became due.")
-    n: Count = Field(description="Number of samples in the sum.")
+    n: Count = Field(description="Number of samples in the sum; where older ones weigh less, the effective number.")
     total: int = Field(description="The noised sum in grid units; the integer that is published.")
     mean: FiniteFloat = Field(description="The noised mean, in the value's unit; may lie outside the bounds.")
     noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
@@ -90,7 +90,9 @@ class PersonalEstimate(PrivateEvent):
     topic: ClassVar[str] = "estimate"
     agent: Name
     time: AwareDatetime = Field(description="Event time up to which samples are included.")
-    n: Count = Field(description="Number of the agent's own samples.")
+    n: Count = Field(
+        description="Number of the agent's own samples; where older ones weigh less, the effective number."
+    )
     value: FiniteFloat = Field(description="The estimate, in the value's unit.")
     interval: Interval = Field(description="Where the agent's mean lies, with probability `level`.")
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
