@@ -3,6 +3,7 @@
 Prints one JSON object. Run from the repository after `make servers`: `python benchmarks/recovery.py --kills 30`. The
 engine is the command, killed at random times while it works; `resumed` is when it has its state back, `delivered` when
 somebody who reads committed records has the first new one. What was in an open transaction has to be taken back first.
+`processor` is how long the engine had a processor until it had resumed: what a machine needs that does nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -95,8 +97,17 @@ def command(address: str, store: Path) -> list[str]:
     return typed + [word for option, topic in places.items() for word in (option, f"kafka://{address}/{topic}")]
 
 
-def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[float, float]:
-    """Start an engine and kill it so long after its first delivery; seconds until it had resumed and delivered."""
+def processor_seconds(pid: int) -> float:
+    """Tell how long a process has had a processor."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[float, float, float]:
+    """Start an engine and kill it so long after its first delivery.
+
+    Seconds until it had resumed and delivered, and of the processor until it had resumed.
+    """
     watcher.wait_for_silence()
     began = time.monotonic()
     process = subprocess.Popen(command(address, store), stderr=subprocess.PIPE, text=True)
@@ -104,8 +115,9 @@ def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[f
     resumed: list[float] = []
 
     def listen() -> None:
-        events = (json.loads(line)["event"] for line in process.stderr or ())
-        resumed.extend(time.monotonic() for event in events if event in ("started", "resumed"))
+        for line in process.stderr or ():
+            if json.loads(line)["event"] in ("started", "resumed"):
+                resumed.extend((time.monotonic(), processor_seconds(process.pid)))
 
     listener = Thread(target=listen)
     listener.start()
@@ -116,7 +128,7 @@ def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[f
         process.kill()
         process.wait()
         listener.join()
-    return resumed[0] - began, delivered - began
+    return resumed[0] - began, delivered - began, resumed[1]
 
 
 def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -140,12 +152,13 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         producing.kill()
         watcher.done.set()
         watching.join()
-    resumed, delivered = np.array(spans).T
+    resumed, delivered, processor = np.array(spans).T
     return {
         "kills": options.kills,
         "rate": options.rate,
         "agents": options.agents,
         "store_mib": round((folder / "state.db").stat().st_size / 2**20, 1),
+        "processor_p50": round(float(np.median(processor)), 2),
         **{f"resumed_{name}": round(float(of(resumed)), 2) for name, of in (("p50", np.median), ("max", np.max))},
         **{f"delivered_{name}": round(float(of(delivered)), 2) for name, of in (("p50", np.median), ("max", np.max))},
     }
