@@ -67,7 +67,8 @@ class Progress:
         due = _first_release(stats)
         return (
             f"{stats.events:,} events ({rate:,.0f}/s) | {stats.agents:,} agents | "
-            f"{stats.releases:,} releases | {stats.pending:,} wait | lag {lag} | event time {reached}{due}"
+            f"{stats.releases:,} releases | {stats.pending:,} wait | lag {lag} | event time {reached}"
+            f"{_rejected(stats)}{due}"
         )
 
 
@@ -141,6 +142,14 @@ def _due(first: FirstRelease) -> dict[str, Any]:
 
     at = None if first.event_time is None else iso_time(first.event_time)
     return {"first_release": at, "first_release_waits_for": first.why}
+
+
+def _rejected(stats: EngineStats) -> str:
+    """How many records are not used, and what most of them lack."""
+    if not stats.rejected:
+        return ""
+    (most, _), *others = stats.rejected.most_common()
+    return f" | {stats.rejected.total():,} rejected: {most}{', ...' if others else ''}"
 
 
 def _first_release(stats: EngineStats) -> str:

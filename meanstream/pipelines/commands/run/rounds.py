@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,6 +25,8 @@ from meanstream.pipelines.commands.run.watching import (
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
+
+_log = logging.getLogger("meanstream.run")
 
 if TYPE_CHECKING:
     from meanstream.streaming.crash import CrashHook
@@ -50,6 +53,11 @@ def host_rounds(options: RoundsOptions) -> None:
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         reports = options.from_reports
+        if reports is None and not (options.private_metrics or options.private_figures or options.dead_letters):
+            _log.info(
+                "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
+                "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
+            )
         told = _run_here(options) if reports is None else run_statistician(options, reports)
         if options.log_format == "json":
             _log_summary(told)
@@ -183,9 +191,7 @@ def _check_sides(options: RoundsOptions) -> None:
 
 def _log_summary(told: dict[str, Any]) -> None:
     """Log what a run did; all of it is public."""
-    import logging
-
-    logging.getLogger("meanstream.run").info("finished", extra=told)
+    _log.info("finished", extra=told)
 
 
 def _line(told: dict[str, Any]) -> str:

@@ -178,6 +178,8 @@ def test_the_live_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stats = EngineStats(events=1200, agents=3, releases=7, pending=9, event_time=3600.0, watermark=3540.0)
     line = progress.Progress().line(stats, 600.0)
     assert line == ("1,200 events (600/s) | 3 agents | 7 releases | 9 wait | lag 60 s | event time 1970-01-01 01:00")
+    stats.rejected.update({"missing_agent": 1100, "late": 20})
+    assert " | 1,120 rejected: missing_agent, ..." in progress.Progress().line(stats, 600.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(progress, "LIVE_SECONDS", 0.0)
     with progress.Progress() as live:
