@@ -7,8 +7,12 @@ from scipy.special import ndtri
 
 from meanstream.operators.records import Floats
 
-FAR, NEARER, POWER = 2.83, 1.15, 2.6
-"""Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^POWER`."""
+FAR, NEARER = 2.84, 1.15
+"""Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^2.5`."""
+CONTRADICTED = (0.25, 1.25)
+"""From where to where an own mean contradicts the prior, in predicted standard deviations,"""
+BELIEVED, LATER = 0.3, 1.5
+"""and where an answer keeps less of it than the square of the first, by how much later: exact classes stay exact."""
 _ELEMENTS = 1 << 14
 """Agents times components at a time: they stay in the cache."""
 _NOMINAL = float(ndtri(0.975))
@@ -105,8 +109,60 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     --------
     >>> weight = np.array([1.0, 0.5, 0.01])
     >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
-    [1.96, 2.64, 2.83]
+    [1.96, 2.64, 2.84]
     """
-    kept = np.clip(posterior_variance / own_variance, 0.0, 1.0)
-    far = (FAR - NEARER * kept**POWER) / _NOMINAL
-    return np.asarray(ndtri(0.5 + 0.5 * level) * np.maximum(far, 1.0) * np.sqrt(posterior_variance), dtype=np.float64)
+    kept = np.minimum(posterior_variance / own_variance, 1.0)
+    far = np.square(kept)
+    far *= np.sqrt(kept)
+    far *= -NEARER / _NOMINAL
+    far += FAR / _NOMINAL
+    np.maximum(far, 1.0, out=far)
+    far *= ndtri(0.5 + 0.5 * level)
+    far *= np.sqrt(posterior_variance)
+    return far
+
+
+def posterior_doubted_interval(
+    value: Floats, half_width: Floats, *, mean: Floats, kept: Floats, own_stddev: Floats, level: float
+) -> tuple[Floats, Floats]:
+    """Give intervals around answers: longer towards an own mean that contradicts the prior.
+
+    Parameters
+    ----------
+    value, half_width : float array, shape (n,)
+        Answers, and half-widths that would do if the prior were right.
+    mean, own_stddev : float array, shape (n,)
+        Own means, and their standard errors.
+    kept : float array, shape (n,)
+        Standard deviation of the answer over that of the own mean, at most 1.
+    level : float
+
+    Notes
+    -----
+    A prior predicts that an answer leaves the own mean by `sqrt(1 - kept^2)` of its standard errors. Who is left by
+    more is far from everybody, or the prior is wrong: its spread is read off noisy releases, and populations have
+    longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
+    holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
+    mean goes from a quarter of what is predicted to a quarter more than it; whom the prior describes has the shorter
+    interval.
+
+    Examples
+    --------
+    >>> zero, half = np.zeros(3), np.full(3, 0.5)
+    >>> lower, upper = posterior_doubted_interval(zero, 2 * half, mean=np.array([0.1, -0.7, 3.0]), kept=half,
+    ...                                           own_stddev=2 * half, level=0.95)
+    >>> lower.round(2).tolist(), upper.round(2).tolist()
+    ([-1.0, -1.93, -1.0], [1.0, 1.0, 4.96])
+    """
+    shift = mean - value
+    away = np.abs(shift)
+    doubt = away / (own_stddev * np.sqrt(1.001 - np.square(kept)))
+    doubt -= CONTRADICTED[0] + LATER * np.maximum(1.0 - kept * (1 / BELIEVED), 0.0)
+    doubt *= 1 / (CONTRADICTED[1] - CONTRADICTED[0])
+    np.clip(doubt, 0.0, 1.0, out=doubt)
+    away += ndtri(0.5 + 0.5 * level) * own_stddev
+    away -= half_width
+    np.maximum(away, 0.0, out=away)
+    away *= doubt
+    above = shift > 0
+    return value - half_width - np.where(above, 0.0, away), value + half_width + np.where(above, away, 0.0)

@@ -65,7 +65,10 @@ class PriorByCount(FitOfBins):
     13 times that of learning alone where the shift does not depend on `e`, 19 times in the worst case. An agent whose
     own samples vary more than those of others is not taken for a member of a class.
 
-    Intervals are long enough to cover nine in ten of those who are farthest from the crowd (`far_half_width`).
+    Nobody knows that a population is normal: a tenth of each component is wider. Intervals are long enough to cover
+    nine in ten of those who are farthest from the crowd (`posterior_far_half_width`), know that the spread at a count
+    may be wider than the family has it (`local_spread_doubt`), and are longer towards an own mean that contradicts the
+    prior (`posterior_doubted_interval`): they are not symmetric then.
 
     Examples
     --------
@@ -100,7 +103,7 @@ class PriorByCount(FitOfBins):
             variance that all samples have in common, the mean of what these say.
         """
         some = releases_fit_for_bins(releases, variance)
-        used = releases.take(some)
+        used = releases if some.all() else releases.take(some)
         if len(used) < 2:
             return FittedAlone(self.name)
         of_sample = np.maximum(variance[some] - used.noise_variance, 0.0) * used.count
@@ -124,6 +127,7 @@ class PriorByCount(FitOfBins):
             strata=self._strata(summary, plain, groups, typical),
             trend=TrendFit.of(groups, pool, spreads, log_prior, lower=self.lower, upper=self.upper),
             sample_variance=_most(sample_variance),
+            typical=typical,
             noise=groups.noise_share(typical, self.upper - self.lower),
         )
         return FittedByCount.build(families, groups, lower=self.lower, upper=self.upper)

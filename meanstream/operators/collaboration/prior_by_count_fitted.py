@@ -8,7 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from meanstream.operators.collaboration.count_trend import CountGroups
-from meanstream.operators.collaboration.mixture_posterior import mixture_posterior, posterior_far_half_width
+from meanstream.operators.collaboration.mixture_posterior import (
+    mixture_posterior,
+    posterior_doubted_interval,
+    posterior_far_half_width,
+)
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior import normalized_prior
 from meanstream.operators.collaboration.prior_families import Families, prior_family_class
@@ -76,7 +80,7 @@ class FittedByCount:
             lower=lower,
             upper=upper,
         )
-        classes = families.by_class(most, lower=lower, upper=upper)
+        classes = families.by_class(groups, most, lower=lower, upper=upper)
         return cls(
             weight=np.concatenate([c.weight for c in classes]),
             cautious=np.concatenate([c.cautious for c in classes]),
@@ -107,7 +111,7 @@ class FittedByCount:
         of = np.minimum(prior_family_class(own.count), n_classes - 1).astype(np.int16)
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(n_classes + 1))
-        found, component = np.empty((6, n)), np.empty(n, np.int64)
+        found, component = np.empty((7, n)), np.empty(n, np.int64)
         for c in range(n_classes):
             for first in range(starts[c], starts[c + 1], _BLOCK):
                 last = min(first + _BLOCK, starts[c + 1])
@@ -115,11 +119,11 @@ class FittedByCount:
                 found[:, rows], component[rows] = self._answers(
                     c, own.mean[rows], own.variance[rows], own.count[rows], level
                 )
-        value, half_width, size, class_size, membership, noise = found
+        value, lower, upper, size, class_size, membership, noise = found
         return AgentEstimates(
             value=value,
-            lower=value - half_width,
-            upper=value + half_width,
+            lower=lower,
+            upper=upper,
             level=level,
             effective_class_size=size,
             class_size=class_size,
@@ -138,12 +142,15 @@ class FittedByCount:
             mean, variance, weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
             prior_variance=self.variance[part], is_class=self.is_class[part], outside=self._outside(variance, count),
         )  # fmt: skip
-        most = TRANSLATION * np.sqrt(variance)
+        stddev = np.sqrt(variance)
+        most = TRANSLATION * stddev
         value = np.clip(np.clip(value, mean - most, mean + most), lower, upper)
         half_width = posterior_far_half_width(posterior, variance, level)
         component, membership, class_size = self.plain.membership(mean, variance)
         noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)
-        return np.stack([value, half_width, variance / posterior, class_size, membership, noise]), component
+        kept = np.minimum(np.sqrt(posterior) / stddev, 1.0)
+        ends = posterior_doubted_interval(value, half_width, mean=mean, kept=kept, own_stddev=stddev, level=level)
+        return np.stack([value, *ends, variance / posterior, class_size, membership, noise]), component
 
     def _outside(self, variance: Floats, count: Ints) -> Floats:
         """By what each agent's samples vary more than chance lets those of a member of a class.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.collaboration.count_trend import CountTrend, TrendFit
+from meanstream.operators.collaboration.count_trend import CountGroups, CountTrend, TrendFit
+from meanstream.operators.collaboration.local_spread import FACTORS, local_spread_doubt
 from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
 from meanstream.operators.collaboration.prior import Models, normalized_prior, prior_log_sum
 from meanstream.operators.collaboration.prior_fitted import fitted_prior_noise
@@ -18,6 +19,10 @@ UNSEEN = 0.25
 """Somebody whom no release shows may have any mean: prior weight, in agents."""
 BEFORE = (0.2, 0.4, 0.4)
 """Prior probabilities that means do not go with counts, go by strata, and by a trend."""
+TAIL, TAIL_VARIANCE = 0.1, 6.0
+"""Part of each component that is so much wider: real populations have longer tails than normal ones."""
+NO_TAIL = 0.02
+"""Components spread by less than this part of the variance of a typical agent's own mean have none."""
 TREND_PARTS = 12
 PART_RATIO = 1.3
 NEGLIGIBLE = 1e-6
@@ -26,21 +31,50 @@ _EXACT_COUNTS, _PER_OCTAVE, _OCTAVES = 16, 6, 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """Normal components of a prior, as `mixture_posterior` takes them."""
+    """Normal components of a prior, as `mixture_posterior` takes them; `spread`: variance without the center's."""
 
     weight: Floats
     cautious: Floats
     center: Floats
     variance: Floats
+    spread: Floats
     is_class: Floats
     noise: FittedNoise
+
+    def doubted(self, at_least: float, doubt: Floats) -> Components:
+        """Give long tails to what has at least this spread; for intervals, add that the whole may be wider.
+
+        `doubt` has the probability of each of `FACTORS`. The last component, which is anywhere, stays as it is.
+        """
+        tail = np.flatnonzero(self.spread[:-1] >= at_least)
+        longer = self.variance[tail] + (TAIL_VARIANCE - 1) * self.spread[tail]
+        short = np.ones(len(self.weight))
+        short[tail] -= TAIL
+        wider, middle, variance = doubt.sum(), *self.moments()
+        careful = np.concatenate([self.cautious * short, TAIL * self.cautious[tail]])
+        several = len(doubt)
+        return Components(
+            weight=np.concatenate([self.weight * short, TAIL * self.weight[tail], np.zeros(several)]),
+            cautious=np.append((1 - wider) * careful, self.cautious[:-1].sum() * doubt),
+            center=np.concatenate([self.center, self.center[tail], np.full(several, middle)]),
+            variance=np.concatenate([self.variance, longer, variance * FACTORS]),
+            spread=np.concatenate([self.spread, TAIL_VARIANCE * self.spread[tail], variance * FACTORS]),
+            is_class=np.concatenate([self.is_class, self.is_class[tail], np.zeros(several)]),
+            noise=self.noise,
+        )
+
+    def moments(self) -> tuple[float, float]:
+        """Mean and variance of all but the last component, by the cautious weights."""
+        share = self.cautious[:-1] / self.cautious[:-1].sum()
+        middle = float(share @ self.center[:-1])
+        return middle, float(share @ (self.variance[:-1] + (self.center[:-1] - middle) ** 2))
 
     def kept(self) -> Components:
         """Leave out what has no weight in either."""
         some = np.maximum(self.weight, self.cautious) > NEGLIGIBLE
         return Components(
             weight=self.weight[some], cautious=self.cautious[some], center=self.center[some],
-            variance=self.variance[some], is_class=self.is_class[some], noise=self.noise,
+            variance=self.variance[some], spread=self.spread[some], is_class=self.is_class[some], noise=self.noise,
         )  # fmt: skip
 
 
@@ -60,6 +94,8 @@ class Families:
         One normal component whose center and spread go with the count.
     sample_variance : float
         The most that the variance of one sample may be, by what is known of it.
+    typical : float
+        What is expected of it.
     noise : NoiseShare
         Part of a center's variance that is privacy noise.
     """
@@ -69,6 +105,7 @@ class Families:
     strata: list[tuple[float, Models]]
     trend: TrendFit
     sample_variance: float
+    typical: float
     noise: NoiseShare
 
     def probability(self, *, cautious: bool) -> tuple[float, float, float]:
@@ -84,11 +121,11 @@ class Families:
         found = normalized_prior(np.log(BEFORE) + np.array([evidence(self.models), strata, trend])).tolist()
         return found[0], found[1], found[2]
 
-    def by_class(self, most: float, *, lower: float, upper: float) -> list[Components]:
-        """Give the prior for each class of counts up to the largest that is believed."""
+    def by_class(self, groups: CountGroups, most: float, *, lower: float, upper: float) -> list[Components]:
+        """Give the prior for each class of counts up to the largest that is believed; `groups` has all releases."""
         value, careful = self.probability(cautious=False), self.probability(cautious=True)
         counts = np.minimum(CLASS_COUNTS[: int(prior_family_class(np.array([int(most)]))[0]) + 1], most)
-        center, variance, weight = _trend_parts(self.trend.trend, counts)
+        center, variance, spread, weight = _trend_parts(self.trend.trend, counts)
         noise = self._noise(value, counts)
         middle, widest = (lower + upper) / 2, (upper - lower) ** 2 / 12
         anywhere = UNSEEN / self.models.n_agents
@@ -105,11 +142,22 @@ class Families:
                     cautious=np.concatenate([*(p[1] for p in own), careful[2] * weight[c], [anywhere + lost[1]]]),
                     center=np.concatenate([*(p[2] for p in own), center[c], [middle]]),
                     variance=np.concatenate([*(p[3][0] + p[3][1] / count for p in own), variance[c], [widest]]),
+                    spread=np.concatenate([*(p[3][2] + p[3][1] / count for p in own), spread[c], [widest]]),
                     is_class=np.concatenate([*(p[5] for p in own), 0 * weight[c], [0.0]]),
                     noise=FittedNoise(float(noise[0, c]), float(noise[1, c])),
-                ).kept()
+                )
             )
-        return found
+        doubt = self._doubt(found, groups, counts)
+        return [
+            part.doubted(NO_TAIL * self.typical / count, doubt[c]).kept()
+            for c, (part, count) in enumerate(zip(found, counts.tolist(), strict=True))
+        ]
+
+    def _doubt(self, found: list[Components], groups: CountGroups, counts: Floats) -> Floats:
+        """Tell for each class of counts how likely its spread is wider than it has it, shape (n_counts, n_factors)."""
+        center, variance = np.array([part.moments() for part in found]).T
+        of = np.minimum(prior_family_class(np.rint(groups.count).astype(np.int64)), len(found) - 1)
+        return local_spread_doubt(groups, self.typical, counts, center[of], variance[of])
 
     def _noise(self, value: tuple[float, float, float], counts: Floats) -> Floats:
         """Average `FittedNoise` over all models, for each class of counts, shape (2, n_counts)."""
@@ -128,11 +176,11 @@ class Families:
         return np.asarray(value[0] * of_models[:, :1] + value[1] * own + value[2] * of_trend, dtype=np.float64)
 
 
-_Part = tuple[Floats, Floats, Floats, tuple[Floats, Floats], tuple[float, float], Floats]
+_Part = tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats], tuple[float, float], Floats]
 
 
 def _components(models: Models, straying: Floats, value: float, careful: float) -> _Part:
-    """Give weights, cautious weights, centers, variances (fixed; to be divided by n), what few carry, classes."""
+    """Give weights, cautious weights, centers, variances (all; to be divided by n; spread), what few carry, classes."""
     sizes = [mixture.size for mixture in models.mixtures]
     share = np.concatenate([mixture.weight for mixture in models.mixtures])
     weight = value * np.repeat(normalized_prior(models.log_weight), sizes) * share
@@ -143,12 +191,14 @@ def _components(models: Models, straying: Floats, value: float, careful: float) 
     center = np.concatenate([mixture.center for mixture in models.mixtures])
     lost = float(weight[~carried].sum()), float(cautious[~carried].sum())
     several = np.repeat(np.array(sizes) > 1, sizes)[keep].astype(np.float64)
-    return weight[keep], cautious[keep], center[keep], (variance[keep], np.repeat(straying, sizes)[keep]), lost, several
+    spread = np.repeat([mixture.spread**2 for mixture in models.mixtures], sizes)
+    variances = variance[keep], np.repeat(straying, sizes)[keep], spread[keep]
+    return weight[keep], cautious[keep], center[keep], variances, lost, several
 
 
-def _trend_parts(trend: CountTrend, counts: Floats) -> tuple[Floats, Floats, Floats]:
-    """Join models of similar width for each count, shape (n_counts, TREND_PARTS): centers, variances, weights."""
-    center, variance, _ = trend.given(counts)
+def _trend_parts(trend: CountTrend, counts: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Join models of similar width, shape (n_counts, TREND_PARTS): centers, variances, squared spreads, weights."""
+    center, variance, stray = trend.given(counts)
     stddev = np.sqrt(variance)
     part = np.floor(np.log(stddev / stddev.min(axis=0)) / np.log(PART_RATIO)).astype(np.int64)
     place = np.minimum(part, TREND_PARTS - 1) + TREND_PARTS * np.arange(len(counts))
@@ -158,9 +208,10 @@ def _trend_parts(trend: CountTrend, counts: Floats) -> tuple[Floats, Floats, Flo
     safe = np.maximum(weight, 1e-300)
     middle = np.bincount(place.ravel(), (share * center).ravel(), size) / safe
     second = np.bincount(place.ravel(), (share * (variance + (center - middle[place]) ** 2)).ravel(), size) / safe
-    shape = (len(counts), TREND_PARTS)
-    found = np.stack([middle, np.where(weight > 0, second, 1.0), weight]).astype(np.float64)
-    return found[0].reshape(shape), found[1].reshape(shape), found[2].reshape(shape)
+    spread = np.bincount(place.ravel(), (share * stray**2).ravel(), size) / safe
+    found = np.stack([middle, np.where(weight > 0, second, 1.0), spread, weight]).astype(np.float64)
+    by_count = found.reshape(4, len(counts), TREND_PARTS)
+    return by_count[0], by_count[1], by_count[2], by_count[3]
 
 
 def prior_family_class(count: Ints) -> Ints:

@@ -19,7 +19,7 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
-STATED_ERROR = 0.15
+STATED_ERROR = 0.17
 """Error of a predicted squared error, in units of that of learning alone, as found against the simulator."""
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHOWN = (0.1, 0.5, 0.9)
