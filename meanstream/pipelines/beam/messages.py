@@ -84,6 +84,13 @@ def message_of_element(element: Any, stamp: int, *, field: str = VALUE) -> Messa
     field : str
         Which field of a row is the value.
     """
+    try:
+        return _taken(element, stamp, field)
+    except Exception:
+        return NOTHING
+
+
+def _taken(element: Any, stamp: int, field: str) -> Message:
     at = {"@timestamp": stamp // 1000} if stamp > 0 else {}
     if isinstance(element, PubsubMessage):
         name = element.message_id or ""

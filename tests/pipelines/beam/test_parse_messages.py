@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -18,6 +20,7 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.beam import CollaborateAgents, ColumnMapping, ParseMessages, ReleaseMeans, SampleRow, SampleRows
 from meanstream.pipelines.beam import parsing
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
+from meanstream.streaming.kafka.schemas.registered import wire_head
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from tests.pipelines.beam.support import agents_world
@@ -128,8 +131,56 @@ def test_reasons_are_those_of_the_engine_and_end_nothing(wrap: Any) -> None:
     assert {(letter.partition, letter.position) for letter in rejected} == {place}
 
 
+class Unreadable(dict[str, Any]):
+    """A mapping that raises when it is read."""
+
+    def get(self, *_: Any) -> Any:
+        raise RuntimeError("a value")
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A registry that knows one schema."""
+
+    KNOWN = {"/schemas/types": ["JSON"], "/schemas/ids/7": {"schemaType": "JSON", "schema": "{}"}}  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path.partition("?")[0] in self.KNOWN else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.KNOWN.get(self.path.partition("?")[0], {})).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Be silent."""
+
+
+def test_values_of_a_registry_are_read_as_it_says() -> None:
+    """In Confluent's wire format, beside values of a schema that nobody knows and of no schema."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        place = f"kafka://127.0.0.1:1/samples?registry=http://127.0.0.1:{server.server_port}"
+        elements = [*(wire_head(7) + value for value in VALUES), wire_head(8) + VALUES[0], wire_head(7)[:3], b""]
+        samples, rejected, _ = parsed(elements, PLAIN, registry_of=place)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert samples == STREAM
+    assert sorted(letter.reason for letter in rejected) == ["malformed", "malformed", "unknown_schema"]
+
+
 @pytest.mark.parametrize(
-    "element", [3.5, object, (1, 2, 3), ("key", 7), {"worth": b"1"}, beam.Row(worth=1), "\ud800", [b"1"], {"value": {}}]
+    "element",
+    [
+        3.5,
+        object,
+        (1, 2, 3),
+        ("key", 7),
+        {"worth": b"1"},
+        beam.Row(worth=1),
+        "\ud800",
+        [b"1"],
+        {"value": {}},
+        Unreadable(value=b"{}"),
+    ],
 )
 def test_what_is_no_message_is_malformed(element: Any) -> None:
     samples, rejected, _ = parsed([element, VALUES[0]], PLAIN)
