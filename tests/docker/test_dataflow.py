@@ -134,7 +134,7 @@ def test_numbers_as_python_writes_them(value: float) -> None:
 
 def test_all_estimators_that_protect_users_can_be_chosen() -> None:
     [estimator] = [described for described in metadata(ROUNDS)["parameters"] if described["name"] == "estimator"]
-    assert {option["value"] for option in estimator["enumOptions"]} == set(ESTIMATORS) - {"item", "repeating"}
+    assert {option["value"] for option in estimator["enumOptions"]} == set(ESTIMATORS) - {"item"}
 
 
 AGENTS_GIVEN = (

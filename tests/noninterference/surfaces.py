@@ -131,7 +131,7 @@ TRANSFORMS = {
     "CollaboratePairwise": "beam", "RunRounds": "beam", "ReportRounds": "beam", "AnswerReports": "beam",
     "SummarizeUsers": "a part", "JoinUsers": "a part", "EncodeReports": "a part", "AggregateReports": "a part",
     "DecodeEstimate": "a part", "RunStages": "a part", "CountedUsers": "a part", "CarryRounds": "a part",
-    "JoinSessions": "a part", "RunReleases": "a part", "WithFindings": "a part", "SingleEvents": "a part",
+    "JoinSessions": "a part", "RunReleases": "a part", "RunCarried": "a part", "WithFindings": "a part", "SingleEvents": "a part",
     "ReportLines": "a part", "TickShards": "a part", "CarryNotes": "a part", "TicksOf": "a part",
     "ForGood": "a part", "AnswerRoundsSource": "a source", "AnswerAgentsSource": "a source",
     "ReadKafka": "a source", "ReadPubSub": "a source", "ParseMessages": "a source", "SampleRows": "a source",

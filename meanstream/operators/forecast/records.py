@@ -77,6 +77,11 @@ class Forecast:
         Half-width of the interval by epsilon, of the recommended ones.
     curator_sentence : str
         The curator in words.
+    carried : dict of str to (float, float)
+        Per estimator that learns from window to window: how far users' own means spread, and its standard error after
+        ten windows then, both in the value's unit; the narrowest spread first.
+    carried_sentence : str
+        The same in words.
     """
 
     users: int
@@ -96,6 +101,8 @@ class Forecast:
     epsilon_needed: dict[str, float | None]
     by_epsilon: dict[str, dict[float, float]]
     curator_sentence: str
+    carried: dict[str, list[tuple[float, float]]]
+    carried_sentence: str
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -169,3 +176,25 @@ def forecast_record_curator_sentence(curator: Candidate, best: Candidate) -> str
         f"{curator.half_width:.3g}"
         f" either way{needs}, against {best.half_width:.3g} where users protect themselves ({best.name})."
     )
+
+
+def forecast_record_carried_sentence(carried: Mapping[str, list[tuple[float, float]]], plain: float) -> str:
+    """Say what windows that follow one another gain by what the ones before have shown.
+
+    Examples
+    --------
+    >>> forecast_record_carried_sentence({"repeating": [(0.2, 0.05), (3.0, 0.6)]}, 0.5)
+    "Windows that repeat (repeating) err 0.05 after ten of them where users' own means spread by 0.2, and 0.6 by 3 \
+(0.5 where each is answered alone, standard errors); intervals are about as wide as those of one report of each user."
+    """
+    parts = []
+    for name, errors in carried.items():
+        (spread, least), *more = errors
+        others = "".join(f", {error:.2g} by {wider:.2g}" for wider, error in more[:-1])
+        last = "".join(f", and {error:.2g} by {wider:.2g}" for wider, error in more[-1:])
+        parts.append(
+            f"Windows that repeat ({name}) err {least:.2g} after ten of them where users' own means spread by "
+            f"{spread:.2g}{others}{last} ({plain:.2g} where each is answered alone, standard errors); intervals are "
+            "about as wide as those of one report of each user."
+        )
+    return " ".join(parts)

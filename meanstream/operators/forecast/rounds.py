@@ -9,6 +9,7 @@ from typing import Any
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.registry import (
+    ESTIMATORS,
     build_estimator,
     distinct_estimators,
     estimator_class,
@@ -18,6 +19,7 @@ from meanstream.operators.forecast.epsilon_needed import EPSILONS, epsilon_neede
 from meanstream.operators.forecast.records import (
     Candidate,
     Forecast,
+    forecast_record_carried_sentence,
     forecast_record_curator_sentence,
     forecast_record_sentence,
     forecast_record_warning,
@@ -30,6 +32,9 @@ from meanstream.operators.validation import require, require_between, require_po
 
 SHOWN_EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """For which the error is shown, beside the one that is asked for."""
+
+CARRIED_SPREADS = (0.02, 0.05, 0.1, 0.2)
+"""Of users' own means, in half ranges: for what windows that repeat are said to gain."""
 
 
 def forecast_rounds_candidates(trust: str = "local") -> list[str]:
@@ -112,6 +117,7 @@ narrower window would beat it.')
     breaking = _breaking_point(ask, users)
     cases = {estimator_class(one.name).taken_for: one for one in candidates}
     best = recommended_forecast_record(cases, declared, tails)
+    carried = {name: _carried(ask, name, users, half) for name in ESTIMATORS if estimator_class(name).carries}
     return Forecast(
         users=users,
         epsilon=epsilon,
@@ -130,6 +136,8 @@ narrower window would beat it.')
         epsilon_needed={one.name: ask.epsilon_for(one.name, users, target) for one in (best, curator)},
         by_epsilon={one.name: ask.half_widths(one.name, users, z) for one in (best, curator)},
         curator_sentence=forecast_record_curator_sentence(curator, best),
+        carried=carried,
+        carried_sentence=forecast_record_carried_sentence(carried, half * cases["no search"].mse ** 0.5),
     )
 
 
@@ -214,6 +222,13 @@ def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -
         assumes=estimator_class(name).assumes,
         trust="central",
     )
+
+
+def _carried(ask: _Ask, name: str, users: int, half: float) -> list[tuple[float, float]]:
+    """Predict the standard error after ten windows, by the spread of users' own means; of the declared one, if any."""
+    spreads = CARRIED_SPREADS if not ask.declared else (ask.declared,)
+    made: Any = build_estimator(name, epsilon=ask.epsilon, users=users, sizes=ask.sizes, level=ask.level)
+    return [(half * spread, half * made.predicted_mse(spread, 10) ** 0.5) for spread in spreads]
 
 
 def _alike(described: dict[str, Any]) -> float:

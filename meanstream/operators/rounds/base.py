@@ -110,13 +110,15 @@ class Settings:
         n_users: int,
         stages: Sequence[dict[str, Any]] = (),
         margin: float | None = None,
+        interval: tuple[float, float] | None = None,
     ) -> Estimate:
         """Make the estimate: cut to [-1, 1], which is free and never farther from the truth.
 
-        The interval is normal, unless its half-width is given as `margin`.
+        The interval is normal, unless it is given, or its half-width as `margin`.
         """
         margin = float(ndtri(0.5 * (1.0 + self.level))) * stderr if margin is None else margin
-        return self._estimate(unclipped, stderr, (unclipped - margin, unclipped + margin), n_users, stages)
+        ends = (unclipped - margin, unclipped + margin) if interval is None else interval
+        return self._estimate(unclipped, stderr, ends, n_users, stages)
 
     def no_answer(
         self, *, n_users: int, unclipped: float = 0.0, stderr: float = 1.0, stages: Sequence[dict[str, Any]] = ()

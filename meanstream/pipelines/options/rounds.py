@@ -141,7 +141,7 @@ class RoundsOptions(StreamOptions):
         """
         from meanstream.operators.validation import require
         from meanstream.streaming.rounds.curator import NO_SIDES
-        from meanstream.streaming.rounds.settings import RoundsSettings
+        from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 
         lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
         epsilon, window = given_option("epsilon", self.epsilon), given_option("window", self.window)
@@ -168,9 +168,9 @@ class RoundsOptions(StreamOptions):
         for side in ("reports_only", "from_reports"):
             rule = f"be of local privacy with --{side.replace('_', '-')}: {NO_SIDES}"
             require(getattr(self, side) is None or not settings.central, "estimator", rule, self.estimator)
-        for option in ("reports_only", "from_reports", "runner"):
+        for option in ("reports_only", "from_reports"):
             if getattr(self, option) is not None:
-                settings.require_nothing_carried(f"with --{option.replace('_', '-')}")
+                settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
         return settings
 
     @property

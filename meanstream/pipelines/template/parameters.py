@@ -179,7 +179,7 @@ _WORK = (
     ),
 )
 _CLASSES = {name: estimator_class(name) for name in ESTIMATORS}
-_ESTIMATORS = tuple(name for name, one in _CLASSES.items() if one.privacy_unit == "user" and not one.carries)
+_ESTIMATORS = tuple(name for name, one in _CLASSES.items() if one.privacy_unit == "user")
 _CURATORS = ", ".join(name for name in _ESTIMATORS if estimator_class(name).trust == "central")
 
 AGENTS = Template(

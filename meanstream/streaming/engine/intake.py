@@ -184,7 +184,10 @@ class Intake:
         beyond = np.zeros(len(samples), np.bool_)
         if len(self.names) + len(samples.names) <= self._options.max_agents or not len(samples):
             return beyond
-        codes, first = np.unique(samples.agent, return_index=True)
+        unknown = samples.agent[self._number_of.of(samples.names)[samples.agent] < 0]  # maybe under another code
+        if not len(unknown):
+            return beyond
+        codes, first = np.unique(unknown, return_index=True)
         codes = codes[np.argsort(first)]
         new = [code for code in codes.tolist() if samples.names[code] not in self._numbers]
         refused = new[self._options.max_agents - len(self.names) :]

@@ -30,7 +30,7 @@ from meanstream.streaming.rounds.intake import RoundsIntake
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner, rounds_run_order
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsFile
 from meanstream.streaming.rounds.stats import RoundsStats
 from meanstream.streaming.rounds.summarize import UserSums, summarize_entries
@@ -104,7 +104,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             check_sink_trust(sinks.dead_letters.trust, PrivateDeadLetter)  # before anything is read
         require(results is None or not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
         if results is not None:
-            settings.require_nothing_carried("on two sides")
+            settings.require_nothing_carried("on two sides", NO_ORDER)
         super().__init__(
             source=source,
             store=store,

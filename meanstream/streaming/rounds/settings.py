@@ -46,6 +46,10 @@ DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
 
+NO_ORDER = "users of a window could not be asked before the last one's answer has come back"
+"""Why what windows carry on is not carried between two sides."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsSettings:
     """Plain data, public: which mean of which values, how it is protected and estimated.
@@ -154,7 +158,7 @@ epsilon 1), got None
         require(fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget)
         windows = self.windows
         if windows.kind != "fixed":
-            self.require_nothing_carried(f"with {windows.kind} windows")
+            self.require_nothing_carried(f"with {windows.kind} windows", "they do not follow one another")
         object.__setattr__(self, "window", str(windows))
         overlap = windows.overlap
         if overlap > 1:
@@ -199,9 +203,9 @@ epsilon 1), got None
         """Whether a window is given what the last one's public results showed."""
         return bool(getattr(self._class, "carries", False))
 
-    def require_nothing_carried(self, where: str) -> None:
+    def require_nothing_carried(self, where: str, why: str = "") -> None:
         """Refuse an estimator that carries from window to window where windows are not answered one after the other."""
-        rule = f"be one that carries nothing from window to window {where}"
+        rule = f"be one that carries nothing from window to window {where}" + (f" ({why})" if why else "")
         require(not self.carries, "estimator", rule, self.estimator)
 
     @property

@@ -27,7 +27,7 @@ from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.rounds import Report, StageReports
 from meanstream.streaming.rounds.curator import NO_SIDES
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sinks.group import Sinks
@@ -291,6 +291,6 @@ PUBLIC_SECRET = b"the statistician has no secret"
 def statistician_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give the settings of a statistician's store."""
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
-    settings.require_nothing_carried("on two sides")
+    settings.require_nothing_carried("on two sides", NO_ORDER)
     require(settings.user_budget is None, "user_budget", "be given on the users' side only", settings.user_budget)
     return {SIDE: "statistician", **settings.protocol()}

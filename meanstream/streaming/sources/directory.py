@@ -7,16 +7,13 @@ import re
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import compute as pc
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
+from meanstream.streaming.sources.name_hashes import NameHashTable
 
 MAX_DIRECTORY = 2_000_000
 """With so many names the directory of a source begins anew: names that are made up without end take bounded memory."""
-
-DIRECTORY_SHARE = 4
-"""A directory so many times larger than a batch is looked up name by name rather than made a table of anew."""
 
 NO_NAME, NOT_A_NAME = -1, -2
 """Stand for the code of a name that is missing, or is none."""
@@ -65,22 +62,17 @@ class NameDirectory:
     def _begin(self) -> None:
         self.names: list[str] = []
         self._codes: dict[bytes, int] = {}
-        self._known: pa.Array = pa.array([], pa.binary())  # the keys of `_codes`, as far as they were needed here
+        self._table = NameHashTable()
 
     def lookup(self, texts: pa.Array) -> Ints:
         """Codes of the agents of these names, in order; where a name is bad, `NO_NAME` or `NOT_A_NAME`."""
-        if len(self._known) < len(self.names) <= DIRECTORY_SHARE * len(texts):
-            fresh = list(itertools.islice(self._codes, len(self._known), None))
-            self._known = pa.concat_arrays([self._known, pa.array(fresh, pa.binary())])
-        if len(self.names) <= DIRECTORY_SHARE * len(texts):
-            found = pc.index_in(texts, value_set=self._known)
-            if not found.null_count:
-                return np.asarray(found, np.int64)
-            codes: Ints = found.fill_null(-1).to_numpy().astype(np.int64)
-            unknown = np.flatnonzero(codes < 0)
+        codes = self._table.find(texts)
+        unknown = np.flatnonzero(codes < 0)
+        if len(unknown):
             codes[unknown] = self._enter_all(texts.take(pa.array(unknown)))
-            return codes
-        return self._enter_all(texts)
+            if len(self.names) > len(self._table):
+                self._table.add(list(itertools.islice(self._codes, len(self._table), None)))
+        return codes
 
     def _enter_all(self, texts: pa.Array) -> Ints:
         """Find each distinct name in the directory, or enter it."""

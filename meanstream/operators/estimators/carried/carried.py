@@ -13,18 +13,23 @@ from meanstream.operators.estimators.carried.stages import (
     ReportsOnBounds,
     VotesForSpread,
 )
-from meanstream.operators.estimators.carried.state import MEMORY, CarriedState
+from meanstream.operators.estimators.carried.state import MEMORY, WIDEST, CarriedState
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.protocol import Round
 from meanstream.operators.rounds.records import Estimate, Public
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.rounds.traits import EstimatorTraits
+from meanstream.operators.rounds.traits import TAILS, EstimatorTraits
 from meanstream.operators.validation import require
 
-LEARNING, SPREAD_TOO_WIDE, NARROW = (0.8, 0.2), (0.97, 0.03), (0.6, 0.03, 0.37)
-"""Shares of the users who report on the bounds, vote for the spread, report in the narrow window."""
+LEARNING, SPREAD_TOO_WIDE = (0.8, 0.2), (0.97, 0.03)
+ASSUMING, HOLDING = (0.6, 0.03, 0.37), (0.75, 0.03, 0.22)
+"""Shares of the users who report on the bounds, vote for the spread, report in the narrow window: where the interval
+hangs on what is assumed, and where it holds without."""
+
+STAYS = "that what a window misses is what it was in the windows before, unless reports on the bounds say otherwise"
 
 
 class Carried(EstimatorTraits):
@@ -48,16 +53,26 @@ class Carried(EstimatorTraits):
         No paper has it.
     level : float, default 0.95
         Nominal coverage of the intervals.
+    edition : {1, 2}
+        Of the design; see `meanstream.operators.rounds.edition`. In the first, intervals assume what `tails` says.
+    tails : {"exponential"}, optional
+        Declares that few users lie far from all others, so that no group appears far out: intervals are as narrow as
+        the answers are then. Left out, nothing is assumed.
 
     Notes
     -----
     **Privacy.** Local, pure epsilon per window, of everything a user contributes to it, its number of samples included:
     each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
 
-    Nothing is assumed of users' law; assumed is that what a narrow window misses is what it was in the windows before,
-    as far as reports on the bounds do not say otherwise (three standard errors, in one window or over the recent ones).
-    A group that appears far out from one window to the next, too small for its own reports to be told, is missed until
-    then, by the intervals, too: no interval that holds for it could be narrower than that of reports on the bounds.
+    Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave it open, to either
+    side, whatever has appeared beyond the window since the last one. That is about as far as with one report of each
+    user on the bounds; the answer is nearer to the truth wherever what a window misses stays what it was. Of what
+    intervals miss, a tenth is spent on truths between a contradicted answer and the reports that contradict it.
+
+    With `tails` declared (and in the first edition) intervals assume that what a window misses is what it was in the
+    windows before, as far as reports on the bounds do not say otherwise (three standard errors, in one window or over
+    the recent ones). A group that appears far out from one window to the next, too small for its own reports to be
+    told, is then missed for some windows, by the intervals, too.
 
     Examples
     --------
@@ -67,13 +82,11 @@ class Carried(EstimatorTraits):
     """
 
     name = "repeating"
-    assumes = (
-        "that what a window misses is what it was in the windows before, unless reports on the bounds say otherwise"
-    )
+    assumes = "nothing: intervals reach as far as reports on the bounds leave it open"
     of_a_paper = False
     trust = "local"
     carries = True
-    options = COMMON_OPTIONS
+    options = COMMON_OPTIONS | {"edition", "tails"}
 
     rounds: Sequence[Round]
     shares: Sequence[float]
@@ -86,7 +99,11 @@ class Carried(EstimatorTraits):
         sizes: SizeDistribution | None = None,
         mode: str = "tuned",
         level: float = 0.95,
+        edition: int = NEWEST_EDITION,
+        tails: str | None = None,
     ) -> None:
+        require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+        self._edition, self._assuming = check_edition(edition), edition == 1 or tails is not None
         self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         require(self._settings.tuned, "mode", "be 'tuned': no paper has a method for windows that repeat", mode)
         self.epsilon, self.mode = epsilon, mode
@@ -113,17 +130,16 @@ class Carried(EstimatorTraits):
             self.shares = LEARNING if state.pays else SPREAD_TOO_WIDE
             self.rounds = (bounds, VotesForSpread(settings, state, last=True))
         else:
-            self.shares = NARROW
-            self.rounds = (
-                bounds, VotesForSpread(settings, state, last=False), NarrowReports(settings, state, moment)
-            )  # fmt: skip
+            self.shares = ASSUMING if self._assuming else HOLDING
+            narrow = NarrowReports(settings, state, moment, edition=self._edition, assumes=self._assuming)
+            self.rounds = (bounds, VotesForSpread(settings, state, last=False), narrow)
 
     def describe(self) -> dict[str, Any]:
         """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""
         wide = self._one_shot.predicted_mse() / self.shares[0]
         scale = self.state.scale(self.epsilon)
         return self._settings.describe() | {
-            "assumption": self.assumes,
+            "assumption": STAYS if self._assuming else self.assumes,
             "shares": list(self.shares),
             "stages": [stage.name for stage in self.rounds],
             "carried": self.state.plain(),
@@ -132,12 +148,19 @@ class Carried(EstimatorTraits):
             "one_shot_stderr": math.sqrt(self._one_shot.predicted_mse()),
         }
 
+    @property
+    def holds(self) -> bool:
+        """Whether intervals hold whatever appears far out from one window to the next."""
+        return not self._assuming
+
     def predicted_mse(self, spread: float, windows: int) -> float:
         """Predict the mean squared error on [-1, 1] after so many windows, where users' means have this spread."""
+        if CarriedState().reach * spread >= WIDEST:
+            return self._one_shot.predicted_mse() / SPREAD_TOO_WIDE[0]
         state = CarriedState(half_width=CarriedState().reach * spread, gain=0.84)
         later = copy(self)
         later._carry(state)
-        wide = self._one_shot.predicted_mse() / NARROW[0]
+        wide = self._one_shot.predicted_mse() / later.shares[0]
         before = (wide + later._narrow()) * max(1.0 / max(windows - 2, 1), MEMORY / (2.0 - MEMORY))
         return later._combined(wide, before)
 
@@ -149,6 +172,8 @@ class Carried(EstimatorTraits):
     def _combined(self, wide: float, before: float) -> float:
         narrow = self._narrow()
         gain = max(before / (before + wide + narrow), MEMORY)
+        if self._edition > 1:
+            gain = (narrow + before) / (narrow + before + wide)
         return (1.0 - gain) ** 2 * (narrow + before) + gain**2 * wide
 
     def _narrow(self) -> float:

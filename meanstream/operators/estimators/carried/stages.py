@@ -6,15 +6,17 @@ import math
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from meanstream.operators.estimators.adaptive.design import EVERYTHING, adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.scale import scale_bin, scale_votes
-from meanstream.operators.estimators.carried.state import EDGES, CarriedState, carried_comparison
+from meanstream.operators.estimators.carried.state import EDGES, CarriedState, Compared, carried_comparison
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools
 from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.operators.rounds.edition import NEWEST_EDITION
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import (
     MOST,
@@ -28,6 +30,9 @@ from meanstream.operators.rounds.results import (
 from meanstream.operators.rounds.unseen import unseen_margin
 
 NARROW_MOMENT = 0.3
+AWAY = 0.9
+"""Part of what an interval may miss that is spent on truths farther from what was carried than the bounds say."""
+
 JUMP = 4.0
 """Standard errors that a window's own center must lie beyond the carried one, and half a window, to be a jump."""
 
@@ -146,8 +151,17 @@ class NarrowReports(LastRound, ReportsOnBounds):
 
     name = "narrow"
 
-    def __init__(self, settings: Settings, state: CarriedState, moment: float) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        state: CarriedState,
+        moment: float,
+        *,
+        edition: int = NEWEST_EDITION,
+        assumes: bool = False,
+    ) -> None:
         super().__init__(settings, state, moment)
+        self._edition, self._assumes = edition, assumes
         self._narrow = best_channel(settings.epsilon, NARROW_MOMENT)
 
     def channel(self, public: Public) -> Mechanism:
@@ -165,16 +179,22 @@ class NarrowReports(LastRound, ReportsOnBounds):
         """Public: the mean over users, and the state that the next window is given."""
         position, noise = self.moments(tally, public)
         if public["jump"]:
-            return _carried_wide_answer(self._settings, self._state, public, (tally.n, position, noise))
+            more = (tally.n, position, noise)
+            toward = None if self._assumes else self._state.center
+            return _carried_wide_answer(self._settings, self._state, public, more, toward=toward)
         state, settings = self._state, self._settings
         middle, half = self.window(public)
         unit = half / state.gain
         offset = (middle - state.center) / half
         narrow = (state.center + unit * (position + offset), unit**2 * noise)
         wide = float(public["mean"]), float(public["variance"])
-        found = carried_comparison(state, wide, narrow, position + offset if half == state.half_width else 0.0)
+        left = position + offset if half == state.half_width else 0.0
+        found = carried_comparison(state, wide, narrow, left, edition=self._edition)
         if found.contradicts:
-            return _carried_wide_answer(settings, state, public, contradicts=found.contradicts, after=found.state)
+            toward = None if self._assumes else narrow[0] + state.missed
+            return _carried_wide_answer(
+                settings, state, public, contradicts=found.contradicts, after=found.state, toward=toward
+            )
         after = replace(
             found.state.voted(tuple(public["votes"]), public["voters"], settings.epsilon),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
@@ -183,10 +203,26 @@ class NarrowReports(LastRound, ReportsOnBounds):
         return settings.answer(
             found.answer,
             stderr,
+            interval=None if self._assumes else self._holding(found, public),
             n_users=public["n"] + public["voters"] + tally.n,
             stages=(public, {"stage": self.name, "n": tally.n, "mean": narrow[0], "missed": found.state.missed},
                     {"stage": "carried", "state": after.plain()}),
         )  # fmt: skip
+
+    def _holding(self, found: Compared, public: Public) -> tuple[float, float]:
+        """Give the interval that holds whatever appeared beyond the window: where reports on the bounds leave the mean.
+
+        It always has the answer in it, and around that as much as the answer owes to these same reports (what they err
+        together is not made good by the other ones), and half of the answer's own interval at least.
+        """
+        n, mean, variance = public["n"], float(public["mean"]), float(public["variance"])
+        if n < 2:
+            return -1.0, 1.0
+        bounds = _margin_of_bounds(self._settings, n, mean, variance, AWAY)
+        z = float(ndtri(0.5 * (1.0 + self._settings.level)))
+        owed = found.gain * math.sqrt(variance)
+        shared = z * max(owed, 0.5 * math.sqrt(found.variance) * found.state.caution)
+        return min(found.answer - shared, mean - bounds), max(found.answer + shared, mean + bounds)
 
 
 def _carried_wide_answer(
@@ -197,8 +233,12 @@ def _carried_wide_answer(
     *,
     contradicts: str = "",
     after: CarriedState | None = None,
+    toward: float | None = None,
 ) -> Estimate:
-    """Public: answer from reports on the bounds alone; `more` are those of users who report there after a jump."""
+    """Public: answer from reports on the bounds alone; `more` are those of users who report there after a jump.
+
+    `toward` is the answer that they contradict: where it is given the interval holds however it came to that.
+    """
     n, mean, variance = public["n"], float(public["mean"]), float(public["variance"])
     counted = n + public["voters"] + (more[0] if more else 0)
     if more is not None:
@@ -215,8 +255,19 @@ def _carried_wide_answer(
     stderr = math.sqrt(variance)
     if n < 2:
         return settings.no_answer(n_users=counted, unclipped=mean, stderr=stderr, stages=stages)
+    if toward is not None:
+        # Who is told to contradict has strayed from what was carried, rather than towards it.
+        away, near = (_margin_of_bounds(settings, n, mean, variance, part) for part in (AWAY, 1.0 - AWAY))
+        ends = (mean - near, mean + away) if toward < mean else (mean - away, mean + near)
+        return settings.answer(mean, stderr, n_users=counted, stages=stages, interval=ends)
     margin = unseen_margin(mean, n * variance, n, far=_far(settings), level=settings.level)
     return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
+
+
+def _margin_of_bounds(settings: Settings, n: int, mean: float, variance: float, part: float) -> float:
+    """Public: how far the truth lies to one side of reports on the bounds, but for a part of what intervals miss."""
+    level = max(1.0 - 2.0 * part * (1.0 - settings.level), 0.5 * settings.level)
+    return unseen_margin(mean, n * variance, n, far=_far(settings), level=level)
 
 
 def _far(settings: Settings) -> float:

@@ -147,17 +147,19 @@ class CarriedState:
 class Compared:
     """Public: what a window's own reports on the bounds say of what was carried, and the answer from both.
 
-    `contradicts` says why nothing is carried on, or is empty.
+    `contradicts` says why nothing is carried on, or is empty; `gain` is the weight of the reports on the bounds in the
+    answer.
     """
 
     answer: float
     variance: float
     contradicts: str
     state: CarriedState
+    gain: float = 1.0
 
 
 def carried_comparison(
-    state: CarriedState, wide: tuple[float, float], narrow: tuple[float, float], position: float
+    state: CarriedState, wide: tuple[float, float], narrow: tuple[float, float], position: float, *, edition: int = 2
 ) -> Compared:
     """Weigh reports on the bounds against narrow ones and what they are known to miss.
 
@@ -168,12 +170,14 @@ def carried_comparison(
         Mean and variance of the mean that either kind of reports tells of the same window.
     position : float
         Mean narrow report, in half-widths of its window.
+    edition : {1, 2}
+        In the first the answer is the narrow mean and the newest estimate of what it misses.
 
     Notes
     -----
     What narrow reports miss is followed by a filter whose gain does not fall below `MEMORY`; the answer is the narrow
-    mean and the newest estimate of what it misses, hence unbiased whatever the law of the users, if that is what it was
-    in the windows before.
+    mean and what it missed before, weighed against the mean on the bounds by their variances, hence unbiased whatever
+    the law of the users, if what is missed is what it was in the windows before.
     """
     mean, variance = wide
     if abs(position) > SATURATED:
@@ -199,6 +203,10 @@ def carried_comparison(
         missed_variance=(1.0 - gain) ** 2 * before + gain**2 * noise,
         recent=recent,
     )
-    # The answer is (1 - gain) (narrow + missed before) + gain wide.
-    answered = (1.0 - gain) ** 2 * (narrow[1] + before) + gain**2 * variance
-    return Compared(narrow[0] + missed, answered, "", after)
+    least = narrow[1] + before
+    if edition == 1:
+        answered = (1.0 - gain) ** 2 * least + gain**2 * variance
+        return Compared(narrow[0] + missed, answered, "", after, gain)
+    weight = 1.0 if state.missed_variance is None else least / (least + variance)
+    answer = (1.0 - weight) * (narrow[0] + state.missed) + weight * mean
+    return Compared(answer, (1.0 - weight) ** 2 * least + weight**2 * variance, "", after, weight)

@@ -16,7 +16,7 @@ from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.rounds.coders import UserBatchCoder
 from meanstream.pipelines.beam.rounds.records import UserBatch
-from meanstream.pipelines.beam.rounds.windows import MILLI, carried_in_window, window_release_time, window_timestamp
+from meanstream.pipelines.beam.rounds.windows import carried_in_window, rounds_due, window_timestamp
 from meanstream.pipelines.beam.samples import samples_by_shard
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
@@ -91,15 +91,9 @@ class EnforceBudget(Step):
     ) -> Iterator[Any]:
         """Charge and let go all rounds that are due, the earliest first."""
         self._mark.claim(made, waiting, ledger)
-        batches = [self._coder.decode(encoded) for encoded in waiting.read()]
-        batches.sort(key=lambda batch: (batch.window.end, batch.window.start))
-        limit = time.micros // MILLI
-        due = [b for b in batches if (window_release_time(self._settings, b.window) - MILLI) // MILLI <= limit]
+        due = rounds_due(self._settings, waiting, self._coder, time)
         if not due:
             return
-        waiting.clear()
-        for batch in batches[len(due) :]:
-            waiting.add(self._coder.encode(batch))
         spend = SpendLedger(ledger.read() or b"")
         for batch in due:
             yield from self._enter(key, batch, spend)

@@ -13,6 +13,7 @@ from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.rounds.budget import SLOTS
+from meanstream.pipelines.beam.rounds.carried import RunCarried
 from meanstream.pipelines.beam.rounds.curator import RunReleases
 from meanstream.pipelines.beam.rounds.join import JoinUsers
 from meanstream.pipelines.beam.rounds.known import (
@@ -35,7 +36,7 @@ from meanstream.pipelines.beam.samples import SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.curator import NO_SIDES
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 
 POPULATIONS = tuple(10**power for power in range(8))
 """Numbers of users for which an estimator is designed, to see how many stages a pipeline needs, where it is counted."""
@@ -219,6 +220,8 @@ class RunStages(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Run the stages one after the other."""
         settings = self._settings
+        if settings.carries:
+            return pcoll | "Windows in order" >> RunCarried(settings, self._secret)
         findings = None if settings.users is not None else pcoll | "Count users" >> CountedUsers(settings)
         if settings.central:
             curate = RunReleases(settings, self._secret, releases=self._stages, findings=findings, shards=self._shards)
@@ -270,7 +273,6 @@ def rounds_part_stages(settings: RoundsSettings, max_stages: int | None) -> int:
     """Say how many stages a pipeline needs."""
     require_beam_secret_named(settings)
     settings.require_user_privacy()
-    settings.require_nothing_carried("on Beam, which answers windows in any order")
     require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
     populations = POPULATIONS if settings.users is None else (settings.users,)
     designed = [settings.estimator_for(users) for users in populations]
@@ -282,5 +284,5 @@ def require_rounds_parts(settings: RoundsSettings) -> None:
     """Refuse to split a round into two sides where a trusted curator sees the samples, or users are not protected."""
     require_beam_secret_named(settings)
     settings.require_user_privacy()
-    settings.require_nothing_carried("on two sides")
+    settings.require_nothing_carried("on two sides", NO_ORDER)
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)

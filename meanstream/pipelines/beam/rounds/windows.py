@@ -49,6 +49,22 @@ def carried_in_window(settings: RoundsSettings, value: Any, window: Window) -> T
     return TimestampedValue(value, window_timestamp(settings, window))
 
 
+def rounds_due(settings: RoundsSettings, waiting: Any, coder: Coder, time: Timestamp) -> list[Any]:
+    """Take out of a bag of encoded batches those whose rounds are due, in the order of time; the others stay there.
+
+    Rounds wait until event time has come to their release, so that an earlier round is always before a later one.
+    """
+    batches = [coder.decode(encoded) for encoded in waiting.read()]
+    batches.sort(key=lambda batch: (batch.window.end, batch.window.start))
+    limit = time.micros // MILLI
+    due = [b for b in batches if (window_release_time(settings, b.window) - MILLI) // MILLI <= limit]
+    if due:
+        waiting.clear()
+        for batch in batches[len(due) :]:
+            waiting.add(coder.encode(batch))
+    return due
+
+
 class CarryRounds(beam.PTransform):  # type: ignore[misc]
     """Elements that were stamped into the window that carries their round.
 

@@ -170,7 +170,7 @@ def _print_table(found: Forecast) -> None:
     console = Console(width=120, highlight=False)
     console.print(table)
     console.print(_bought(found))
-    for line in (found.sentence, found.curator_sentence, *_error_lines(found), found.warning):
+    for line in (found.sentence, found.carried_sentence, found.curator_sentence, *_error_lines(found), found.warning):
         if line:
             console.print(line, markup=False)
 

@@ -154,16 +154,22 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
 
 def _carried(estimator: Any, scale: float) -> dict[str, Any]:
     """Say what windows hand on, and what it gains after ten of them, by how far users' means are spread."""
-    spreads = (0.02, 0.05, 0.1, 0.2)
+    from meanstream.operators.forecast.rounds import CARRIED_SPREADS
+
+    alone = float(estimator.describe()["one_shot_stderr"]) * scale
     return {
         "what": "a center, a spread (from votes), what a narrow window misses (from reports on the bounds, window "
         "after window): functions of public results, in the store and in each estimate",
         "stderr_after_ten": {
-            f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale for spread in spreads
+            f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale for spread in CARRIED_SPREADS
         },
+        "stderr_alone": alone,
         "contradicted": "by reports on the bounds, three standard errors away in one window or over the recent ones, "
         "or by users who left the window: it is then answered from reports on the bounds alone, and all begins anew",
-        "missed": "for some windows, by the intervals, too: a group that appears far out from one window to the next, "
+        "missed": "by the answers of some windows, not by the intervals, which reach as far as reports on the bounds "
+        "leave it open: a group that appears far out from one window to the next, too small to contradict at once"
+        if estimator.holds
+        else "for some windows, by the intervals, too: a group that appears far out from one window to the next, "
         "too small to contradict at once",
     }
 
@@ -267,7 +273,8 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
     )
     return [
         f"carried         {carried['what']}",
-        f"                predicted standard error after ten windows, by the spread of users' own means: {after}",
+        f"                predicted standard error after ten windows, by the spread of users' own means: {after};"
+        f" {carried['stderr_alone']:.3g} where each window is answered alone",
         f"                contradicted {carried['contradicted']}",
         f"                missed {carried['missed']}",
     ]

@@ -54,6 +54,27 @@ def test_every_window_has_the_bytes_of_the_engine(case: str, tmp_path: Path) -> 
         assert counters["over_budget"] == sum("remaining" in event for event in refused) > 0
 
 
+def repeating(days: int = 6, users: int = 400) -> list[tuple[str, float, float]]:
+    rng = np.random.default_rng(8)
+    values = rng.normal(4.0, 0.4, (days, users)).clip(0.0, 10.0)
+    return [(f"user {u}", float(values[d, u]), d * DAY + 60.0 * u) for d in range(days) for u in range(users)]
+
+
+@pytest.mark.parametrize("more", [{}, {"user_budget": 16.0}, {"allowed_lateness": 7200.5}])
+def test_windows_that_repeat_hand_on_what_the_engine_hands_on(more: dict[str, float], tmp_path: Path) -> None:
+    world = RoundsWorld(tmp_path, rounds_settings(estimator="repeating", epsilon=4.0, **more))
+    stream = repeating()
+    world.run(ScriptedSource(stream))
+    shuffled = [stream[place] for place in np.random.default_rng(7).permutation(len(stream))]
+    estimates, counters = run(shuffled, RunRounds(world.settings, shards=3))
+    states = [estimate.stages[-1]["state"] for estimate in sorted(estimates, key=lambda one: one.start)]
+    assert states[3]["half_width"] is not None
+    assert len({state["center"] for state in states}) > 3
+    assert lines(estimates) == world.lines("means")
+    assert counters["rounds"] == 6
+    assert counters.get("over_budget", 0) == (800 if "user_budget" in more else 0)
+
+
 def test_batches_of_samples_are_samples(tmp_path: Path) -> None:
     settings, stream = rounds_settings(), samples()
     one_by_one, _ = run(stream, RunRounds(settings, shards=3))
