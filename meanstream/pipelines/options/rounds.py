@@ -122,10 +122,14 @@ class RoundsOptions(StreamOptions):
     notices: Annotated[str | None, cli_option("Users whose budget is spent (public).", OUTPUT)] = None
 
     reports_only: Annotated[
-        str | None, cli_option("Users' side alone: write reports here, and go on from what --stages says.", SIDES)
+        str | None,
+        cli_option("Users' side alone: write reports here, go on from what --stages says (a file or a topic).", SIDES),
     ] = None
     from_reports: Annotated[
-        Path | None, cli_option("Statistician's side alone: read reports here, write --stages and --sink.", SIDES)
+        str | None,
+        cli_option(
+            "Statistician's side alone: read reports here (a .jsonl file or a topic), write --stages and --sink.", SIDES
+        ),
     ] = None
     runner: RunnerOption = None
     runner_arg: RunnerArgOption = None

@@ -18,7 +18,7 @@ from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.schemas.registry import RegistryAwayError, SchemaRegistry
 from meanstream.streaming.kafka.topics import ensure_topic, find_topic, require_topic
 
-COMPACTED = ("releases", "sink", "estimates", "population")
+COMPACTED = ("releases", "sink", "estimates", "population", "stages")
 """Roles of which the newest record of each key is what counts: their topics are made compacted."""
 
 REQUEST_SECONDS = 10.0

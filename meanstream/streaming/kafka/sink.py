@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import msgspec
 
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.events.rounds import WindowEstimate
+from meanstream.streaming.events.rounds import Report, StageResult, WindowEstimate
 from meanstream.streaming.events.wire import Population
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.newest import newest_events
@@ -31,6 +32,8 @@ KEYS: dict[type[Event], str] = {Population: "population"}
 
 class KafkaSink:
     """Writes one record per event: the bytes of the JSON line, keyed by the agent or, a window estimate, by its round.
+
+    A report is keyed by a hash of its user's name, what a stage found by its round and stage.
 
     Headers: `schema_version`, `event` (the name that `meanstream schema` takes) and, of releases and refusals,
     `release_id`. The timestamp of a record is when it was written, not the event time, which is in the event: brokers
@@ -242,6 +245,12 @@ def sink_records(topic: str, events: EventLines) -> Records:
         keys = [names.agent for names in named]
         if "release_id" in kind.model_fields:
             headers = [[*common, ("release_id", names.release_id)] for names in named]
+    elif kind is Report:  # all that a user has sent is in one partition, under a hash of its name
+        users = [report.user for report in _USERS.decode_lines(b"\n".join(events.lines))]
+        keys = [f"{a:016x}{b:016x}" for a, b in keyed_owner_words(users).tolist()]
+    elif kind is StageResult:  # its topic may be compacted: each stage of a round is a key
+        stages = _STAGES.decode_lines(b"\n".join(events.lines))
+        keys = [f"{one.round_id}/{one.stage}" for one in stages]
     elif kind is WindowEstimate:  # its topic may be compacted: the newest of each window is what counts
         keys = [rounds.round_id for rounds in _ROUNDS.decode_lines(b"\n".join(events.lines))]
     return Records(topic=topic, kind=kind, values=events.lines, keys=keys, headers=headers)
@@ -256,5 +265,16 @@ class _Rounds(msgspec.Struct):
     round_id: str
 
 
+class _Users(msgspec.Struct):
+    user: str
+
+
+class _Stages(msgspec.Struct):
+    round_id: str
+    stage: int
+
+
 _NAMES = msgspec.json.Decoder(_Names)
 _ROUNDS = msgspec.json.Decoder(_Rounds)
+_USERS = msgspec.json.Decoder(_Users)
+_STAGES = msgspec.json.Decoder(_Stages)

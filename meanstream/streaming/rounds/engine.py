@@ -31,7 +31,7 @@ from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner, rounds_run_order
 from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
-from meanstream.streaming.rounds.stage_results import StageResultsFile
+from meanstream.streaming.rounds.stage_results import StageResultsPlace
 from meanstream.streaming.rounds.stats import RoundsStats
 from meanstream.streaming.rounds.summarize import UserSums, summarize_entries
 from meanstream.streaming.rounds.user_side import WaitingRounds
@@ -69,7 +69,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         `dead_letters`, which is private here.
     options : EngineOptions
         Batches, plausible times, how long to wait; those of agents do nothing here.
-    results : StageResultsFile, optional
+    results : StageResultsPlace, optional
         The users' side alone: reports only, and the next stage when its result is found here.
     clock, crash, on_turn, health
         As for `meanstream.streaming.agents.engine.Engine`.
@@ -93,7 +93,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         store: Store,
         sinks: Sinks,
         options: EngineOptions,
-        results: StageResultsFile | None = None,
+        results: StageResultsPlace | None = None,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
         on_turn: Callable[[RoundsStats], None] | None = None,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import ValidationError
@@ -27,6 +27,16 @@ MOST_TRIED = 16
 
 StageResults = Mapping[tuple[str, int], Sequence[StageResult]]
 """What somebody has published of a stage, by round and stage, in order."""
+
+
+class StageResultsPlace(Protocol):
+    """Where a statistician publishes."""
+
+    def grew(self) -> bool:
+        """Tell whether there is more than at the last reading."""
+
+    def read(self, rounds: Collection[str]) -> StageResults:
+        """Read the different results of these rounds that are there."""
 
 
 class StageResultsFile:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from pydantic import ValidationError
 
@@ -27,15 +25,15 @@ from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.rounds import Report, StageReports
 from meanstream.streaming.rounds.curator import NO_SIDES
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
+from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsPlace, read_report
 from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.store import Store
 
-_READ_LINES = 65_536
+_POLL_SECONDS = 0.2
 _log = logging.getLogger("meanstream.statistician")
 
 
@@ -66,17 +64,6 @@ class StatisticianStats:
 
 
 @dataclass(slots=True)
-class _Received:
-    """Reports of one stage of one round, as they came."""
-
-    users: list[str] = field(default_factory=list)
-    payload: list[tuple[int, ...]] = field(default_factory=list)
-    epsilon: list[float] = field(default_factory=list)
-    complete: StageReports | None = None
-    expected: int = 0
-
-
-@dataclass(slots=True)
 class _Progress:
     """How far a round has come: the next stage, what is public, how many reports each stage counted."""
 
@@ -90,7 +77,7 @@ class _Progress:
 
 
 class Statistician:
-    """Tallies the reports of a JSONL file and takes each round as far as its reports go; every run reads it again.
+    """Tallies reports and takes each round as far as its reports go; every run reads all of them again.
 
     A stage is tallied once, when its users' side has said that its reports are complete; what comes later is counted
     as late. Where there are several users' sides, let all of them write before it runs, and tell all of them `users`.
@@ -98,7 +85,7 @@ class Statistician:
 
     Parameters
     ----------
-    reports : Path
+    reports : ReportsPlace
         Events `report` and `stage_reports`, in any order.
     settings : RoundsSettings
         Those of the users' side, apart from what concerns its host.
@@ -115,15 +102,19 @@ class Statistician:
     def __init__(
         self,
         *,
-        reports: Path,
+        reports: ReportsPlace,
         settings: RoundsSettings,
         store: Store,
         sinks: Sinks,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
+        on_pass: Callable[[StatisticianStats], None] | None = None,
+        health: EngineHealth | None = None,
     ) -> None:
         self.stats = StatisticianStats()
-        self._path = reports
+        self._reports = reports
+        self._on_pass = on_pass
+        self._received: dict[str, dict[int, ReceivedReports]] = defaultdict(lambda: defaultdict(ReceivedReports))
         self._settings = settings
         self._store = store
         self._crash = crash
@@ -133,7 +124,7 @@ class Statistician:
             sinks=sinks,
             stats=EngineStats(),
             clock=clock or SystemClock(),
-            health=EngineHealth(),
+            health=health or EngineHealth(),
             crash=crash,
             meanwhile=lambda: None,
             charged=Report,
@@ -148,57 +139,63 @@ class Statistician:
         self._rounds = {name: _Progress(**one) for name, one in state.items()}
         self._delivery.resume()
         self._delivery.deliver_committed(stop)
-        received = self._read()
+        self._pass(stop)
+        while self._reports.follows and not stop():
+            if self._reports.grew():
+                self._pass(stop)
+            else:
+                time.sleep(_POLL_SECONDS)
+        self._delivery.mark()
+        return self.stats
+
+    def _pass(self, stop: Callable[[], bool]) -> None:
+        """Read what has come, and publish what follows from all that was read."""
+        self._read()
         events: list[EventLines] = []
-        known = [name for name, stages in received.items() if self._known(name, stages)]
+        known = [name for name, stages in self._received.items() if self._known(name, stages)]
         for name in sorted(known, key=lambda name: self._rounds[name].window):
             if not stop():
-                self._advance(name, received[name], events)
-        self._count(received)
+                self._advance(name, self._received[name], events)
+        self._count()
         with crash_step(CrashPoint.COMMIT, self._crash), self._store.transaction():
             self._store.put_state("statistician", {name: asdict(one) for name, one in self._rounds.items()})
             for lines in events:
                 self._store.post(lines.kind.topic, lines.lines)
             self._delivery.save()
         self._delivery.deliver_committed(stop)
-        self._delivery.mark()
-        return self.stats
+        if self._on_pass is not None:
+            self._on_pass(self.stats)
 
-    def _read(self) -> dict[str, dict[int, _Received]]:
-        """Read the file, by round and stage."""
-        received: dict[str, dict[int, _Received]] = defaultdict(lambda: defaultdict(_Received))
-        with closing(LineReader(self._path, option="from_reports")) as reader:
-            while (taken := reader.next_block(_READ_LINES)) is not None:
-                block, oversized = taken
-                self.stats.rejected["oversized"] += len(oversized)
-                for line in block.lines():
-                    self._take(line, received)
-        self.stats.rejected = +self.stats.rejected
-        return received
+    def _read(self) -> None:
+        """Read what has come, by round and stage."""
+        for line in self._reports.lines():
+            if line is None:
+                self.stats.rejected["oversized"] += 1
+            else:
+                self._take(line)
 
-    def _take(self, line: bytes, received: dict[str, dict[int, _Received]]) -> None:
-        try:
-            report = _REPORT.decode(line)
-        except msgspec.MsgspecError:
-            self._take_complete(line, received)
+    def _take(self, line: bytes) -> None:
+        report = read_report(line)
+        if report is None:
+            self._take_complete(line)
             return
-        stage = received[report.round_id][report.stage]
+        stage = self._received[report.round_id][report.stage]
         stage.users.append(report.user)
         stage.payload.append(report.payload)
         stage.epsilon.append(report.epsilon)
         self.stats.reports += 1
 
-    def _take_complete(self, line: bytes, received: dict[str, dict[int, _Received]]) -> None:
+    def _take_complete(self, line: bytes) -> None:
         try:
             event = StageReports.model_validate_json(line)
         except ValidationError:
             self.stats.rejected["malformed"] += 1
             return
-        stage = received[event.round_id][event.stage]
+        stage = self._received[event.round_id][event.stage]
         stage.complete = event
         stage.expected += event.reports
 
-    def _known(self, name: str, stages: dict[int, _Received]) -> bool:
+    def _known(self, name: str, stages: dict[int, ReceivedReports]) -> bool:
         """Say whether a round is one of these settings; remember it from its first completed stage on."""
         if name in self._rounds:
             return True
@@ -209,11 +206,13 @@ class Statistician:
         this = WindowRound(self._settings, window, complete.users)
         if this.id != name or self._settings.design_users(complete.users) != complete.users:
             self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())
+            for one in stages.values():
+                one.forget()
             return False
         self._rounds[name] = _Progress(window=(window.start, window.end), users=complete.users)
         return True
 
-    def _advance(self, name: str, stages: dict[int, _Received], events: list[EventLines]) -> None:
+    def _advance(self, name: str, stages: dict[int, ReceivedReports], events: list[EventLines]) -> None:
         """Tally the stages of a round that are complete, one after the other."""
         progress = self._rounds[name]
         this = WindowRound(self._settings, Window(*progress.window), progress.users)
@@ -237,7 +236,7 @@ class Statistician:
                 events.append(stage_event_line(this, stage, tally, found))
                 self.stats.stages += 1
 
-    def _accepted(self, this: WindowRound, stage: int, came: _Received) -> Reports:
+    def _accepted(self, this: WindowRound, stage: int, came: ReceivedReports) -> Reports:
         """Give the reports that count: one per user, of its own stage, made at the epsilon that was agreed on."""
         good = np.zeros(len(came.users), np.bool_)
         good[sorted({user: i for i, user in reversed(list(enumerate(came.users)))}.values())] = True
@@ -257,32 +256,21 @@ class Statistician:
     def _refuse(self, reason: str, which: Any) -> None:
         self.stats.rejected[reason] += int(np.count_nonzero(which))
 
-    def _count(self, received: dict[str, dict[int, _Received]]) -> None:
+    def _count(self) -> None:
+        """Count what is late, and forget the reports of rounds that are done."""
+        late = 0
         for name, progress in self._rounds.items():
+            stages = self._received.get(name, {})
             for stage, found in enumerate(progress.found):
-                came = received.get(name, {}).get(stage)
-                self.stats.rejected["late"] += max((len(came.users) if came else 0) - found, 0)
+                came = stages.get(stage)
+                late += max((came.forgotten + len(came.users) if came else 0) - found, 0)
+            for one in stages.values() if progress.done else ():
+                one.forget()
+        self.stats.rejected["late"] = late
         self.stats.rounds = len(self._rounds)
         self.stats.waiting = sum(not progress.done for progress in self._rounds.values())
         self.stats.rejected = +self.stats.rejected
 
-
-class _Report(msgspec.Struct, forbid_unknown_fields=True):
-    """A report, read fast."""
-
-    round_id: str
-    user: str
-    stage: int
-    payload: tuple[int, ...]
-    epsilon: float
-    schema_version: int
-
-    def __post_init__(self) -> None:
-        if self.schema_version != 1 or self.stage < 0 or any(not -(2**63) <= x < 2**63 for x in self.payload):
-            raise ValueError("report must be of schema version 1, with numbers of 64 bits")
-
-
-_REPORT = msgspec.json.Decoder(_Report)
 
 PUBLIC_SECRET = b"the statistician has no secret"
 """Opens the store of a statistician, which holds nothing that is not public."""

@@ -13,7 +13,7 @@ from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import (
     StageResults,
-    StageResultsFile,
+    StageResultsPlace,
     first_accepted_result,
     shape_of_result,
 )
@@ -81,7 +81,7 @@ class WaitingRounds:
         self._ask(self._next, _Waiting(this, sums, -1), {}, outcome)
         self._next += 1
 
-    def go_on(self, file: StageResultsFile, outcome: Outcome) -> bool:
+    def go_on(self, file: StageResultsPlace, outcome: Outcome) -> bool:
         """Let the users of one round report whose stage comes after a result that is there; say whether any did."""
         results = file.read({waiting.this.id for waiting in self._rounds.values()})
         for number, waiting in sorted(self._rounds.items()):

@@ -17,6 +17,7 @@ from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Rejects
 from meanstream.streaming.rounds.deployment import open_rounds_deployment, rounds_deployment_identity
 from meanstream.streaming.rounds.engine import RoundsEngine
+from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsFile
 from meanstream.streaming.rounds.statistician import (
@@ -117,7 +118,8 @@ class RoundsWorld:
         )
         sinks = self._sinks(("stages", "means"))
         try:
-            return Statistician(reports=reports, settings=self.settings, store=store, sinks=sinks, crash=crash).run()
+            place = ReportsFile(reports)
+            return Statistician(reports=place, settings=self.settings, store=store, sinks=sinks, crash=crash).run()
         finally:
             sinks.close()
             store.close()

@@ -52,10 +52,14 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
 
 def check_places(options: StreamOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are asked."""
+    from meanstream.streaming.open_sink import sink_place_of
     from meanstream.streaming.open_source import open_source
 
+    others = {}
     with refusing_options():
-        check_sinks(options.sinks, json=options.json)
+        if getattr(options, "reports_only", None) is not None:
+            others = {sink_place_of(str(getattr(options, "stages", ""))): "stages"}
+        check_sinks(options.sinks, others=others, json=options.json)
         open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
 
 
@@ -139,8 +143,15 @@ def _check_places(options: RoundsOptions) -> None:
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
     if options.reports_only is not None:
+        from meanstream.streaming.kafka.location import is_kafka_location
+
         stages = str(options.stages)
-        require(stages.endswith(".jsonl"), "stages", "be a .jsonl file with --reports-only", stages)
+        if is_kafka_location(stages):
+            from meanstream.streaming.rounds.side_topics import check_side_topic
+
+            check_side_topic(stages, "stages")
+        else:
+            require(stages.endswith(".jsonl"), "stages", "be a .jsonl file or a topic with --reports-only", stages)
 
 
 def check_store_place(store: Path) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.rounds.deployment import RoundsDeployment
     from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.streaming.rounds.stage_results import StageResultsPlace
     from meanstream.streaming.rounds.stats import RoundsStats
 
 
@@ -79,7 +80,6 @@ def run_rounds_engine(
     """
     from meanstream.streaming.rounds.deployment import open_rounds_deployment
     from meanstream.streaming.rounds.engine import RoundsEngine
-    from meanstream.streaming.rounds.stage_results import StageResultsFile
 
     def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
         return RoundsEngine(
@@ -87,7 +87,7 @@ def run_rounds_engine(
             settings=deployment.settings,
             secret=deployment.secret,
             options=taken.options,
-            results=None if options.reports_only is None else StageResultsFile(Path(str(options.stages))),
+            results=None if options.reports_only is None else _stage_results(str(options.stages)),
             **shared,
         )
 
@@ -100,6 +100,18 @@ def run_rounds_engine(
         private_apart=True,
     )
     return run_engine(kind, options, settings, _watching_rounds(options, settings, also), crash)
+
+
+def _stage_results(stages: str) -> StageResultsPlace:
+    """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
+    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.streaming.rounds.stage_results import StageResultsFile
+
+    if not is_kafka_location(stages):
+        return StageResultsFile(Path(stages))
+    from meanstream.streaming.rounds.side_topics import StageResultsTopic, open_side_topic
+
+    return StageResultsTopic(open_side_topic(stages, "stages"))
 
 
 def _watching_rounds(

@@ -12,10 +12,12 @@ from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.streaming.rounds.received_reports import ReportsFile
+    from meanstream.streaming.rounds.side_topics import ReportsTopic
     from meanstream.streaming.rounds.statistician import StatisticianStats
 
 
-def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
+def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
     """Run the statistician's side alone."""
     from meanstream.streaming.open_sink import sink_place_of
     from meanstream.streaming.rounds.deployment import (
@@ -34,13 +36,12 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
         settings.require_user_privacy()
         settings = continued_rounds_deployment(options.store, settings)
         identity = statistician_identity(settings)
-        if not reports.is_file():
-            raise BadOption(f"from_reports must be a readable file, got {str(reports)!r}")
+        check_reports_place(reports)
         check_store_place(options.store)
-        others = {sink_place_of(str(reports)): "from_reports"}
+        others = {sink_place_of(reports): "from_reports"}
         check_apart(options, options.store)
     with opening_stack() as (opened, stop):
-        wait_for_addresses(waiting_places(options.sinks), options.wait_for, stop=stop)
+        wait_for_addresses([("from_reports", reports), *waiting_places(options.sinks)], options.wait_for, stop=stop)
         with refusing_options():
             check_sinks(options.sinks, others=others, json=options.json)
         with refusing_to_open():
@@ -51,8 +52,34 @@ def run_statistician(options: RoundsOptions, reports: Path) -> dict[str, Any]:
             opened.enter_context(closing_opened_store(store))
             sinks = open_sinks(options.sinks, open_kafka_sinks(options.sinks, store, stop))
             opened.callback(sinks.close)
-            statistician = Statistician(reports=reports, settings=settings, store=store, sinks=sinks)
+            place = open_reports(reports, follow=not options.until_end)
+            opened.callback(place.close)
+            statistician = Statistician(reports=place, settings=settings, store=store, sinks=sinks)
         return _statistician_summary(statistician.run(stop))
+
+
+def check_reports_place(reports: str) -> None:
+    """Refuse a place of reports that is neither a topic's address nor a file that is there."""
+    from meanstream.streaming.kafka.location import is_kafka_location
+
+    if is_kafka_location(reports):
+        from meanstream.streaming.rounds.side_topics import check_side_topic
+
+        check_side_topic(reports, "from_reports")
+    elif not Path(reports).is_file():
+        raise BadOption(f"from_reports must be a readable file or a topic, got {reports!r}")
+
+
+def open_reports(reports: str, *, follow: bool) -> ReportsFile | ReportsTopic:
+    """Open what users' sides have written; a topic is followed unless the run shall end where it ends now."""
+    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.streaming.rounds.received_reports import ReportsFile
+
+    if not is_kafka_location(reports):
+        return ReportsFile(Path(reports))
+    from meanstream.streaming.rounds.side_topics import ReportsTopic, open_side_topic
+
+    return ReportsTopic(open_side_topic(reports, "from_reports"), follow=follow)
 
 
 def _statistician_summary(stats: StatisticianStats) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""The two sides on topics: each reads what the other one has published, to its end now, and again when it grew."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from contextlib import closing
+
+from pydantic import ValidationError
+
+from meanstream.operators.validation import require
+from meanstream.streaming.events.rounds import StageResult
+from meanstream.streaming.kafka.client import (
+    KafkaException,
+    KafkaLostError,
+    describe_client_error,
+    make_client_admin,
+    make_client_consumer,
+)
+from meanstream.streaming.kafka.client import TopicPartition as Place
+from meanstream.streaming.kafka.location import KafkaLocation
+from meanstream.streaming.kafka.scan import READ_RECORDS, TopicScan
+from meanstream.streaming.kafka.topics import ensure_topic, require_topic
+from meanstream.streaming.rounds.stage_results import MOST_TRIED, StageResults
+from meanstream.streaming.sources.lines import MAX_LINE_BYTES
+
+POLICIES = {"stages": "compact", "from_reports": "delete"}
+"""Clean-up of a topic that is made by whoever reads it first; of each stage of a round the newest result is enough."""
+
+_SECONDS = 5.0
+_log = logging.getLogger("meanstream.rounds")
+
+
+def open_side_topic(text: str, role: str) -> KafkaLocation:
+    """Find the topic that the other side writes to; make it, if the address says so and that side was not there yet.
+
+    Raises
+    ------
+    ValueError
+        If it is missing, or cannot be read.
+    """
+    location = check_side_topic(text, role)
+    ensure_topic(make_client_admin(location), location, operation="READ", config={"cleanup.policy": POLICIES[role]})
+    return location
+
+
+def check_side_topic(text: str, role: str) -> KafkaLocation:
+    """Read the address of a topic that the other side writes to, without asking anybody.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    location = KafkaLocation.parse(text, role=role)
+    require(location.registry is None, "registry", f"be left out of {role}, which holds JSON", location.registry)
+    return location
+
+
+class GrowingTopic:
+    """Committed records of a topic, each read once, as far as it goes at each reading.
+
+    It is no member of a group and commits nothing: whoever is begun again reads from the beginning. Where no broker
+    answers, the topic has not grown; reading goes on when one does.
+    """
+
+    def __init__(self, location: KafkaLocation) -> None:
+        self._location = location
+        topic = require_topic(make_client_admin(location), location, "READ")
+        self._next = dict.fromkeys(range(topic.partitions), 0)
+        self._ends: dict[int, int] | None = None  # when it was read last
+        self._consumer = make_client_consumer(location)
+
+    def grew(self) -> bool:
+        """Tell whether there is more than at the last reading."""
+        ends = self._marks()
+        return ends is not None and ends != self._ends
+
+    def values(self) -> Iterator[bytes | None]:
+        """Give the values of what has come since the last reading; stop early where brokers are lost."""
+        ends = self._marks()
+        try:
+            with closing(TopicScan(self._location, start=self._next)) as scan:
+                while (records := scan.read(READ_RECORDS)) is not None:
+                    yield from records.values
+                    for partition, offset in zip(records.partition.tolist(), records.offset.tolist(), strict=True):
+                        self._next[partition] = max(self._next[partition], offset + 1)
+        except (KafkaLostError, KafkaException, ValueError) as error:
+            _log.warning("a topic cannot be read now", extra={"topic": self._location.topic, "why": str(error)})
+            return
+        self._ends = ends
+
+    def begin_again(self) -> None:
+        """Read from the beginning at the next reading."""
+        self._next = dict.fromkeys(self._next, 0)
+        self._ends = None
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def _marks(self) -> dict[int, int] | None:
+        """Ask where partitions end; None if nobody answers."""
+        try:
+            return {
+                partition: int(self._consumer.get_watermark_offsets(self._place(partition), timeout=_SECONDS)[1])
+                for partition in self._next
+            }
+        except KafkaException as error:
+            _log.debug("ends of topic %r: %s", self._location.topic, describe_client_error(error))
+            return None
+
+    def _place(self, partition: int) -> Place:
+        return Place(self._location.topic, partition)
+
+
+class StageResultsTopic:
+    """What a statistician has published in a topic: for the users' side alone, as `StageResultsFile` is of a file.
+
+    **Privacy.** Whatever is there is checked before any user is asked upon it, and the first result that is accepted
+    is kept in the store: what the topic says later, or what compaction leaves of it, changes nothing.
+    """
+
+    def __init__(self, location: KafkaLocation) -> None:
+        self._topic = GrowingTopic(location)
+        self._rounds: frozenset[str] = frozenset()
+        self._found: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
+
+    def grew(self) -> bool:
+        """Tell whether there is more than at the last reading."""
+        return self._topic.grew()
+
+    def read(self, rounds: Collection[str]) -> StageResults:
+        """Read the different results of these rounds that are there; records that are none are skipped."""
+        wanted = frozenset(rounds)
+        if not wanted <= self._rounds:  # what was read may have held theirs
+            self._rounds = wanted
+            self._found.clear()
+            self._topic.begin_again()
+        elif not self._topic.grew():
+            return self._found
+        for value in self._topic.values():
+            self._take(value)
+        return self._found
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._topic.close()
+
+    def _take(self, value: bytes | None) -> None:
+        if value is None or len(value) > MAX_LINE_BYTES:
+            return
+        try:
+            event = StageResult.model_validate_json(value)
+        except ValidationError:
+            return
+        if event.round_id in self._rounds:
+            known = self._found[event.round_id, event.stage]
+            if len(known) < MOST_TRIED and event not in known:
+                known.append(event)
+
+
+class ReportsTopic:
+    """Reports that users' sides have written to a topic: for the statistician's side alone."""
+
+    def __init__(self, location: KafkaLocation, *, follow: bool) -> None:
+        self._topic = GrowingTopic(location)
+        self.follows = follow
+
+    def lines(self) -> Iterator[bytes | None]:
+        """Give what has come since the last reading; None for a record that is too large."""
+        for value in self._topic.values():
+            yield None if value is not None and len(value) > MAX_LINE_BYTES else value or b""
+
+    def grew(self) -> bool:
+        """Tell whether there is more than at the last reading."""
+        return self._topic.grew()
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._topic.close()
