@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
@@ -11,7 +11,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import Event
+
+BLOCK = 1 << 16
+"""Events are encoded so many at a time: what is made on the way is small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ def encode_lines(kind: type[Event], events: Iterable[Event]) -> EventLines:
 
 
 def encode_columns_as_lines(
-    kind: type[Event], columns: dict[str, Sequence[Any]], constants: dict[str, Any]
+    kind: type[Event], columns: Mapping[str, Sequence[Any] | Ints], constants: dict[str, Any]
 ) -> EventLines:
     """Encode columns of plain values, all of one length.
 
@@ -40,7 +44,7 @@ def encode_columns_as_lines(
     kind : type of event
         What each line is; the order of its fields is the order in the line.
     columns : dict of str to sequence
-        Strings, integers, finite floats, None, or pairs of finite floats.
+        Strings, integers, finite floats, None, or pairs of finite floats; an array of integer rows is one of lists.
     constants : dict of str to value
         Fields that are the same in each line.
 
@@ -51,21 +55,28 @@ def encode_columns_as_lines(
     >>> encode_columns_as_lines(DeadLetter, columns, {"reason": "late", "source": "f.csv"}).lines[1]
     b'{"reason":"late","source":"f.csv","partition":0,"position":8,"size":null,"schema_version":1}'
     """
-    template, texts = [], []
+    template, used = [], []
     for name, field in kind.model_fields.items():
         if name in columns:
-            texts.append(_texts(columns[name]))
+            used.append(columns[name])
             template.append(f'"{name}":%s')
         elif name in constants or field.default is not None or field.exclude_if is None:
             fixed = json.dumps(constants.get(name, field.default), separators=(",", ":")).replace("%", "%%")
             template.append(f'"{name}":{fixed}')
-    line = "{" + ",".join(template) + "}"
-    lines = "\n".join(map(line.__mod__, zip(*texts, strict=True)))  # JSON escapes line ends, so these are ours
-    return EventLines(kind, lines.encode().split(b"\n") if lines else [])
+    line, lines = "{" + ",".join(template) + "}", []
+    for begin in range(0, len(used[0]), BLOCK):
+        texts = [_texts(column[begin : begin + BLOCK]) for column in used]
+        block = "\n".join(map(line.__mod__, zip(*texts, strict=True)))  # JSON escapes line ends, so these are ours
+        lines += block.encode().split(b"\n")
+    return EventLines(kind, lines)
 
 
-def _texts(column: Sequence[Any]) -> list[str]:
+def _texts(column: Sequence[Any] | Ints) -> list[str]:
     """Encode a column of one plain type at once, a mixed one value by value."""
+    if isinstance(column, np.ndarray):
+        if column.shape[1:] == (1,):
+            return [f"[{number}]" for number in column[:, 0].tolist()]
+        return [text.decode() for text in map(msgspec.json.encode, column.tolist())]
     kinds = set(map(type, column))
     if kinds == {float}:
         if not np.isfinite(np.array(column)).all():

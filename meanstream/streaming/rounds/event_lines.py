@@ -21,7 +21,7 @@ def report_event_lines(this: WindowRound, stage: int, users: Sequence[str], repo
     """Write reports as events, in the order of the users."""
     step = this.estimator.rounds[stage]
     constants = {"round_id": this.id, "stage": stage, "epsilon": float(step.epsilon)}
-    return encode_columns_as_lines(Report, {"user": list(users), "payload": reports.tolist()}, constants)
+    return encode_columns_as_lines(Report, {"user": list(users), "payload": reports}, constants)
 
 
 def complete_event_line(this: WindowRound, stage: int, reports: int) -> EventLines:

@@ -21,7 +21,7 @@ from meanstream.streaming.kafka.client import (
 from meanstream.streaming.kafka.client import TopicPartition as Place
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.scan import READ_RECORDS, TopicScan
-from meanstream.streaming.kafka.topics import ensure_topic, require_topic
+from meanstream.streaming.kafka.topics import ensure_topic, find_topic, require_topic
 from meanstream.streaming.rounds.stage_results import MOST_TRIED, StageResults
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 
@@ -43,6 +43,19 @@ def open_side_topic(text: str, role: str) -> KafkaLocation:
     location = check_side_topic(text, role)
     ensure_topic(make_client_admin(location), location, operation="READ", config={"cleanup.policy": POLICIES[role]})
     return location
+
+
+def look_for_side_topic(text: str, role: str) -> None:
+    """Refuse a topic that cannot be read, or is missing and shall not be made; make nothing.
+
+    Raises
+    ------
+    ValueError
+        If it is so, or no broker can be reached.
+    """
+    location = check_side_topic(text, role)
+    if location.create is None or find_topic(make_client_admin(location), location) is not None:
+        require_topic(make_client_admin(location), location, "READ")
 
 
 def check_side_topic(text: str, role: str) -> KafkaLocation:

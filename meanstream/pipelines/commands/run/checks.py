@@ -52,15 +52,26 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
 
 def check_places(options: StreamOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are asked."""
-    from meanstream.streaming.open_sink import sink_place_of
     from meanstream.streaming.open_source import open_source
 
-    others = {}
+    others: dict[str, str] = {}
     with refusing_options():
         if getattr(options, "reports_only", None) is not None:
-            others = {sink_place_of(str(getattr(options, "stages", ""))): "stages"}
+            others = _check_stages(str(getattr(options, "stages", "")))
         check_sinks(options.sinks, others=others, json=options.json)
         open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
+
+
+def _check_stages(stages: str) -> dict[str, str]:
+    """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
+    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.streaming.open_sink import sink_place_of
+
+    if is_kafka_location(stages):
+        from meanstream.streaming.rounds.side_topics import look_for_side_topic
+
+        look_for_side_topic(stages, "stages")
+    return {sink_place_of(stages): "stages"}
 
 
 def check_rounds(options: RoundsOptions) -> RoundsSettings:

@@ -33,6 +33,8 @@ def wait_for_places(options: StreamOptions, *, stop: Callable[[], bool], health:
         If the run shall stop.
     """
     places = [("source", option_location(options.source)), *waiting_places(options.sinks)]
+    if getattr(options, "reports_only", None) is not None:
+        places.append(("stages", str(getattr(options, "stages", ""))))
     wait_for_addresses(places, options.wait_for, stop=stop, health=health)
 
 
