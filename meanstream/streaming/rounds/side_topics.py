@@ -71,7 +71,7 @@ def check_side_topic(text: str, role: str) -> KafkaLocation:
     return location
 
 
-class GrowingTopic:
+class _GrowingTopic:
     """Committed records of a topic, each read once, as far as it goes at each reading.
 
     It is no member of a group and commits nothing: whoever is begun again reads from the beginning. Where no broker
@@ -136,7 +136,7 @@ class StageResultsTopic:
     """
 
     def __init__(self, location: KafkaLocation) -> None:
-        self._topic = GrowingTopic(location)
+        self._topic = _GrowingTopic(location)
         self._rounds: frozenset[str] = frozenset()
         self._found: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
 
@@ -178,7 +178,7 @@ class ReportsTopic:
     """Reports that users' sides have written to a topic: for the statistician's side alone."""
 
     def __init__(self, location: KafkaLocation, *, follow: bool) -> None:
-        self._topic = GrowingTopic(location)
+        self._topic = _GrowingTopic(location)
         self.follows = follow
 
     def lines(self) -> Iterator[bytes | None]:

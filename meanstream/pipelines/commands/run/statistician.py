@@ -36,7 +36,7 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
         settings.require_user_privacy()
         settings = continued_rounds_deployment(options.store, settings)
         identity = statistician_identity(settings)
-        check_reports_place(reports)
+        _check_reports_place(reports)
         check_store_place(options.store)
         others = {sink_place_of(reports): "from_reports"}
         check_apart(options, options.store)
@@ -58,7 +58,7 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
         return _statistician_summary(statistician.run(stop))
 
 
-def check_reports_place(reports: str) -> None:
+def _check_reports_place(reports: str) -> None:
     """Refuse a place of reports that is neither a topic's address nor a file that is there."""
     from meanstream.streaming.kafka.location import is_kafka_location
 
