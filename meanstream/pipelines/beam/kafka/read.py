@@ -175,9 +175,10 @@ class ReadPartition(ReadRange):
     more: who has come to the end of a partition lets it be until then.
     """
 
-    def __init__(self, *given: Any, turn: float = TURN_SECONDS) -> None:
+    def __init__(self, *given: Any, turn: float = TURN_SECONDS, drain: bool = False) -> None:
         super().__init__(*given)
         self._turn = turn
+        self._drain = drain
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
     def process(
@@ -198,6 +199,9 @@ class ReadPartition(ReadRange):
                 self._silent_since.pop(partition, None)
                 yield from self._batch(taken, claim.following, watermark)
                 at = claim.following
+            elif taken.ended and self._drain:
+                tracker.try_claim(Claim(at, UNBOUNDED))  # there is no rest: event time passes this partition
+                return
             elif taken.ended:
                 self._idle(partition, watermark)
                 # Beam's runner for Flink waits for whole seconds, of what is left when it hears of them.

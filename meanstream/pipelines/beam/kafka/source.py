@@ -77,6 +77,9 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         Without end: a partition has one turn in so many seconds, 1 to 300. While it is read no checkpoint is made, and
         what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something of
         each turn: docs/beam.md says how long a job may read, and how it goes on.
+    drain : bool
+        Without end: read what is there, and then end, so that event time passes all windows. For the last run of a job,
+        which goes on from its savepoint.
     idle_seconds : float, optional
         Without end: a partition in which nothing came for so long is taken to be that long behind the clock. By
         default event time waits for every partition.
@@ -107,6 +110,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         turn: float | str = TURN_SECONDS,
+        drain: bool = False,
         idle_seconds: float | None = None,
         privacy_unit: PrivacyUnit = "user",
     ) -> None:
@@ -127,7 +131,8 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         self._plan = PlanRanges(location, None if ranges is None else dict(ranges), until_end=until_end)
         seconds = as_seconds("turn", turn)
         require(1 <= seconds <= MOST_TURN_SECONDS, "turn", f"be in 1..{MOST_TURN_SECONDS:g} s", seconds)
-        kind = ReadRange if bounded else partial(ReadPartition, turn=seconds)
+        require(not (bounded and drain), "drain", "be left out where reading ends", drain)
+        kind = ReadRange if bounded else partial(ReadPartition, turn=seconds, drain=drain)
         secret = None if not mapping.optional else secret or SecretPlace()
         self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds, privacy_unit)
 

@@ -151,3 +151,15 @@ def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: flo
 def test_a_turn_is_checked_where_a_pipeline_is_built(turn: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ReadKafka("kafka://127.0.0.1:1/t", ColumnMapping(), until_end=False, turn=turn)
+
+
+def test_the_last_run_reads_what_is_there_and_ends() -> None:
+    tracker = ThreadsafeRestrictionTracker(OffsetsTracker(OffsetRange(6, UNBOUNDED)))
+    watermark = EventTimeProvider().create_watermark_estimator(MIN_TIMESTAMP)
+    step = worker(ReadPartition, 9, 4, turn=10.0, drain=True)
+    out = list(step.process((0, 0, UNBOUNDED), RestrictionTrackerView(tracker), watermark))
+    assert [at for one in out for at in offsets(one)] == [6, 7, 8]
+    tracker.check_done()
+    assert tracker.deferred_status() is None
+    with pytest.raises(ValueError, match="drain must be left out where reading ends, got True"):
+        ReadKafka("kafka://127.0.0.1:1/t", ColumnMapping(), drain=True)
