@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import closest_valid
 
+ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
+"""Columns of a result, beside those of the groups."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSamples:
@@ -50,6 +53,9 @@ def frame_samples(frame: Any, *, by: str | Sequence[str], value: str, time: str 
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
+    taken = [name for name in grouping if name in ANSWERS]
+    if taken:
+        raise ValueError(f"by must not be named like a column of the result ({', '.join(ANSWERS)}), got {taken[0]!r}")
     wanted = {"by": grouping, "value": [value], "time": [] if time is None else [time]}
     table = _table(frame, wanted)
     given = _numbers(table, value)
@@ -90,12 +96,29 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
     if hasattr(frame, "project") and hasattr(frame, "arrow"):  # a relation of DuckDB
         found = frame.project(", ".join('"' + name.replace('"', '""') + '"' for name in unique)).arrow()
         return found if isinstance(found, pa.Table) else found.read_all()
-    part = frame[unique] if hasattr(frame, "__getitem__") else frame
+    try:
+        return _converted(frame, unique)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose texts show values
+        mixed = [name for name in unique if not _converts(frame, name)]
+    rule = "have one type of values that Arrow knows in each column"
+    raise ValueError(f"frame must {rule}, got others in {', '.join(map(repr, mixed or unique))}")
+
+
+def _converted(frame: Any, names: list[str]) -> pa.Table:
+    part = frame[names] if hasattr(frame, "__getitem__") else frame
     with warnings.catch_warnings():  # of pandas, of how pyarrow reads its dates
         warnings.simplefilter("ignore", DeprecationWarning)
         if hasattr(part, "__arrow_c_stream__"):
-            return pa.table(part).select(unique)
+            return pa.table(part).select(names)
         return pa.Table.from_pandas(part, preserve_index=False)
+
+
+def _converts(frame: Any, name: str) -> bool:
+    try:
+        _converted(frame, [name])
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _column_names(frame: Any) -> list[str]:
@@ -123,7 +146,7 @@ def _numbers(table: pa.Table, name: str) -> Floats:
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
-    found: Floats = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+    found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     wrong = len(found) - int(np.isfinite(found).sum())
     if wrong:
         raise ValueError(f"value must be finite in every row, got {wrong:,} that are not in column {name!r}")
@@ -142,7 +165,7 @@ def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
         whole = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).to_numpy()
         when: Floats = whole.astype(np.float64) / 1e6
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        when = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+        when = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     else:
         raise ValueError(f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}")
     if not np.isfinite(when).all():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.columns import ANSWERS, FrameSamples, frame_samples
 from meanstream.frames.result import PrivateMeans
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
@@ -29,8 +29,6 @@ from meanstream.streaming.store.secret import noise_from_secret, require_secret_
 AT_THE_END = "geometric:1000000000000,2"
 """A schedule that never comes due: each group releases once, when all of the frame is read."""
 NAME = "frame"
-ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
-"""Columns of the result, beside those of the groups."""
 CHUNK = 1 << 20
 """Samples that are taken at a time: what they touch fits into the processor's caches."""
 
@@ -82,7 +80,7 @@ def private_means(
         Nominal coverage of the intervals.
     secret, name : optional
         Key of the noise (128 random bits or more) and name of the deployment: the same frame gives the same releases
-        then. Without them the noise is drawn anew in each call.
+        then. Another value column needs another name. Without them the noise is drawn anew in each call.
     store : path, optional
         A store of `meanstream run agents`, with its ledger: what was charged there is not charged again, and another
         frame under the same groups is refused.

@@ -165,6 +165,9 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "secret": (three(), {"secret": "password"}, "secret must"),
     "name": (three(), {"name": None}, "name must be given with secret"),
     "person": (three(), {"per_person": 3}, "per_person must be left out"),
+    "mixed": (pd.DataFrame({"g": ["a", "b"], "v": [1.0, "text 777"]}), {}, "got others in 'v'"),
+    "objects": (pd.DataFrame({"g": [object(), "b"], "v": [1.0, 2.0]}), {}, "got others in 'g'"),
+    "taken": (three(mean=["a", "b", "a"]), {"by": "mean"}, "by must not be named like a column of the result"),
     "way": (three(), {"collaboration": "gossip"}, "collaboration must"),
     "level": (three(), {"level": 2.0}, "level must"),
 }
@@ -251,3 +254,10 @@ def test_values_are_in_no_message_of_the_engine(caplog: pytest.LogCaptureFixture
     frame = pd.DataFrame({"g": ["a", "b"], "v": [777.25, 3.0], "o": [object(), object()]})
     found = meanstream.private_means(frame, by="g", value="v", **BOUNDS, **SAME)
     assert "777" not in repr(found) + found._repr_html_() + caplog.text
+
+
+def test_integers_that_floats_round_are_clipped_like_others_and_not_shown() -> None:
+    """Arrow's own refusal of 2**53 + 1 would show it."""
+    found = meanstream.private_means(three(v=[2**53 + 1, -(2**60), 3]), by="g", value="v", **BOUNDS, **SAME)
+    clipped = meanstream.private_means(three(v=[120.0, -30.0, 3.0]), by="g", value="v", **BOUNDS, **SAME)
+    assert found.to_arrow().equals(clipped.to_arrow())
