@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from meanstream.frames.means import private_means
+    from meanstream.frames.windows import private_windows
     from meanstream.operators.agents.agents import Agents
     from meanstream.operators.agents.running_mean import PrivateMean
     from meanstream.operators.agents.settings import AgentsSettings
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "build_estimator",
     "private_means",
+    "private_windows",
 ]
 
 _HOME = {
@@ -48,6 +50,7 @@ _HOME = {
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
     "private_means": "meanstream.frames.means",
+    "private_windows": "meanstream.frames.windows",
 }
 
 

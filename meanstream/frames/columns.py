@@ -15,9 +15,6 @@ import pyarrow.compute as pc
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import closest_valid
 
-ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
-"""Columns of a result, beside those of the groups."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSamples:
@@ -53,9 +50,6 @@ def frame_samples(frame: Any, *, by: str | Sequence[str], value: str, time: str 
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
-    taken = [name for name in grouping if name in ANSWERS]
-    if taken:
-        raise ValueError(f"by must not be named like a column of the result ({', '.join(ANSWERS)}), got {taken[0]!r}")
     wanted = {"by": grouping, "value": [value], "time": [] if time is None else [time]}
     table = _table(frame, wanted)
     given = _numbers(table, value)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.frames.columns import ANSWERS, FrameSamples, frame_samples
+from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateMeans
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
@@ -24,11 +23,12 @@ from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.store.secret import noise_from_secret, require_secret_key
+from meanstream.streaming.store.secret import noise_from_secret
 
 AT_THE_END = "geometric:1000000000000,2"
 """A schedule that never comes due: each group releases once, when all of the frame is read."""
-NAME = "frame"
+ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
+"""Columns of the result, beside those of the groups."""
 CHUNK = 1 << 20
 """Samples that are taken at a time: what they touch fits into the processor's caches."""
 
@@ -125,26 +125,18 @@ def private_means(
     )
     options = EngineOptions(collaboration=collaboration, level=level, refresh=None)
     samples = frame_samples(frame, by=by, value=value, time=time)
+    taken = next((name for name in samples.keys.column_names if name in ANSWERS), None)
+    require(taken is None, "by", f"not be named like a column of the result ({', '.join(ANSWERS)})", taken)
     if store is not None:
         from meanstream.frames.stored import releases_by_store
 
         require(secret is None, "secret", "be left out with a store, which has its own", "another")
         private, releases = releases_by_store(Path(store), samples, private, options)
     else:
-        private, noise = _noise(private, secret)
-        releases = _released(samples, private, noise)
+        key, called = frame_key(secret, name)
+        private = replace(private, name=called)
+        releases = _released(samples, private, noise_from_secret(key, called))
     return _answered(frame, samples, private, options, releases)
-
-
-def _noise(settings: AgentsSettings, secret: str | bytes | None) -> tuple[AgentsSettings, KeyedNoise]:
-    """Key the noise: by what was given, or by random bits that nobody keeps."""
-    if secret is None:
-        settings = replace(settings, name=settings.name or NAME)
-        return settings, noise_from_secret(secrets.token_hex(32).encode(), settings.name)
-    if settings.name is None:
-        raise ValueError("name must be given with secret: it tells apart what is released under one key, got None")
-    key = require_secret_key(os.fsencode(secret), "secret")
-    return settings, noise_from_secret(key, settings.name)
 
 
 def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise) -> list[ReleaseColumns]:

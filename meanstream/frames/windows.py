@@ -1,0 +1,154 @@
+"""`private_windows`: one private mean over all users per window of time, by local privacy or by a trusted curator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.keys import frame_key
+from meanstream.frames.result import PrivateFrame
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_taken_for
+from meanstream.streaming.events.rounds import WindowEstimate
+from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
+from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.streaming.rounds.summarize import summarize_windows
+
+
+def private_windows(
+    frame: Any,
+    *,
+    by: str,
+    value: str,
+    time: str,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    window: str,
+    central: bool = False,
+    estimator: str | None = None,
+    level: float = 0.95,
+    secret: str | bytes | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> PrivateWindows:
+    """Answer for each window with the mean over its users, each of whom counts once, and an interval.
+
+    Released to whoever gets the result: everything in it is computed from users' randomized reports, or from sums that
+    a curator has noised.
+
+    Parameters
+    ----------
+    frame : data frame
+        As for `private_means`.
+    by : str
+        Column that says whose sample a row is.
+    value, time : str
+        Column of numbers, and of event times (timestamps, dates or seconds).
+    lower, upper : float
+        Bounds of a value, chosen without a look at the data.
+    epsilon : float
+        Of everything that one user has in a window, its number of rows included.
+    window : str
+        `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+    central : bool
+        Whoever calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
+        report is randomized by itself, as it would be on the user's own device.
+    estimator : str, optional
+        A name of `meanstream.ESTIMATORS`; by default the one for the trust that is asked for.
+    level : float
+        Nominal coverage of the intervals.
+    secret, name : optional
+        As for `private_means`.
+    **settings
+        Others of `meanstream run rounds`: `users`, `sizes`, `between_users`, `user_budget`...
+
+    Raises
+    ------
+    ValueError
+        Naming the column or parameter and the rule.
+
+    Notes
+    -----
+    **Privacy.** (epsilon, delta of the estimator) towards all that one user has in a window; who took part in which
+    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that; each call without
+    `secret` costs it again. With equal settings, secret and name the answers are the engine's, byte for byte.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> table = pa.table({"who": [f"u{i}" for i in range(500)] * 4, "v": rng.uniform(2, 4, 2000), "t": np.arange(2000)})
+    >>> found = private_windows(table, by="who", value="v", time="t", lower=0, upper=10, epsilon=1.0, window="1h",
+    ...                         central=True, secret="9b1f6c04d2a85e73bb40c9f1e6a7250d", name="doc")
+    >>> found.to_frame().column_names
+    ['window', 'end', 'mean', 'lower', 'upper', 'stderr', 'users', 'refused']
+    >>> found.to_frame()["users"].to_pylist()
+    [500]
+    """
+    key, called = frame_key(secret, name)
+    chosen = estimator or (estimator_taken_for("curator") if central else DEFAULT_ESTIMATOR)
+    agreed = RoundsSettings(
+        lower=lower, upper=upper, epsilon=epsilon, window=window, estimator=chosen, level=level, name=called, **settings
+    )
+    if agreed.central != central:
+        trust = "central trust" if central else "local privacy (or central be True)"
+        raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
+    if not agreed.one_mean:
+        raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
+    samples = frame_samples(frame, by=by, value=value, time=time)
+    answers = _answers(samples, agreed, key)
+    return PrivateWindows.of(frame, answers, agreed)
+
+
+def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> list[tuple[bytes, int]]:
+    """Run the round of each window, in the order of time; give its answer as an event, and who was over budget."""
+    runner = RoundRunner(settings, key, Directory(samples.names))
+    runner.begin(np.zeros(0, np.int64))
+    found = []
+    sums = summarize_windows(settings.windows, samples.group, samples.value, samples.time, settings.grid)
+    for window in sorted(sums, key=lambda one: (one.end, one.start)):
+        outcome = Outcome()
+        runner.run(*runner.enter(window, sums[window], outcome), outcome)
+        (line,) = (line for event in outcome.events if event.kind is WindowEstimate for line in event.lines)
+        found.append((line, outcome.refused))
+    return found
+
+
+class PrivateWindows(PrivateFrame):
+    """One private mean per window; see `private_windows`."""
+
+    @classmethod
+    def of(cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings) -> PrivateWindows:
+        """Put a result together."""
+        events = [msgspec.json.decode(line) for line, _ in answers]
+        numbers = {
+            "mean": [event["value"] for event in events],
+            "lower": [event["interval"][0] for event in events],
+            "upper": [event["interval"][1] for event in events],
+            "stderr": [event["stderr"] for event in events],
+        }
+        when = pa.timestamp("us", "UTC")
+        times = {
+            told: pa.array([_micros(event[name]) for event in events], pa.int64()).cast(when)
+            for told, name in (("window", "start"), ("end", "end"))
+        }
+        table = times | {name: pa.array(column, pa.float64()) for name, column in numbers.items()}
+        table |= {
+            "users": pa.array([event["users"] for event in events], pa.int64()),
+            "refused": pa.array([refused for _, refused in answers], pa.int64()),
+        }
+        delta = f", delta {events[0]['delta']:g}" if events and events[0]["delta"] else ""
+        return cls(
+            table=pa.table(table),
+            guarantee=f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
+            level=settings.level,
+            keys=("window",),
+            asked=frame,
+        )
+
+
+def _micros(text: str) -> int:
+    return int(np.datetime64(text.removesuffix("Z"), "us").astype(np.int64))

@@ -1,0 +1,109 @@
+"""`private_windows`: the answers of `meanstream run rounds` on the same data, local and by a curator, and refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import meanstream
+from tests.pipelines.command_line import SECRET
+from tests.pipelines.command_line import meanstream as command
+
+ASKED: dict[str, Any] = {
+    "by": "who", "value": "v", "time": "t", "lower": 0.0, "upper": 10.0, "epsilon": 1.0, "window": "1d",
+    "secret": SECRET, "name": "weekly",
+}  # fmt: skip
+
+
+def samples(users: int = 300, days: int = 3) -> pa.Table:
+    rng = np.random.default_rng(2)
+    n = users * days * 2
+    day = np.repeat(np.arange(days), users * 2)
+    who = np.tile(np.repeat(np.arange(users), 2), days)
+    value = np.round(np.clip(rng.normal(3 + day, 1, n), 0, 10), 4)
+    return pa.table({"who": [f"u{i}" for i in who], "v": value, "t": 86_400 * day + rng.permutation(n) % 80_000})
+
+
+TABLE = samples()
+
+
+@pytest.mark.parametrize("central", [False, True])
+def test_the_answers_are_the_engines_own(central: bool, tmp_path: Path) -> None:
+    with (tmp_path / "f.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["who", "v", "t"])
+        rows.writerows(zip(*(TABLE.column(name).to_pylist() for name in ("who", "v", "t")), strict=True))
+    ran = command(
+        "run", "rounds", "--source", f"{tmp_path}/f.csv", "--user", "who", "--value", "v", "--time", "t",
+        "--lower", "0", "--upper", "10", "--epsilon", "1", "--window", "1d", "--name", "weekly", "--store",
+        f"{tmp_path}/s.db", "--sink", f"{tmp_path}/m.jsonl", "--quiet",
+        *(("--estimator", "central.mean") if central else ()),
+        environment={"MEANSTREAM_SECRET": SECRET},
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    events = [json.loads(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines()]
+    found = meanstream.private_windows(TABLE, **ASKED, central=central).to_arrow().to_pylist()
+    assert len(events) == 3
+    assert [(row["mean"], row["lower"], row["upper"], row["stderr"], row["users"]) for row in found] == [
+        (event["value"], *event["interval"], event["stderr"], event["users"]) for event in events
+    ]
+    assert [row["window"] for row in found] == [datetime.fromisoformat(event["start"]) for event in events]
+
+
+def test_a_curator_is_close_to_the_truth_and_covers_it() -> None:
+    """The mean of 300 users' means per day; .95 intervals, three of them: all miss with probability 1e-4."""
+    found = meanstream.private_windows(TABLE, **ASKED, central=True)
+    truth = [np.asarray(TABLE.column("v"))[np.asarray(TABLE.column("t")) // 86_400 == day].mean() for day in range(3)]
+    rows = found.to_arrow().to_pylist()
+    assert any(row["lower"] <= mean <= row["upper"] for row, mean in zip(rows, truth, strict=True))
+    assert np.abs(np.array([row["mean"] for row in rows]) - truth).max() < 0.6
+    assert "epsilon 1 for each window" in repr(found)
+    axes = found.plot()
+    assert len(axes.get_yticklabels()) == 3
+    axes.figure.clear()
+
+
+@pytest.mark.parametrize("make", [pl.from_arrow, duckdb.from_arrow, lambda table: table.to_pandas()])
+def test_a_frame_of_the_same_kind_comes_back(make: Any) -> None:
+    frame = make(TABLE)
+    found = meanstream.private_windows(frame, **ASKED, central=True)
+    assert type(found.to_frame()) is type(frame)
+    assert found.to_arrow().equals(meanstream.private_windows(TABLE, **ASKED, central=True).to_arrow())
+
+
+def test_a_users_budget_ends_its_part() -> None:
+    found = meanstream.private_windows(TABLE, **ASKED, user_budget=2.0).to_arrow()
+    assert found.column("users").to_pylist() == [300, 300, 0]
+    assert found.column("refused").to_pylist() == [0, 0, 300]
+
+
+def test_an_empty_frame_has_no_window() -> None:
+    assert len(meanstream.private_windows(TABLE.slice(0, 0), **ASKED)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"window": "soon"}, "window must"),
+        ({"time": "when"}, "time must be a column of the frame, got 'when'"),
+        ({"estimator": "central.mean"}, "estimator must be one of local privacy"),
+        ({"estimator": "plan", "central": True}, "estimator must be one of central trust"),
+        ({"estimator": "kent.density", "users": 500}, "estimator must be one of one mean"),
+        ({"estimator": "guess"}, "estimator must"),
+        ({"epsilon": 0.0}, "epsilon must"),
+        ({"name": None}, "name must be given with secret"),
+        ({"secret": "x"}, "secret must"),
+    ],
+)
+def test_a_refusal_names_the_rule(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        meanstream.private_windows(TABLE, **{**ASKED, **changes})
