@@ -1,7 +1,7 @@
 """Speed of the engine on a Kafka topic, against a bare loop over it and against quixstreams with one mean per key.
 
 Prints one JSON object. Run from the repository after `make servers`: `python benchmarks/kafka.py --events 1000000`.
-Each contender is a process of its own, on the same topic and the same broker, one after the other; the figures are
+Each contender is a process of its own, on the same topic and the same broker, in turn; the figures are
 events per processor second (of all its threads), the best of the repetitions. quixstreams gets a virtual environment of
 its own (`--quixstreams FOLDER`, made there once); without it that comparison is left out.
 """
@@ -164,11 +164,11 @@ def measure(address: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run every contender several times; give its best figures."""
     result: dict[str, Any] = {"events": options.events, "agents": options.agents}
     rates: dict[str, float] = {}
-    for name in CONTENDERS:
-        runs = []
-        for _ in range(options.repeat):
-            command = [sys.executable, __file__, "--alone", name, "--address", address, "--events", str(options.events)]
-            runs.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+    by_name: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    for name in [*CONTENDERS] * options.repeat:  # in turn: a busy spell of the machine is for all of them
+        command = [sys.executable, __file__, "--alone", name, "--address", address, "--events", str(options.events)]
+        by_name[name].append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+    for name, runs in by_name.items():
         rates[name] = options.events / min(run["processor"] for run in runs)
         result[name] = {
             "events_per_processor_second": round(rates[name]),
