@@ -1,5 +1,8 @@
 """`meanstream audit`: the table, its JSON, and exit code 1 with the name of what promises too much."""
 
+from pathlib import Path
+from unittest.mock import patch
+
 import pytest
 
 from meanstream.operators.counters.toeplitz import Toeplitz
@@ -70,3 +73,18 @@ def test_rounds_with_a_channel_that_says_too_much_are_named(monkeypatch: pytest.
 @pytest.mark.parametrize("bad", [["nobody"], ["cummings.ratio"], ["kent.l2"], ["--users", "10"], ["--epsilon", "0"]])
 def test_rounds_that_cannot_be_audited_are_refused_in_one_line(bad: list[str]) -> None:
     assert " must be " in meanstream("audit", "rounds", *bad).message
+
+
+def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_replay(tmp_path: Path) -> None:
+    """False alarms: 1e-6 for each row. What the configuration says of epsilon is what is claimed."""
+    config = tmp_path / "run.yaml"
+    config.write_text("lower: -30\nupper: 120\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 4\nname: delays\nsource: none.csv\n")
+    typed = ("--config", str(config), "--canaries", "400", "--kills", "4", "--seed", "1", "--json")
+    with patch("os.fsync"):
+        ran = meanstream("audit", "engine", *typed)
+    assert ran.code == 0, ran.err
+    row = ran.json["rows"][0]
+    assert (row["name"], row["claimed"]) == ("engine", 2.0)
+    assert "4 deaths, a replay into a lost store" in row["method"] + row["assumption"]
+    assert any("thrown away" in note for note in ran.json["notes"])
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
