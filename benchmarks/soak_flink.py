@@ -11,6 +11,7 @@ import argparse
 import json
 import secrets
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -21,6 +22,9 @@ from tests.servers.support import flink_cluster
 from tests.servers.support.broker import temporary_broker
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.flink_kills import FlinkKills, FlinkWorld
+
+ROOM = 8 << 30
+"""Bytes: jars, checkpoints, logs and topics of a soak, and what Flink writes beside them."""
 
 
 def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
@@ -43,14 +47,33 @@ def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
         "released_again": killing.ours.again,
         "control_noised_twice": len(killing.fresh.noised_twice),
         "wrong": wrong,
+        "seconds_after_a_kill": {
+            "median": round(statistics.median(killing.lag_seconds), 1),
+            "most": round(max(killing.lag_seconds), 1),
+        },
+        "exceptions": sorted({text.partition("\n")[0][:200] for text in killing.exceptions}),
         "examples": [*killing.ours.noised_twice[:3], *killing.ours.lost[:3], *killing.contradictions[:3]],
         "minutes": round(seconds / 60, 1),
     }
 
 
-def keep_logs(folder: Path) -> str:
-    """Copy the logs of a cluster to where they stay."""
+def require_room(folder: Path) -> None:
+    """End where the disk would be full before the soak is done: a job without room restarts for ever.
+
+    Raises
+    ------
+    SystemExit
+        In one line.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < ROOM:
+        sys.exit(f"disk must have {ROOM >> 30} GiB free under {folder}, got {free >> 30}")
+
+
+def keep_logs(folder: Path, exceptions: list[str]) -> str:
+    """Copy the logs of a cluster, and what has ended attempts of the job, to where they stay."""
     kept = tempfile.mkdtemp(prefix="soak-flink-")
+    Path(kept, "exceptions.txt").write_text("\n\n".join(exceptions))
     for log in folder.glob("*.log"):
         shutil.copy(log, kept)
     return kept
@@ -68,13 +91,15 @@ def main() -> None:
     began = time.monotonic()
     with temporary_broker() as broker:
         folder = broker.folder.parent
+        require_room(folder)
         cluster = FlinkCluster(folder / "flink", slots=2)
+        killing = None
         try:
             cluster.start()
             killing = FlinkKills(FlinkWorld(cluster, broker.address, folder, "soak"), options.seed, options.kills)
             killing.run()
         except TimeoutError:
-            print(f"logs: {keep_logs(cluster.folder)}", file=sys.stderr)
+            print(f"logs: {keep_logs(cluster.folder, killing.exceptions if killing else [])}", file=sys.stderr)
             raise
         finally:
             cluster.stop()

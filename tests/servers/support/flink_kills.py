@@ -129,6 +129,10 @@ class FlinkKills:
         Of ours.
     releases : int
         That the engine makes.
+    lag_seconds : list of float
+        After each kill, until both jobs have released what was there soon after it.
+    exceptions : list of str
+        What has ended attempts of ours.
     """
 
     world: FlinkWorld
@@ -141,6 +145,8 @@ class FlinkKills:
     unanswered: list[int] = field(default_factory=list)
     refusals: int = 0
     releases: int = 0
+    lag_seconds: list[float] = field(default_factory=list)
+    exceptions: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         """Kill so often, let the stream end, and compare."""
@@ -151,7 +157,10 @@ class FlinkKills:
         for number in range(self.count):
             time.sleep(rng.uniform(0, SPAN_SECONDS))
             self._kill(list(Victim)[number % 2])
+            killed = time.monotonic()
             self.world.wait(jobs, producer.windows * WINDOW, f"kill {number + 1}: nothing new")
+            self.lag_seconds.append(time.monotonic() - killed)
+            self._remember(jobs[0])
         producer.end()
         self.world.wait(jobs, (producer.windows - 1) * WINDOW, "the last releases are not there")
         with suppress(TimeoutError):  # what is not there then is told
@@ -168,6 +177,10 @@ class FlinkKills:
         for job in jobs:
             self.world.cluster.cancel(job.id)
             job.close()
+
+    def _remember(self, job: Job) -> None:
+        """Keep what has ended an attempt: Flink's history is short."""
+        self.exceptions += [text for text in self.world.cluster.exceptions(job.id) if text not in self.exceptions]
 
     def landed(self) -> dict[str, int]:
         """Count kills by what was killed."""
