@@ -52,6 +52,19 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, as HTML in build/site: warnings are errors, and pages of reference are made of the code.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -b html -W --keep-going -n -q -d build/doctrees docs build/site
+	@echo build/site/index.html
+
+# What could be published, in dist/: checked, and neither signed nor uploaded.
+release: $(STAMP) sbom
+	rm -rf dist
+	$(BIN)/python -m build --installer uv --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	cp out/sbom.json dist/sbom.json
+	$(BIN)/python requirements/release.py dist
+
 bench: $(STAMP)
 	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
@@ -193,4 +206,4 @@ $(GRAFANA_TYPES)/.complete: | tests/docker/grafana/package-lock.json
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist

@@ -142,9 +142,10 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : AgentsSettings, optional
         The deployment's `name` must be given.
-    name, lower, upper, epsilon, delta, counter, horizon, schedule, noise, calibration, levels, mode, per_person,
-    spread_share, memory
+    name, lower, upper, epsilon, delta, counter, horizon, schedule
         Or, instead, the parameters of `AgentsSettings`.
+    noise, calibration, levels, mode, per_person, spread_share, memory
+        As above.
     secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
         everybody at the end.

@@ -131,8 +131,9 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     max_stages : int, optional
         How many stages the pipeline is made for, if `users` is not given: the estimator is then designed per window.
         By default as many as it has for 1 to 10 million users.
-    name, lower, upper, epsilon, window, options, sizes, users, between_users, user_budget, allowed_lateness, level,
-    mode, values, edition, tails
+    options, sizes, users, between_users, user_budget, allowed_lateness, level, mode, values, edition, tails
+        Those of `RoundsSettings`.
+    name, lower, upper, epsilon, window
         Those of `RoundsSettings`; the name is needed here: it tells the noise of deployments apart. The window may be
         one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
 

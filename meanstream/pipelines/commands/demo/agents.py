@@ -20,6 +20,7 @@ from meanstream.pipelines.commands.demo.flights import (
     MARK,
     UPPER,
     Truth,
+    demo_flights,
     flights_file,
     hold_back_flights,
     read_flights,
@@ -63,6 +64,7 @@ class Answers:
 
 app = typer.Typer(rich_markup_mode=None)
 app.command("rounds")(demo_rounds)
+app.command("flights")(demo_flights)
 
 
 @app.callback(invoke_without_command=True)

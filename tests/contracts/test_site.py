@@ -1,0 +1,54 @@
+"""The site builds without a warning, and holds what the code has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from meanstream.operators.estimators.registry import distinct_estimators
+from meanstream.streaming.events.wire import EVENTS
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-q", "-d", tmp_path / "trees"]
+    ran = subprocess.run([*command, DOCS, tmp_path / "site"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    pages = {page.name: page.read_text() for page in (tmp_path / "site" / "reference").glob("*.html")}
+    assert "run agents" in pages["commands.html"]
+    assert all(name in pages["registries.html"] for name in distinct_estimators())
+    assert all(f"<h2>{name}<" in pages["events.html"] for name in EVENTS)
+    assert "meanstream_rejects_total" in pages["metrics.html"]
+    assert "private_means" in pages["python.html"]
+    assert "<math" in (tmp_path / "site" / "theory" / "colme.html").read_text()
+    asked = re.compile(r"""<(?:script|link|img)[^>]+(?:src|href)=["'](https?:)?//""")
+    assert [p.name for p in (tmp_path / "site").rglob("*.html") if asked.search(p.read_text())] == []  # all is here
+
+
+def test_every_page_is_in_the_tree() -> None:
+    listed = set(re.findall(r"(?m)^([\w-]+(?:/[\w-]+)?)$", (DOCS / "index.md").read_text()))
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")} - {"index"}
+    assert pages == listed
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())
+    for place, part in re.findall(r"\]\((?!https?:|mailto:)([^)\s#]*)(#[^)\s]*)?\)", text):
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), place
+        if part and target.suffix == ".md":
+            assert part[1:] in anchors(target), f"{place}{part}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Give the names that headings of a page have, on the site and where code is hosted."""
+    headings = re.findall(r"(?m)^#+ (.*)$", page.read_text())
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
