@@ -139,6 +139,7 @@ BASES: dict[str, str] = {
     "audit topic": "{folder}/releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6",
     "demo": "--out {folder}/flights.csv",
     "demo rounds": "--out {folder}/flights.csv",
+    "demo flights": "{folder}/absent/flights.csv",
 }
 """What every command is called with otherwise; those that would work for long are stopped by their --out."""
 

@@ -83,7 +83,10 @@ def require_same_identity(
         Naming the first setting that differs, or the secret, which is not shown.
     """
     saved = identity["settings"]
-    for name in sorted(saved.keys() | settings.keys()):
+    # What one side lacks may follow from another setting that differs: an edition from the estimator.
+    for name in sorted(
+        saved.keys() | settings.keys(), key=lambda name: (name not in saved or name not in settings, name)
+    ):
         if saved.get(name) != settings.get(name):
             raise OtherIdentityError(
                 f"{name} must be {saved.get(name)!r} as in the {what} that is continued, got {settings.get(name)!r}"

@@ -41,6 +41,7 @@ from meanstream.pipelines.beam.agents.release import ReleaseShard
 from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.rounds.budget import SLOTS, EnforceBudget, UsersBySlot
+from meanstream.pipelines.beam.rounds.carried import AnswerCarried
 from meanstream.pipelines.beam.rounds.curator import ReleaseOnce
 from meanstream.pipelines.beam.rounds.join import JoinUsers
 from meanstream.pipelines.beam.rounds.records import UserBatch
@@ -154,6 +155,10 @@ def budget_step(shards: int = 8, secret: SecretPlace | None = None, **changes: A
     return EnforceBudget(settings, JoinUsers(settings, secret or SecretPlace(), shards=shards)._owner)
 
 
+def carried_step(secret: SecretPlace | None = None, **changes: Any) -> Any:
+    return AnswerCarried(rounds_settings(**{"estimator": "repeating", **changes}), secret or SecretPlace())
+
+
 def curator_step(secret: SecretPlace | None = None, **changes: Any) -> Any:
     settings = rounds_settings(**{"estimator": "cummings.ratio", "users": 60, **changes})
     return ReleaseOnce(settings, secret or SecretPlace(), last=False)
@@ -215,6 +220,12 @@ def live_budget(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     return call(step.release, [0, window_timestamp(step._settings, window)], kept)
 
 
+def live_carried(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
+    window = Window(number * 86_400_000_000, (number + 1) * 86_400_000_000)
+    call(step.process, [(0, replace(users(), window=window))], kept)
+    return call(step.release, [window_timestamp(step._settings, window)], kept)
+
+
 def live_curator(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     return call(step.process, [("round", sums_of(step._settings, 5 + number))], kept)
 
@@ -234,6 +245,7 @@ KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
         {"epsilon": 2.0, "upper": 11, "name": "another", "refresh": 10 * HOUR, "agents": ("ann", "bob", "cy")},
     ),
     "budgets": (Kept(EnforceBudget, budget_step, live_budget), {**ROUNDS, "user_budget": 6.0, "shards": 4}),
+    "carried": (Kept(AnswerCarried, carried_step, live_carried), {**ROUNDS, "level": 0.9}),
     "curator": (Kept(ReleaseOnce, curator_step, live_curator), ROUNDS),
 }
 CHANGES = [(name, option, value) for name, (_, changes) in KEPT.items() for option, value in changes.items()]

@@ -133,5 +133,5 @@ def test_every_step_of_the_package_is_discreet_and_so_is_what_a_timer_calls() ->
     assert len(steps()) > 40
     assert [kind for kind in steps() if not issubclass(kind, Step | Combine)] == []
     specs = [one for kind in steps() for one in vars(kind).values() if isinstance(one, TimerSpec)]
-    assert len(specs) == 5
+    assert len(specs) == 6
     assert all(hasattr(one._attached_callback, "__wrapped__") for one in specs)

@@ -58,6 +58,8 @@ def demo_flights(
     import zipfile
 
     with refusing_options():
+        if not file.parent.is_dir():
+            raise BadOption(f"file must be in an existing folder, got {str(file)!r}")
         found = flights_file()
         with zipfile.ZipFile(found) as archive:
             data = archive.read("flights.csv")

@@ -54,11 +54,6 @@ def host_rounds(options: RoundsOptions) -> None:
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         reports = options.from_reports
-        if reports is None and not (options.private_metrics or options.private_figures or options.dead_letters):
-            _log.info(
-                "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
-                "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
-            )
         told = _run_here(options) if reports is None else run_statistician(options, reports)
         if options.log_format == "json":
             _log_summary(told)
@@ -92,6 +87,11 @@ def run_rounds_engine(
         )
 
     settings = check_rounds_options(options)
+    if not (options.private_metrics or options.private_figures or options.dead_letters):
+        _log.info(
+            "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
+            "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
+        )
     kind = EngineKind(
         open_store=open_rounds_deployment,
         open_input=engine_input,

@@ -93,6 +93,15 @@ class SimulatedRoundsOptions:
     seed: Annotated[int, _option("Run r depends on the seed and on r only.")] = 1
     json: JsonOption = False
 
+    def sizes_of_users(self) -> str:
+        """Give the law of the number of samples of a user: all have as many, or as --sizes says."""
+        from meanstream.operators.validation import require
+
+        if self.samples_per_user is None:
+            return self.sizes
+        require(self.samples_per_user >= 1, "samples_per_user", "be at least 1", self.samples_per_user)
+        return f"point:{self.samples_per_user}"
+
     def configuration(self) -> RoundsConfig:
         """Check everything but the estimator's own options.
 
@@ -110,7 +119,7 @@ class SimulatedRoundsOptions:
             estimator=self.estimator,
             users=self.users,
             epsilon=self.epsilon,
-            sizes=self.sizes if self.samples_per_user is None else f"point:{self.samples_per_user}",
+            sizes=self.sizes_of_users(),
             data=self.data,
             between_users_law=self.between_users_law,
             order=self.order,

@@ -64,7 +64,7 @@ def _configuration(options: SimulatedRoundsOptions, given: dict[str, Any]) -> Ve
         estimator=options.estimator,
         users=options.users,
         epsilon=options.epsilon,
-        sizes=options.sizes if options.samples_per_user is None else f"point:{options.samples_per_user}",
+        sizes=options.sizes_of_users(),
         data="trigonometric" if "terms" in known and options.data == "rademacher:0" else options.data,
         dimension=options.dimension or 1,
         theta=_typed_numbers("theta", options.theta),

@@ -133,7 +133,8 @@ def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -
     from meanstream.streaming.store.signature import BadSignatureError, noted_by_signer
 
     if signature is None or signer is None:
-        raise BadOption(f"{'signature' if signature is None else 'signer'} must be given: a head and who signed it")
+        given, missing = ("signature", "signer") if signer is None else ("signer", "signature")
+        raise BadOption(f"{missing} must be given with {given}: a head and who signed it")
     try:
         with refusing_options():
             try:

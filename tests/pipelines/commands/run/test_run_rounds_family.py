@@ -257,9 +257,3 @@ def test_weekly_delay_by_a_curator(flights: pa.Table, answers: dict[str, list[An
         outside += not answer["interval"][0] <= truth <= answer["interval"][1]
     assert outside < 8
     assert np.median([answer["stderr"] for answer in weeks]) < 1.5
-
-
-def test_the_pages_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = [text for language, _, text in BLOCKS if language == "python"]
-    exec(compile(block, "rounds-family.md", "exec"), {})  # noqa: S102 - our own page
-    assert capsys.readouterr().out
