@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 logger = logging.getLogger("meanstream.kafka")
@@ -70,6 +70,7 @@ class Health:
         self._down = False
         self._why = ""
         self._trying = 0
+        self._owing: dict[str, int] = {}  # since when a broker was seen to owe an answer, by librdkafka's clock
         self._quiet: dict[str, tuple[float, int]] = {}  # kind of line to when it was said, and how many were left out
         self._lock = threading.Lock()
 
@@ -91,19 +92,26 @@ class Health:
         statistics = json.loads(text)
         up = [broker for broker in statistics["brokers"].values() if broker["state"] == "UP"]
         most = ANSWERS_US if self._down else SILENT_US
+        silences = self._silences(up, statistics["ts"])
         fresh = [one for one in up if 0 <= one.get("rxidle", 0) < most]
-        silent = [one for one in up if one.get("waitresp_cnt") and one.get("rxidle", 0) >= most]
+        silent = [silence for silence in silences if silence >= most]
         answering = up and (fresh or not silent)  # a connection that is asked nothing says nothing for the others
         trying = not up and any(broker["state"] != "INIT" for broker in statistics["brokers"].values())
         self._trying = self._trying + 1 if trying else 0
         if answering and self._down:
             self.reached()
         elif up and not answering:
-            self.lost(f"no answer for {min(one['rxidle'] for one in silent) / 1e6:.0f} s")
+            self.lost(f"no answer for {min(silent) / 1e6:.0f} s")
         elif self._trying >= TRYING:
             self.lost(self.last)
         if self._on_statistics is not None:
             self._on_statistics(statistics)
+
+    def _silences(self, up: Sequence[Mapping[str, Any]], now: int) -> list[int]:
+        """Microseconds without a word from brokers that owe an answer: a question after a long rest is a new one."""
+        owing = [one for one in up if one.get("waitresp_cnt")]
+        self._owing = {one["name"]: self._owing.get(one["name"], now) for one in owing}
+        return [min(one.get("rxidle", 0), now - self._owing[one["name"]]) for one in owing]
 
     def log(self, level: int, form: str, *values: object) -> None:
         """Take a line of librdkafka: kind, name of the client, text."""

@@ -274,7 +274,7 @@ class Trouble:
 
 
 def statistics(state: str) -> str:
-    return f'{{"brokers": {{"h:1/1": {{"nodeid": 1, "state": "{state}"}}}}}}'
+    return f'{{"ts": 0, "brokers": {{"h:1/1": {{"nodeid": 1, "state": "{state}"}}}}}}'
 
 
 def test_an_outage_is_two_lines_however_long_it_is(caplog: pytest.LogCaptureFixture) -> None:
@@ -296,31 +296,44 @@ def test_an_outage_is_two_lines_however_long_it_is(caplog: pytest.LogCaptureFixt
     ]
 
 
-def connections(*idle: tuple[int, int]) -> str:
-    """Statistics of connections that stand: seconds since each was sent something, and what it is owed."""
+def connections(now: int, *idle: tuple[int, int]) -> str:
+    """Statistics of connections that stand: the time, seconds since each was sent something, and what it is owed."""
     several = {
-        str(i): {"state": "UP", "rxidle": s * 1_000_000, "waitresp_cnt": owed} for i, (s, owed) in enumerate(idle)
+        str(i): {"name": str(i), "state": "UP", "rxidle": s * 1_000_000, "waitresp_cnt": owed}
+        for i, (s, owed) in enumerate(idle)
     }
-    return json.dumps({"brokers": several})
+    return json.dumps({"ts": now * 1_000_000, "brokers": several})
 
 
 def test_a_connection_that_is_asked_nothing_does_not_stand_for_a_silent_one() -> None:
     """The group's coordinator is the same broker on another connection: idle, it hid an outage for a minute."""
     watched = health.Health("h:1")
-    watched.on_statistics(connections((0, 1), (300, 0)))
-    watched.on_statistics(connections((7, 1), (307, 0)))
+    watched.on_statistics(connections(100, (0, 1), (300, 0)))
+    watched.on_statistics(connections(107, (7, 1), (307, 0)))
     assert watched.problem() is None
-    watched.on_statistics(connections((9, 1), (309, 0)))
+    watched.on_statistics(connections(109, (9, 1), (309, 0)))
     assert watched.problem() == "h:1 (no answer for 9 s)"
-    watched.on_statistics(connections((11, 1), (311, 0)))
+    watched.on_statistics(connections(111, (11, 1), (311, 0)))
     assert watched.problem() is not None
-    watched.on_statistics(connections((0, 1), (312, 0)))
+    watched.on_statistics(connections(112, (0, 1), (312, 0)))
     assert watched.problem() is None
     # Another broker that answers, or nobody who is owed anything: no outage.
-    watched.on_statistics(connections((60, 1), (1, 1)))
+    watched.on_statistics(connections(172, (60, 1), (1, 1)))
     assert watched.problem() is None
-    watched.on_statistics(connections((60, 0), (60, 0)))
+    watched.on_statistics(connections(232, (60, 0), (60, 0)))
     assert watched.problem() is None
+
+
+def test_a_question_after_a_long_rest_is_a_new_one() -> None:
+    """A source that is held back asks nothing: its first fetch was owed for half a minute, it seemed."""
+    watched = health.Health("h:1")
+    watched.on_statistics(connections(100, (29, 0), (30, 0)))
+    watched.on_statistics(connections(101, (30, 1), (31, 0)))
+    assert watched.problem() is None
+    watched.on_statistics(connections(108, (37, 1), (38, 0)))
+    assert watched.problem() is None
+    watched.on_statistics(connections(110, (39, 1), (40, 0)))
+    assert watched.problem() == "h:1 (no answer for 9 s)"
 
 
 def test_other_lines_are_rare_and_tell_how_many_they_stand_for(

@@ -77,6 +77,11 @@ def run_rounds_engine(
     from meanstream.streaming.rounds.engine import RoundsEngine
 
     def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
+        if not (options.private_metrics or options.private_figures or options.dead_letters):
+            _log.info(
+                "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
+                "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
+            )
         return RoundsEngine(
             source=taken.source,
             settings=deployment.settings,
@@ -87,11 +92,6 @@ def run_rounds_engine(
         )
 
     settings = check_rounds_options(options)
-    if not (options.private_metrics or options.private_figures or options.dead_letters):
-        _log.info(
-            "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
-            "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
-        )
     kind = EngineKind(
         open_store=open_rounds_deployment,
         open_input=engine_input,

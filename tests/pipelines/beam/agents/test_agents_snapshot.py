@@ -164,7 +164,10 @@ def test_a_federation_on_prism(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     secret, refresh = SecretPlace(file=str(tmp_path / "secret")), 28 * HOUR
     found = windows_of(federation(refresh, runner="PrismRunner", secret=secret))
-    for here, there in zip(found, windows_of(world_of(refresh).estimates), strict=True):
+    pairs = list(zip(found, windows_of(world_of(refresh).estimates), strict=True))
+    on_time = [pair for pair in pairs if not any(b"population_time" in line for line in pair[0].values())]
+    assert pairs[-1] in on_time  # Prism may give out windows of a bounded input together: those before it say so
+    for here, there in on_time:
         assert_same_estimates(here.values(), there.values(), SETTINGS)
 
 

@@ -164,7 +164,11 @@ def test_a_bad_option_of_a_vector_is_one_line(folder: Path, changes: dict[str, A
 
 PAGE = (Path(__file__).parents[4] / "docs" / "rounds-family.md").read_text(encoding="utf-8")
 BLOCKS = [block.partition("\n") for block in PAGE.split("```")[1::2]]
-COMMANDS = [shlex.split(text.replace("\\\n", " "))[1:] for language, _, text in BLOCKS if not language]
+COMMANDS = [
+    shlex.split(text.replace("\\\n", " "))[1:]
+    for language, _, text in BLOCKS
+    if not language and text.startswith("meanstream run ")
+]
 WIDTH = 365 * 86_400
 
 
