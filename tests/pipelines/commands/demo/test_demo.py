@@ -92,4 +92,4 @@ def test_the_flights_are_written_over_nothing_else(tmp_path: Path) -> None:
     said = meanstream("demo", "flights", str(place)).message
     assert said == f"file must be a new file or one that this command wrote, got {str(place)!r}"
     assert place.read_text() == "mine\n"
-    assert meanstream("demo", "flights", str(tmp_path / "no" / "flights.csv")).code == 1
+    assert meanstream("demo", "flights", str(tmp_path / "no" / "flights.csv")).code == 2
