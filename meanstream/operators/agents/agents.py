@@ -166,17 +166,7 @@ class Agents:
         count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
         if self.settings.kept is None:
             return self._own_of(index, count, total, high, low)
-        kept, grid = self.settings.kept.own(self._state.columns, index), self.settings.grid
-        some = kept.weight > 0
-        weight = np.where(some, kept.weight, 1.0)
-        mean = kept.total / weight
-        effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
-        effective = np.floor(effective + 1e-6)
-        deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
-        value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
-        return OwnSamples(
-            agent=index, count=effective.astype(np.int64), mean=value, squared_deviations=np.asarray(deviations)
-        )
+        return self.settings.kept.own(self._state.columns, index)
 
     def own_at(self, agent: AnyInts, point: AnyInts, part: Ints) -> tuple[OwnSamples, Ints]:
         """Private: own samples as they were at the end of each part of the samples that were taken last.

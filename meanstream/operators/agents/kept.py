@@ -9,7 +9,8 @@ import numpy as np
 
 from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
 from meanstream.operators.agents.release_times import Every
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.records import Floats, Ints, OwnSamples
 
 SQUARES_BASE = np.int64(1) << 62
 """Sums of squares are kept exactly, in two words of this base."""
@@ -53,8 +54,8 @@ class KeptSums:
         What is released.
     times : Every or None
         The schedule if releases are at turns of event time, which an agent may let pass.
-    middle : int
-        Of the grid.
+    grid : FixedPoint
+        Of the samples.
 
     Notes
     -----
@@ -65,7 +66,7 @@ class KeptSums:
 
     sums: DecayedSums
     times: Every | None
-    middle: int
+    grid: FixedPoint
 
     def columns(self, n: int) -> Columns:
         """State of `n` agents that have seen nothing."""
@@ -111,7 +112,24 @@ class KeptSums:
             rows[name][agent] = values
         return told
 
-    def own(self, rows: Columns, agent: Ints) -> WeighedSamples:
+    def own(self, rows: Columns, agent: Ints) -> OwnSamples:
+        """Private: the samples of some agents, weighed; for that agent only.
+
+        `count` is the effective number of samples, rounded down, in which sums of deviations are stated.
+        """
+        kept, grid = self._weighed(rows, agent), self.grid
+        some = kept.weight > 0
+        weight = np.where(some, kept.weight, 1.0)
+        mean = kept.total / weight
+        effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
+        effective = np.floor(effective + 1e-6)
+        deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+        value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+        return OwnSamples(
+            agent=agent, count=effective.astype(np.int64), mean=value, squared_deviations=np.asarray(deviations)
+        )
+
+    def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
         """Weigh all samples of some agents as their next release will, if there are new ones."""
         names = ("count", "total", "squares_high", "squares_low")
         now = SumsNow(*(rows[name][agent] for name in names))
@@ -138,7 +156,7 @@ class KeptSums:
         total = now.total - rows["marked_total"][agent]
         squares = (now.squares_high - rows["marked_high"][agent]) * float(SQUARES_BASE)
         squares = squares + (now.squares_low - rows["marked_low"][agent])
-        centered = (total - (now.number - rows["released_count"][agent]) * self.middle).astype(np.float64)
+        centered = (total - (now.number - rows["released_count"][agent]) * (self.grid.span // 2)).astype(np.float64)
         return WeighedSamples(
             weight=decay * rows[_SUMS + "weight"][agent] + number,
             squared_weight=decay * decay * rows[_SUMS + "squared_weight"][agent] + number,

@@ -221,7 +221,7 @@ class AgentsSettings:
         assert isinstance(self.mechanism, Decayed)  # noqa: S101 - of a half-life it is
         assert isinstance(self.fresh, GaussianNoise)  # noqa: S101 - checked
         times = self.times if isinstance(self.times, Every) else None
-        return KeptSums(DecayedSums(self.mechanism, self.fresh), times, self.grid.span // 2)
+        return KeptSums(DecayedSums(self.mechanism, self.fresh), times, self.grid)
 
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:

@@ -1,8 +1,8 @@
 """The variance schemes one release at a time: O(1) memory and time per stream, O(log) for PM-II.
 
 Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or pair, made by
-`init`, mutated by `step`, snapshotted by copying. The functions of `variance_schemes` and
-`meanstream.operators.collaboration.variance.from_releases` are the same estimates from all partial sums at once.
+`init`, mutated by `step`, snapshotted by copying. The functions of `schemes` and `from_releases`
+are the same estimates from all partial sums at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from meanstream.operators.validation import require
 
 @dataclass(frozen=True)
 class FromReleases:
-    """`variance_from_releases.from_releases` as a recursion: unbiased for any release times, for every counter.
+    """`variance_from_releases` as a recursion: unbiased for any release times, for every counter.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class FromReleases:
 
 @dataclass(frozen=True)
 class PrintedFromReleases:
-    """`variance_from_releases.from_releases_printed` as a recursion, for the counters of the paper.
+    """`printed_variance_from_releases` as a recursion, for the counters of the paper.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class PrintedFromReleases:
 
 
 class Bayesian(PrintedFromReleases):
-    """`variance_from_releases.from_releases_bayesian` as a recursion: equation (19) wherever (16) is negative."""
+    """`bayesian_variance_from_releases` as a recursion: equation (19) wherever (16) is negative."""
 
     def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
         return bayesian_variance_from_parts(n, spread, noise)

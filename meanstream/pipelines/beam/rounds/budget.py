@@ -16,7 +16,7 @@ from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.rounds.coders import UserBatchCoder
 from meanstream.pipelines.beam.rounds.records import UserBatch
-from meanstream.pipelines.beam.rounds.windows import carried_in_window, rounds_due, window_timestamp
+from meanstream.pipelines.beam.rounds.windows import carried_in_window, rounds_due, wait_for_round
 from meanstream.pipelines.beam.samples import samples_by_shard
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
@@ -75,9 +75,7 @@ class EnforceBudget(Step):
     ) -> None:
         """Keep a round of this slot until its release."""
         self._mark.claim(made, waiting, ledger)
-        batch = element[1]
-        waiting.add(self._coder.encode(batch))
-        timer.set(window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end))
+        wait_for_round(self._settings, element[1], waiting=waiting, timer=timer, coder=self._coder)
 
     @on_timer(RELEASE)  # type: ignore[untyped-decorator]
     @discreet_step

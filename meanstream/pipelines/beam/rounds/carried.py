@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.rounds.windows import (
     CarryRounds,
     carried_in_window,
     rounds_due,
-    window_timestamp,
+    wait_for_round,
 )
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
@@ -93,9 +93,7 @@ class AnswerCarried(Step):
     ) -> None:
         """Keep a window's users until its release."""
         self._mark.claim(made, waiting, carried)
-        batch = element[1]
-        waiting.add(self._coder.encode(batch))
-        timer.set(window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end))
+        wait_for_round(self._settings, element[1], waiting=waiting, timer=timer, coder=self._coder)
 
     @on_timer(RELEASE)  # type: ignore[untyped-decorator]
     @discreet_step

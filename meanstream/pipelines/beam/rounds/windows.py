@@ -49,6 +49,12 @@ def carried_in_window(settings: RoundsSettings, value: Any, window: Window) -> T
     return TimestampedValue(value, window_timestamp(settings, window))
 
 
+def wait_for_round(settings: RoundsSettings, batch: Any, *, waiting: Any, timer: Any, coder: Coder) -> None:
+    """Put a batch into a bag until the release of its round, at which a timer of that round fires."""
+    waiting.add(coder.encode(batch))
+    timer.set(window_timestamp(settings, batch.window), dynamic_timer_tag=str(batch.window.end))
+
+
 def rounds_due(settings: RoundsSettings, waiting: Any, coder: Coder, time: Timestamp) -> list[Any]:
     """Take out of a bag of encoded batches those whose rounds are due, in the order of time; the others stay there.
 
