@@ -66,7 +66,7 @@ release: $(STAMP) sbom
 	$(BIN)/python requirements/release.py dist
 
 bench: $(STAMP)
-	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py)); do \
+	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py benchmarks/beam/*.py)); do \
 	    echo "$$f"; $(BIN)/python $$f || exit 1; done
 
 # Generated records and bad options; SEED=... gives others.

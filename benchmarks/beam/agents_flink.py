@@ -11,7 +11,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from benchmarks.beam_agents_work import SETTINGS, batches
+from benchmarks.beam.agents_work import SETTINGS, batches
 from meanstream.pipelines.agents import ReleaseMeans
 from meanstream.streaming.events.columns import SampleColumns
 from tests.servers.support.flink_cluster import FlinkCluster, missing

@@ -1,10 +1,10 @@
 """CPU time of releases on Beam's FnApiRunner, against a plain `Map` and the stateful DoFn that one writes first.
 
-    python benchmarks/beam_agents.py            per event: ReleaseMeans, Map, one running mean per key
-    python benchmarks/beam_agents.py --large    100,000 agents and 10 million samples: time and peak memory
-    python benchmarks/beam_agents.py --snapshot  everybody's newest release of a million agents: kept, joined, fitted
-    python benchmarks/beam_agents.py --scaling  one shard, and what waits for all: the speed-up that is computed from it
-    python benchmarks/beam_agents.py --flink    the same pipeline on a Flink cluster with parallelism 2 (`make flink`)
+    python benchmarks/beam/agents.py            per event: ReleaseMeans, Map, one running mean per key
+    python benchmarks/beam/agents.py --large    100,000 agents and 10 million samples: time and peak memory
+    python benchmarks/beam/agents.py --snapshot  everybody's newest release of a million agents: kept, joined, fitted
+    python benchmarks/beam/agents.py --scaling  one shard, and what waits for all: the speed-up that is computed from it
+    python benchmarks/beam/agents.py --flink    the same pipeline on a Flink cluster with parallelism 2 (`make flink`)
 
 All samples are made inside the worker, in event-time order, in arrays of 1000 as a source gives them. `ReleaseMeans`
 and `Map` are given the same batches; the per-element DoFn is given the same samples one by one.
@@ -18,9 +18,9 @@ import os
 import resource
 import time
 
-from benchmarks.beam_agents_flink import flink
-from benchmarks.beam_agents_scale import scaling, snapshot
-from benchmarks.beam_agents_work import collaborated, cpu_seconds, mapped, per_element, released, summed
+from benchmarks.beam.agents_flink import flink
+from benchmarks.beam.agents_scale import scaling, snapshot
+from benchmarks.beam.agents_work import collaborated, cpu_seconds, mapped, per_element, released, summed
 
 GOALS = {"map_ratio": 3.0, "element_ratio": 0.1}
 ROUNDS = 5

@@ -1,8 +1,8 @@
 """CPU time of many windows on Beam's FnApiRunner: per sample, as windows wait, and as agents grow.
 
-    python benchmarks/beam_windows.py               100 windows of 600 samples, and 1,000 that wait; with baselines
-    python benchmarks/beam_windows.py --agents      a window of 1,000 samples among 10,000 and a million agents
-    python benchmarks/beam_windows.py --everybody   a million agents at once: time and peak memory
+    python benchmarks/beam/windows.py               100 windows of 600 samples, and 1,000 that wait; with baselines
+    python benchmarks/beam/windows.py --agents      a window of 1,000 samples among 10,000 and a million agents
+    python benchmarks/beam/windows.py --everybody   a million agents at once: time and peak memory
 
 Baselines are pipelines over the same samples in the same run, each at the best of the same number of runs: a stateless
 `Map` on the arrays, and what one writes first, `FixedWindows` and `CombinePerKey(mean)` on single samples.
@@ -22,7 +22,7 @@ import numpy as np
 from apache_beam.transforms.combiners import MeanCombineFn
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
-from benchmarks.beam_agents_work import BEGIN, SETTINGS, cpu_seconds
+from benchmarks.beam.agents_work import BEGIN, SETTINGS, cpu_seconds
 from meanstream.pipelines.agents import CollaborateAgents
 from meanstream.streaming.events.columns import SampleColumns
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import MAX_TIMESTAMP
 
-from benchmarks.beam_agents_work import BEGIN, SETTINGS
+from benchmarks.beam.agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder

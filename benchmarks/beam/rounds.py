@@ -1,7 +1,7 @@
 """CPU time of a round on Beam's FnApiRunner, against the plain windowed mean per user of the same samples.
 
-    python benchmarks/beam_rounds.py            one and ten windows, samples one by one and as arrays
-    python benchmarks/beam_rounds.py --large    a million users with ten samples each: time and peak memory
+    python benchmarks/beam/rounds.py            one and ten windows, samples one by one and as arrays
+    python benchmarks/beam/rounds.py --large    a million users with ten samples each: time and peak memory
 
 All samples are made inside the worker, so that none of the times holds their way into the pipeline.
 """
