@@ -28,7 +28,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test check lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
+.PHONY: demo demo-rounds test check docs release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -57,13 +57,21 @@ docs: $(STAMP)
 	$(BIN)/python -m sphinx -b html -W --keep-going -n -q -d build/doctrees docs build/site
 	@echo build/site/index.html
 
-# What could be published, in dist/: checked, and neither signed nor uploaded.
+# What could be published, in dist/, of the commit: checked, tried in an environment of its own, and neither signed nor
+# uploaded. URL=https://... is where the code is hosted, for the links of the README; without it they are words.
+URL ?=
 release: $(STAMP) sbom
-	rm -rf dist
-	$(BIN)/python -m build --installer uv --outdir dist
+	rm -rf dist build/release
+	mkdir -p build/release/tree
+	git archive HEAD | tar x -C build/release/tree
+	$(BIN)/python requirements/release.py prepare build/release/tree $(URL)
+	UV_CONSTRAINT=$(abspath requirements/build.lock) $(BIN)/python -m build --installer uv --outdir dist build/release/tree
 	$(BIN)/python -m twine check --strict dist/*
 	cp out/sbom.json dist/sbom.json
-	$(BIN)/python requirements/release.py dist
+	$(BIN)/python requirements/release.py check build/release/tree dist
+	$(UV) venv -q build/release/venv
+	$(UV) pip install -q -p build/release/venv/bin/python -c requirements/dev.lock dist/*.whl
+	cd build/release && venv/bin/meanstream explain agents --lower 0 --upper 1 --epsilon 1 --delta 1e-6 > /dev/null
 
 bench: $(STAMP)
 	for f in $(filter-out benchmarks/soak%.py,$(wildcard benchmarks/*.py benchmarks/beam/*.py)); do \
