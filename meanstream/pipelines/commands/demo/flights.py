@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meanstream.pipelines.commands.outputs import require_new_output, save_output
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ def flights_file() -> Path:
 
 def demo_flights(
     file: Annotated[Path, typer.Argument(help="CSV file to write: new, or one of these.")] = Path("flights.csv"),
+    *,
+    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
+    as_json: JsonOption = False,
 ) -> None:
     """Write the flights themselves as CSV, one a line with all columns, to try other commands on.
 
@@ -65,6 +70,13 @@ def demo_flights(
             data = archive.read("flights.csv")
         require_new_output("file", file, data[:40], "one that this command wrote")
         save_output("file", file, data)
+    head, _, rest = data.partition(b"\n")
+    columns, flights = head.decode().strip().split(","), rest.count(b"\n")
+    if as_json:
+        print_options_json({"file": str(file), "flights": flights, "columns": columns})
+        return
+    sys.stdout.write(f"{file}: {flights:,} flights\n")
+    sys.stdout.write("aircraft tailnum, delay at departure in minutes dep_delay, hour of departure time_hour\n")
 
 
 def read_flights(path: Path) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,13 @@ def test_the_flights_are_written_over_nothing_else(tmp_path: Path) -> None:
         with place.open() as file:
             assert {"tailnum", "dep_delay", "time_hour"} < set(file.readline().strip().split(","))
             assert sum(1 for _ in file) == 336_776
+    told = meanstream("demo", "flights", str(place))
+    assert told.out.decode().startswith(f"{place}: 336,776 flights\n")
+    (tmp_path / "config.yaml").write_text(f"file: {place}\n")
+    told = meanstream("demo", "flights", "--config", str(tmp_path / "config.yaml"), "--json")
+    found = json.loads(told.out)
+    assert (found["file"], found["flights"]) == (str(place), 336_776)
+    assert {"tailnum", "dep_delay", "time_hour"} < set(found["columns"])
     place.write_text("mine\n")
     said = meanstream("demo", "flights", str(place)).message
     assert said == f"file must be a new file or one that this command wrote, got {str(place)!r}"
