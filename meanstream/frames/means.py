@@ -16,7 +16,7 @@ from meanstream.frames.result import PrivateMeans
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
-from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import ReleaseColumns
@@ -156,9 +156,9 @@ def _answered(
     frame: Any, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions, found: list[ReleaseColumns]
 ) -> PrivateMeans:
     """Answer for every group from releases alone."""
-    pool = FollowedReleases(settings)
+    pool, before = FollowedReleases(settings), NewestReleases()
     for part in found:
-        pool.observe(part)
+        pool.observe(part, before.replaced(part))
     newest = _newest(found)
     columns: dict[str, Any] = dict(zip(samples.keys.column_names, samples.keys.columns, strict=True))
     if not len(newest):

@@ -223,17 +223,7 @@ class Agents:
     def latest(self) -> ReleaseColumns:
         """Public: the newest release of every agent that has made one."""
         rows = self._state.columns
-        agent = np.flatnonzero(rows["released"][: self.n_agents])
-        forgets = self.settings.kept is not None
-        return released_columns(
-            self.settings,
-            agent=agent,
-            index=rows["released"][agent],
-            count=rows["told_count" if forgets else "released_count"][agent],
-            total=rows["told_total" if forgets else "released_total"][agent],
-            votes=self._votes(agent),
-            variance=rows["told_variance"][agent] if forgets else None,
-        )
+        return self._newest(np.flatnonzero(rows["released"][: self.n_agents]))
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
@@ -340,10 +330,24 @@ class Agents:
         prefix = np.cumsum(squares)
         return prefix, prefix[starts] - squares[starts]
 
+    def _newest(self, agent: Ints) -> ReleaseColumns:
+        """Public: the newest release of each of some agents that have made one."""
+        rows, forgets = self._state.columns, self.settings.kept is not None
+        return released_columns(
+            self.settings,
+            agent=agent,
+            index=rows["released"][agent],
+            count=rows["told_count" if forgets else "released_count"][agent],
+            total=rows["told_total" if forgets else "released_total"][agent],
+            votes=self._votes(agent),
+            variance=rows["told_variance"][agent] if forgets else None,
+        )
+
     def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
         rows, settings = self._state.columns, self.settings
         index = rows["released"][agent] + 1
+        pending.before.append(self._newest(agent[index > 1]))
         version = self._noise.version_of(now.count, now.total)
         vote, voting = settings.vote, np.zeros(0, np.int64)
         if vote is not None:

@@ -16,7 +16,8 @@ class ReleaseBatch:
     """What one call released: public columns, the input version of each (a keyed digest) and its event time.
 
     `exhausted` lists the agents that made the last release of their horizon in this call. `fates` says of each sample
-    that was given whether it counts (`meanstream.operators.agents.persons`); None if all of them do.
+    that was given whether it counts (`meanstream.operators.agents.persons`); None if all of them do. `before` has what
+    these agents, if anything, had released last before the call; only `Agents` knows it.
     """
 
     releases: ReleaseColumns
@@ -24,6 +25,7 @@ class ReleaseBatch:
     time: Floats
     exhausted: Ints
     fates: Fates | None = None
+    before: ReleaseColumns = field(default_factory=lambda: ReleaseColumns.joined([]))
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class PendingReleases:
     version: list[Words] = field(default_factory=list)
     time: list[Floats] = field(default_factory=list)
     variance: list[Floats] = field(default_factory=list)
+    before: list[ReleaseColumns] = field(default_factory=list)
 
     def add(
         self,
@@ -90,7 +93,15 @@ class PendingReleases:
             version=np.concatenate(self.version)[order],
             time=time[order],
             exhausted=agent[index == settings.horizon],
+            before=self._before(agent, index),
         )
+
+    def _before(self, agent: Ints, index: Ints) -> ReleaseColumns:
+        """Give what was the newest before all of these releases."""
+        every = ReleaseColumns.joined(self.before)
+        first = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, agent, index)
+        return every.take(every.index < first[every.agent])
 
 
 def released_columns(

@@ -16,14 +16,16 @@ _COLUMNS = ("agent", "index", "count", "total", "mean", "noise_variance", "votes
 
 
 class FollowedReleases:
-    """Public: pools the differences of consecutive releases of each agent; keeps the newest releases of each.
+    """Public: pools the differences of consecutive releases of each agent; keeps what those of each say together.
 
     **Privacy.** It reads releases only, so what is computed from it is post-processing.
+
+    Each agent's newest release is held by who makes them (`Agents`) or receives them (`NewestReleases`).
 
     Attributes
     ----------
     own : OwnReleases
-        The newest releases of each agent.
+        The newest releases of each agent that are combined.
     """
 
     def __init__(self, settings: AgentsSettings) -> None:
@@ -31,8 +33,7 @@ class FollowedReleases:
         self._vote = settings.vote
         self._pool = PooledVariance(settings.lower, settings.upper)
         self.own = OwnReleases(settings)
-        self._last: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(0, np.int64) for name in _COLUMNS}
-        self._last["votes"] = records_without_votes()
+        self._votes = records_without_votes().sum(axis=0)  # everybody's
 
     @property
     def variance(self) -> float:
@@ -43,16 +44,17 @@ class FollowedReleases:
     def posterior(self) -> VariancePosterior:
         """What the releases and everybody's votes say of it."""
         if self._vote is not None:
-            self._pool.count_votes(self._last["votes"], self._vote.noise.variance)
+            self._pool.count_votes(self._votes[None], self._vote.noise.variance)
         return self._pool.posterior()
 
-    def observe(self, releases: ReleaseColumns) -> None:
-        """Take new releases, in the order in which they were made."""
+    def observe(self, releases: ReleaseColumns, before: ReleaseColumns) -> None:
+        """Take new releases, in the order of their making, and what their agents had released last before them."""
         if not len(releases):
             return
-        self._reserve(int(releases.agent.max()) + 1)
-        self._pool.update(pooled_release_differences(self._with_last(releases), self._counter))
-        self._remember(releases)
+        self._pool.update(pooled_release_differences(ReleaseColumns.joined([before, releases]), self._counter))
+        if self._vote is not None:
+            last = len(releases) - 1 - np.unique(releases.agent[::-1], return_index=True)[1]
+            self._votes += releases.votes[last].sum(axis=0) - before.votes.sum(axis=0)
         self.own.observe(releases)
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
@@ -66,21 +68,30 @@ class FollowedReleases:
     def restore(self, state: dict[str, Any], latest: ReleaseColumns) -> None:
         """Continue from a snapshot and everybody's newest release."""
         self._pool = PooledVariance.restore(state)
-        if len(latest):
-            self._reserve(int(latest.agent.max()) + 1)
-            self._remember(latest)
+        self._votes = np.asarray(latest.votes.sum(axis=0), np.int64)
 
-    def _with_last(self, releases: ReleaseColumns) -> ReleaseColumns:
-        """Put the release before of each of their agents to new ones."""
+
+class NewestReleases:
+    """Public: everybody's newest release, for who is not told what an agent released before.
+
+    **Privacy.** It holds releases only.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(0, np.int64) for name in _COLUMNS}
+        self._last["votes"] = records_without_votes()
+
+    def replaced(self, releases: ReleaseColumns) -> ReleaseColumns:
+        """Take new releases, in the order of their making; give what each of their agents had released last."""
+        if not len(releases):
+            return releases
+        self._reserve(int(releases.agent.max()) + 1)
         who = np.unique(releases.agent)
         who = who[self._last["index"][who] > 0]
-        return ReleaseColumns(
-            **{name: np.concatenate([self._last[name][who], getattr(releases, name)]) for name in _COLUMNS}
-        )
-
-    def _remember(self, releases: ReleaseColumns) -> None:
+        before = ReleaseColumns(**{name: self._last[name][who] for name in _COLUMNS})
         for name in _COLUMNS:  # of several releases of an agent the last one stays
             self._last[name][releases.agent] = getattr(releases, name)
+        return before
 
     def _reserve(self, needed: int) -> None:
         missing = max(needed, 2 * len(self._last["agent"])) - len(self._last["agent"])

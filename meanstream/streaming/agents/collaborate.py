@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.records import OwnSamples
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats
 from meanstream.streaming.agents.estimates import PersonalEstimates
@@ -105,7 +105,7 @@ class Collaborator:
         self._every = every
         self._clock = clock or SystemClock()
         self._estimates = PersonalEstimates(settings, options)
-        self._followed = FollowedReleases(settings)
+        self._followed, self._newest = FollowedReleases(settings), NewestReleases()
         self._own: OwnState | None = None
         self._numbers: dict[str, int] = {}
         self._health = health or EngineHealth()
@@ -158,7 +158,8 @@ class Collaborator:
         columns = releases.columns
         if settings.vote is not None:
             columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
-        self._followed.observe(columns.take(alike))
+        columns = columns.take(alike)
+        self._followed.observe(columns, self._newest.replaced(columns))
         self.stats.releases += len(releases)
         self.stats.rejected = self._releases.rejected
         self.stats.events = self.stats.releases + self.stats.rejected.total()

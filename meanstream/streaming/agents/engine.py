@@ -186,7 +186,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if ended and self._options.final_release and math.isfinite(self._event_time):
             released.append(self.agents.release_now(self._event_time))
         for batch in released:
-            self._followed.observe(batch.releases)
+            self._followed.observe(batch.releases, batch.before)
         self._note_waiting(released=any(len(batch.releases.agent) for batch in released))
         return released
 

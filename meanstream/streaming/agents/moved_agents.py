@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.persons import MAX_PERSONS, PersonCounts
-from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.releases import releases_of_ledger
@@ -183,9 +183,9 @@ def _copy_state(giver: Store, taker: Store, settings: AgentsSettings, partition:
             state["intake"].setdefault(what, {})[str(partition)] = of_partition
     events = [time for time in (given["event_time"], state["event_time"]) if time is not None]
     state |= {"event_time": max(events, default=None), "ended": False}
-    followed = FollowedReleases(settings)
+    followed, before = FollowedReleases(settings), NewestReleases()
     for releases in releases_of_ledger(taker.ledger):
-        followed.observe(releases)
+        followed.observe(releases, before.replaced(releases))
     for chunk, columns in followed.own.changes():
         taker.put_chunk(OWN_RELEASES, chunk, columns)
     taker.put_state("engine", {**state, "variance": followed.snapshot()})

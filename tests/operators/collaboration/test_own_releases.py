@@ -181,7 +181,8 @@ def test_its_error_is_what_it_says() -> None:
     everybody.add_agents([str(a) for a in range(2000)])
     agent = np.repeat(np.arange(2000), 70)
     followed = FollowedReleases(settings)
-    followed.observe(everybody.update(agent, np.full(len(agent), 2.0), np.arange(len(agent)) * 1.0).releases)
+    made = everybody.update(agent, np.full(len(agent), 2.0), np.arange(len(agent)) * 1.0)
+    followed.observe(made.releases, made.before)
     latest = everybody.latest()
     found = followed.combined(latest)
     errors = [float(np.mean((one.mean - 2.0) ** 2 / latest.noise_variance)) for one in (latest, found)]

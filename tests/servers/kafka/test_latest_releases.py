@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.kafka.client import KafkaLostError
@@ -78,7 +78,7 @@ def test_lines_that_are_no_releases_are_counted_and_skipped(world: World) -> Non
 
 def test_what_comes_is_followed_in_order_and_a_restart_goes_on(world: World) -> None:
     sinks = world.open()
-    whole, followed = FollowedReleases(SETTINGS), FollowedReleases(SETTINGS)
+    whole, followed, kept = FollowedReleases(SETTINGS), FollowedReleases(SETTINGS), NewestReleases()
     with closing(ReleasesTopic(location(world))) as reader:
         for index in range(1, 6):
             deliver(sinks, ("releases", releases(2 * index - 1, 2 * index, mean=float(index % 3))))
@@ -86,17 +86,17 @@ def test_what_comes_is_followed_in_order_and_a_restart_goes_on(world: World) -> 
             assert found == [2 * index - 1, 2 * index]
         position, latest = reader.position(), reader.latest()
     with closing(ReleasesTopic(location(world))) as reader:
-        reader.read_to_end(each=lambda releases: whole.observe(releases.columns))
+        reader.read_to_end(each=lambda releases: whole.observe(releases.columns, kept.replaced(releases.columns)))
     followed.restore(whole.snapshot(), latest.columns)
     deliver(sinks, ("releases", releases(11, 12, mean=2.5)))
     with closing(ReleasesTopic(location(world))) as reader:
         reader.restore(position, latest)
-        reader.read_to_end(each=lambda releases: followed.observe(releases.columns))
+        reader.read_to_end(each=lambda releases: followed.observe(releases.columns, kept.replaced(releases.columns)))
         assert reader.latest().columns.index.tolist() == [12]
         assert reader.rejected == {}
-    everything = FollowedReleases(SETTINGS)
+    everything, kept = FollowedReleases(SETTINGS), NewestReleases()
     with closing(ReleasesTopic(location(world))) as reader:
-        reader.read_to_end(each=lambda releases: everything.observe(releases.columns))
+        reader.read_to_end(each=lambda releases: everything.observe(releases.columns, kept.replaced(releases.columns)))
     assert followed.variance == everything.variance != whole.variance
 
 

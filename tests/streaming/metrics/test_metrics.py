@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.collaboration.variance.pooled import pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
@@ -84,9 +84,9 @@ def released(lines: Sequence[bytes], settings: AgentsSettings) -> tuple[ReleaseC
             noise_variance=np.array([row["noise_variance"] for row in rows]),
         )
 
-    followed = FollowedReleases(settings)
+    followed, before = FollowedReleases(settings), NewestReleases()
     for event in events:
-        followed.observe(columns([event]))
+        followed.observe(columns([event]), before.replaced(columns([event])))
     newest = columns(list({event["agent"]: event for event in events}.values()))
     return followed.combined(newest), followed.posterior
 

@@ -174,20 +174,21 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
     import numpy as np
     from scipy.stats import norm
 
-    from meanstream.operators.collaboration.followed_releases import FollowedReleases
+    from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
     from meanstream.streaming.agents.estimates import PersonalEstimates
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.metrics.telemetry import QUANTILES
 
     options = EngineOptions(collaboration="tests" if settings.mode == "paper" else "learned_prior")
-    estimates, followed = PersonalEstimates(settings, options), FollowedReleases(settings)
+    estimates, followed, before = PersonalEstimates(settings, options), FollowedReleases(settings), NewestReleases()
     releases, times = _releases(path)
     points: dict[str, Any] = {"events": [], "event_time": [], "together": _bands(), "alone": _bands()}
     points["first_time"] = float(times.min(initial=np.inf))
     population: PublicPopulation | None = None
     cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
     for begin, end in pairwise(cuts.tolist()):
-        followed.observe(releases.take(np.arange(begin, end)))
+        part = releases.take(np.arange(begin, end))
+        followed.observe(part, before.replaced(part))
         newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
         latest = followed.combined(releases.take(end - 1 - newest))
         population = estimates.public_population(latest, followed.posterior)
