@@ -3,10 +3,12 @@
 ``make mutants`` is ``python -m tests.mutants --changes 120 --seed 1``; another seed draws other changes.
 Changes are drawn in strata: half of them in what privacy and exactness stand on (noise, calibration, counters, fixed
 point, ledger, chain, loop, intake), the others over all files. Each runs in a copy of the tree, against the everyday
-test files that reach its line, until one fails. What nobody notices is printed as a difference, to be read: some change
+tests that reach its line, until one fails. What nobody notices is printed as a difference, to be read: some change
 nothing that anybody could see. Ends with 1 if the share noticed is below ``--least``.
 
-Measuring all test files first takes long; a part of the tree is quick with a part of the tests:
+Which tests reach a line is measured first, at the cost of one run of them, and kept in ``out/mutants``; what was tried
+is kept there too, so that ``--minutes 15``, again and again, ends with the whole. A part of the tree is quick with a
+part of the tests:
 ``python -m tests.mutants --under meanstream/operators/noise --tests tests/operators,meanstream/operators/noise``.
 """
 
@@ -14,15 +16,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import json
+import math
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -30,7 +32,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.changes import Change, changes_of
-from tests.mutants.reach import EVERYDAY, ONE_THREAD, ROOT, Reach, measured
+from tests.mutants.places import ROOT, copied
+from tests.mutants.reach import EVERYDAY, KEPT, ONE_THREAD, NotMeasuredError, Reach, measured
 
 CORE = (
     "operators/noise/",
@@ -42,8 +45,11 @@ CORE = (
     "streaming/rounds/engine",
     "streaming/rounds/intake",
 )
-MOST_SECONDS = 150.0
-"""Of test files for one change; the quickest first."""
+FEW_SECONDS = 20.0
+"""Processor seconds of the tests that try a change first: those of its folder, and the quickest."""
+MOST_SECONDS = 90.0
+"""Of whole files, where those notice nothing."""
+UNNOTICED = ("", "-")
 
 
 def drawn(changes: list[Change], number: int, seed: int) -> list[Change]:
@@ -72,44 +78,120 @@ def alike(changes: list[Change], rng: random.Random) -> Iterator[Change]:
                 yield change
 
 
-def copied(folder: Path) -> Path:
-    """A tree of its own to change."""
-    for name in ("meanstream", "tests", "benchmarks", "docker", "docs", "requirements"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("operators", "streaming", "pipelines"):
-        (folder / name).symlink_to(f"meanstream/{name}")
-    for path in [*ROOT.glob("*.*"), ROOT / "Makefile", ROOT / "LICENSE", ROOT / ".dockerignore"]:
-        if path.is_file():
-            shutil.copy(path, folder / path.name)
-    return folder
+class Tree:
+    """A copy of the tree in which one change at a time is tried."""
 
+    def __init__(self, folder: Path, reach: Reach) -> None:
+        self._folder = copied(folder)
+        self._reach = reach
+        self._time = 1_000_000_000
 
-def noticed(change: Change, folder: Path, reach: Reach) -> str:
-    """Tell which test file notices a change; "" if none does, "-" if no everyday test reaches the line."""
-    path = folder / change.path
-    source = path.read_text(encoding="utf-8")
-    files = reach.tests_of(change.path, change.line)
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    path.write_text(change.apply(source), encoding="utf-8")
-    spent = 0.0
-    try:
-        for file in files:
-            if spent > MOST_SECONDS:
+    def verdict(self, change: Change) -> str:
+        """Tell which test notices a change; "" if none does, "-" if no everyday test reaches the line."""
+        path = self._folder / change.path
+        source = path.read_text(encoding="utf-8")
+        tests = self._reach.tests_of(change.path, change.line)
+        path.write_text(change.apply(source), encoding="utf-8")
+        try:
+            self._age(path)
+            return self._failing(tests) if tests else "-"
+        finally:
+            path.write_text(source, encoding="utf-8")
+            self._age(path)
+
+    def _age(self, path: Path) -> None:
+        """Give a file a time that it never had, so that no bytecode of another content is taken for its own."""
+        self._time += 1
+        os.utime(path, (self._time, self._time))
+
+    def _failing(self, tests: list[str]) -> str:
+        """Try the first tests, then what else there is time for; a file's other tests may share what one has made."""
+        few, spent = [], 0.0
+        for test in tests:
+            if few and spent + self._reach.seconds[test] > FEW_SECONDS:
                 break
-            begun, limit = time.monotonic(), 30.0 + 4.0 * reach.seconds[file]
-            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", EVERYDAY, file]
+            few.append(test)
+            spent += self._reach.seconds[test]
+        if by := self._first_failing(few):
+            return by
+        files = list(dict.fromkeys(test.split("::")[0] for test in tests))
+        cost = dict.fromkeys(files, 0.0)
+        for test, seconds in self._reach.seconds.items():
+            if (file := test.split("::")[0]) in cost:
+                cost[file] += seconds
+        many, spent = [], 0.0
+        for file in files:
+            if many and spent + cost[file] > MOST_SECONDS:
+                break
+            many += [test for test in self._reach.seconds if test.split("::")[0] == file and test not in few]
+            spent += cost[file]
+        return self._first_failing(many) if many else ""
+
+    def _first_failing(self, tests: list[str]) -> str:
+        names = self._folder / "tests.txt"
+        names.write_text("\n".join(tests))
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(self._folder)}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
+        limit = 60.0 + 8.0 * sum(self._reach.seconds[test] for test in tests)
+        try:
+            ran = subprocess.run(
+                [*command, "-m", EVERYDAY, f"@{names}"],
+                cwd=self._folder, env=environment, capture_output=True, text=True, timeout=limit, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return "(does not end)"
+        if ran.returncode in (0, 5):
+            return ""
+        failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        if not failed and "Error" not in ran.stdout + ran.stderr:
+            raise RuntimeError(f"pytest did not run: {ran.stdout[-500:]} {ran.stderr[-500:]}")
+        return failed[0].split(" - ")[0] if failed else "(nothing can be imported)"
+
+
+class Seed:
+    """The changes of a seed and what became of those that were tried, in a file; of another tree they are others."""
+
+    def __init__(self, changes: list[Change], number: int, seed: int) -> None:
+        self.drawn = drawn(changes, number, seed)
+        drawn_of = hashlib.sha256(repr(self.drawn).encode()).hexdigest()[:12]
+        self._path = KEPT / f"seed-{seed}-{drawn_of}.jsonl"
+        self.verdicts: dict[int, str] = {}
+        if self._path.exists():
+            rows = map(json.loads, self._path.read_text().splitlines())
+            self.verdicts = {row["change"]: row["by"] for row in rows}
+
+    def note(self, number: int, by: str) -> None:
+        """Keep one more."""
+        self.verdicts[number] = by
+        change = self.drawn[number]
+        with self._path.open("a") as out:
+            row = {"change": number, "path": change.path, "line": change.line, "kind": change.kind, "by": by}
+            out.write(json.dumps(row) + "\n")
+
+
+def tried(seed: Seed, reach: Reach, jobs: int, until: float) -> None:
+    """Try what was not tried, until time is over."""
+    trees: SimpleQueue[Tree] = SimpleQueue()
+    with tempfile.TemporaryDirectory() as scratch:
+        for job in range(jobs):
+            folder = Path(scratch) / str(job)
+            folder.mkdir()
+            trees.put(Tree(folder, reach))
+
+        def one(number: int) -> tuple[int, str | None]:
+            if time.monotonic() > until:
+                return number, None
+            tree = trees.get()
             try:
-                ran = subprocess.run(
-                    command, cwd=folder, env=environment, capture_output=True, timeout=limit, check=False
-                )
-            except subprocess.TimeoutExpired:
-                return f"{file} (does not end)"
-            if ran.returncode not in (0, 5):
-                return file
-            spent += time.monotonic() - begun
-    finally:
-        path.write_text(source, encoding="utf-8")
-    return "" if files else "-"
+                return number, tree.verdict(seed.drawn[number])
+            finally:
+                trees.put(tree)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            for number, by in pool.map(one, [i for i in range(len(seed.drawn)) if i not in seed.verdicts]):
+                if by is not None:
+                    seed.note(number, by)
+                    tell(seed.drawn[number], by)
 
 
 def main() -> int:
@@ -118,33 +200,22 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then; the same command goes on there")
     parser.add_argument("--least", type=float, default=0.9, help="share of the changes that must be noticed")
     parser.add_argument("--under", default="meanstream/", help="only files whose path begins with one of these (a,b)")
     parser.add_argument("--tests", default="", help="only test files whose path begins with one of these (a,b)")
     asked = parser.parse_args()
-    reach = measured(asked.jobs, tuple(asked.tests.split(",")))
+    until = time.monotonic() + 60 * asked.minutes
+    try:
+        reach = measured(asked.jobs, until, tuple(asked.tests.split(",")))
+    except NotMeasuredError as error:
+        print(error)
+        return 1
     files = sorted((ROOT / "meanstream").rglob("*.py"))
     changes = [c for path in files for c in changes_of(ROOT, path) if c.path.startswith(tuple(asked.under.split(",")))]
-    folders: SimpleQueue[Path] = SimpleQueue()
-    with tempfile.TemporaryDirectory() as scratch:
-        for job in range(asked.jobs):
-            folder = Path(scratch) / str(job)
-            folder.mkdir()
-            folders.put(copied(folder))
-
-        def tried(change: Change) -> tuple[Change, str]:
-            folder = folders.get()
-            try:
-                return change, noticed(change, folder, reach)
-            finally:
-                folders.put(folder)
-
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            results = []
-            for change, by in pool.map(tried, drawn(changes, asked.changes, asked.seed)):
-                results.append((change, by))
-                tell(change, by)
-    return judged(results, asked.least)
+    seed = Seed(changes, asked.changes, asked.seed)
+    tried(seed, reach, asked.jobs, until)
+    return judged([(seed.drawn[number], by) for number, by in sorted(seed.verdicts.items())], asked.least)
 
 
 def tell(change: Change, by: str) -> None:
@@ -160,15 +231,13 @@ def tell(change: Change, by: str) -> None:
 def judged(results: list[tuple[Change, str]], least: float) -> int:
     """Print the shares; 1 if too few were noticed."""
     core = tuple(f"meanstream/{name}" for name in CORE)
-    for name, rows in (
-        ("core", [by for change, by in results if change.path.startswith(core)]),
-        ("rest", [by for change, by in results if not change.path.startswith(core)]),
-        ("all", [by for _, by in results]),
-    ):
-        count = Counter("noticed" if by not in ("", "-") else "not" for by in rows)
-        print(json.dumps({"stratum": name, "changes": len(rows), "noticed": count["noticed"]}))
-    share = sum(by not in ("", "-") for _, by in results) / max(len(results), 1)
-    print(f"{share:.3f} of {len(results)} changes were noticed")
+    strata = {name: (f"meanstream/{name}",) for name in CORE} | {"core": core, "all": ("",)}
+    for name, paths in strata.items():
+        rows = [by for change, by in results if change.path.startswith(paths)]
+        print(json.dumps({"stratum": name, "changes": len(rows), "noticed": sum(by not in UNNOTICED for by in rows)}))
+    share = sum(by not in UNNOTICED for _, by in results) / max(len(results), 1)
+    error = math.sqrt(share * (1 - share) / max(len(results), 1))
+    print(f"{share:.3f} of {len(results)} changes were noticed (standard error {error:.3f})")
     return int(share < least)
 
 

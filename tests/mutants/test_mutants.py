@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import CORE, drawn
+from tests.mutants import __main__ as program
+from tests.mutants.__main__ import CORE, Seed, drawn
 from tests.mutants.changes import Change, changes_of
-from tests.mutants.reach import ROOT, files_of_tests
+from tests.mutants.places import MARK, ROOT, Places
+from tests.mutants.reach import Reach, files_of_tests
 
 
 def changes(*paths: str) -> list[Change]:
@@ -51,3 +53,75 @@ def test_only_the_tests_asked_for_are_measured() -> None:
         "meanstream/operators/noise/fixed_point.py",
         here,
     ]
+
+
+SOURCE = '''"""What it is."""
+from __future__ import annotations
+SIZE = 3
+"""Not a docstring: of a name."""
+
+def first(x):
+    """Doc."""
+    if x > 1:
+        return "large"
+    return "small"
+
+class Some:
+    def second(self, x):
+        try:
+            return 1 / x
+        except ZeroDivisionError:
+            return 0
+'''
+
+
+def test_a_marked_program_does_the_same_and_notes_where_it_was() -> None:
+    found = Places("file.py", SOURCE)
+    assert [found.of_line.get(line, "") for line in (4, 8, 9, 10, 14, 15, 17)] == [
+        "", "file.py:first:0", "file.py:first:1", "file.py:first:2",
+        "file.py:Some.second:0", "file.py:Some.second:1", "file.py:Some.second:2",
+    ]  # fmt: skip
+    numbers = {"gone.py:other:0": 0}
+    for name in found.names:
+        numbers.setdefault(name, len(numbers))
+    reached = bytearray(len(numbers))
+    marked = found.marked(numbers).replace(f"from meanstream._reached import {MARK}", "")
+    names: dict = {MARK: reached}
+    exec(marked, names)  # noqa: S102 - written above
+    assert not any(reached)
+    assert names["first"].__doc__ == "Doc."
+    assert names["first"](5) == "large"
+    assert names["Some"]().second(0) == 0
+    places = {name for name, number in numbers.items() if reached[number]}
+    assert places == {
+        f"file.py:{place}" for place in ("first:0", "first:1", "Some.second:0", "Some.second:1", "Some.second:2")
+    }
+
+
+def test_tests_are_chosen_by_place_those_of_the_folder_first() -> None:
+    path = "meanstream/operators/noise/fixed_point.py"
+    places = Places(path, (ROOT / path).read_text(encoding="utf-8"))
+    line = max(places.of_line)
+    inside, other = places.of_line[line], next(n for n in places.names if n != places.of_line[line])
+    rows = {
+        "tests/far/test_a.py::quick": (0.1, [0]),
+        "tests/operators/noise/test_b.py::slow": (5.0, [0]),
+        "tests/operators/noise/test_b.py::fails": (0.1, [0]),
+        "tests/far/test_a.py::elsewhere": (0.1, [1]),
+    }
+    reach = Reach({inside: 0, other: 1}, [{"tests": rows, "failed": ["tests/operators/noise/test_b.py::fails"]}])
+    found = ["tests/operators/noise/test_b.py::slow", "tests/far/test_a.py::quick"]
+    assert reach.tests_of(path, line) == found
+    at_import = next(n for n in range(1, line) if n not in places.of_line)
+    assert set(reach.tests_of(path, at_import)) == {*found, "tests/far/test_a.py::elsewhere"}
+    assert reach.tests_of("meanstream/operators/noise/keyed.py", 1) == []
+
+
+def test_what_was_tried_of_a_seed_is_kept_and_of_another_tree_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "KEPT", tmp_path)
+    some = changes(CORE_FILE)
+    Seed(some, 5, 1).note(3, "a test")
+    assert Seed(some, 5, 1).verdicts == {3: "a test"}
+    assert Seed(some, 5, 2).verdicts == Seed(some[1:], 5, 1).verdicts == {}
