@@ -27,6 +27,8 @@ exclude_patterns = ["_site"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
+smartquotes = False  # an option in a sentence begins with two hyphens
+highlight_language = "sh"
 suppress_warnings = ["ref.python"]  # a parameter may be called as an attribute somewhere is
 
 autodoc_typehints = "none"  # signatures have them; the docstrings say units and shapes

@@ -5,6 +5,7 @@ What a page may say, in a comment of HTML right before a block, which no reader 
 - nothing: Python runs in the page's namespace, a shell's lines run in the page's folder, one after the other; of a
   `console` block the lines after `$ ` run, and what stands below each is compared (`...` is anything);
 - `<!-- output -->`: the block is what the one before it printed;
+- `<!-- numbers vary -->`, `<!-- output, numbers vary -->`: noise is drawn anew, so a number may be any other one;
 - `<!-- file: NAME -->`: the block is written to that file;
 - `<!-- not run: REASON -->`: it is not run; lines of `meanstream` are still read by its parser.
 
@@ -35,7 +36,10 @@ BROKER = "broker:9092"
 """What pages call their broker."""
 SECONDS = 100
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>\{?[\w-]*\}?)\s*")
-_SAID = re.compile(r"^\s*<!-- (?P<what>output|file|not run)(?:: (?P<value>.+?))? -->\s*$")
+_SAID = re.compile(
+    r"^\s*<!-- (?P<what>output|file|not run)?(?P<vary>(?:, |\b)numbers vary)?(?:: (?P<value>.+?))? -->\s*$"
+)
+_NUMBER = re.compile(r"-?\b\d(?:,?\d)*(?:\.\d+)?(?:e[+-]?\d+)?")
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -49,6 +53,7 @@ class Block:
     text: str
     what: str = ""
     value: str = ""
+    vary: bool = False
 
     @property
     def name(self) -> str:
@@ -82,9 +87,9 @@ def blocks_of(page: Path, text: str | None = None) -> list[Block]:
         indent, fence = len(opened["indent"]), opened["indent"] + opened["fence"]
         end = next(n for n in range(at + 1, len(lines)) if lines[n].rstrip() == fence)
         body = "\n".join(line[indent:] for line in lines[at + 1 : end]) + "\n"
-        what, value = (said["what"], said["value"] or "") if said else ("", "")
+        what, value, vary = (said["what"] or "", said["value"] or "", bool(said["vary"])) if said else ("", "", False)
         if not opened["language"].startswith("{"):  # a directive of the site
-            found.append(Block(page, at + 1, opened["language"], body, what, value))
+            found.append(Block(page, at + 1, opened["language"], body, what, value, vary))
         at, said = end + 1, None
     return found
 
@@ -156,7 +161,8 @@ class PageRun:
 
     def _compare(self, block: Block, printed: str, shown: str) -> None:
         checker = doctest.OutputChecker()
-        if not checker.check_output(shown, printed, _OPTIONS):
+        pair = [_NUMBER.sub("0", text) for text in (shown, printed)] if block.vary else [shown, printed]
+        if not checker.check_output(*pair, _OPTIONS):
             raise AssertionError(f"{block.name} shows\n{shown}\nand it printed\n{printed}")
 
     def _python(self, block: Block, text: str) -> str:

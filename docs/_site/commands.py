@@ -71,13 +71,15 @@ def configuration() -> str:
     lines = []
     for kind in KINDS:
         command = written["run", kind]
-        lines += [f"## run {kind}", "", "| key | environment | default | meaning |", "|---|---|---|---|"]
+        lines += [f"## run {kind}", "", "| key | default | meaning |", "|---|---|---|"]
         for option in command.params:
             if option.param_type_name != "option" or option.envvar is None or option.hidden:
                 continue
             required = option.name in getattr(command.callback, "required_options", ())
             default = "required" if required else _default(option.default)
-            lines.append(f"| `{option.name}` | `{option.envvar}` | {default} | {_cell(option.help or '')} |")
+            if option.envvar != f"MEANSTREAM_{option.name.upper()}":
+                raise ValueError(f"the page says how variables are called, got {option.envvar} of {option.name}")
+            lines.append(f"| `{option.name}` | {default} | {_cell(option.help or '')} |")
         lines.append("")
     return "\n".join(lines)
 

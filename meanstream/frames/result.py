@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, time
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from meanstream.streaming.engine.options import EngineOptions
 
 SHOWN = 10
 """Rows that are shown."""
+WIDTH = 90
+"""Characters in a line of what is said of them."""
 DRAWN = 60
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
 
@@ -66,7 +70,7 @@ class PrivateFrame:
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
         more = [f"... {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
-        return "\n".join([*lines, *more, self.guarantee])
+        return "\n".join([*lines, *more, textwrap.fill(self.guarantee, WIDTH)])
 
     def _repr_html_(self) -> str:
         """Show the first rows in a notebook."""
@@ -82,7 +86,7 @@ class PrivateFrame:
         )
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the answers with their intervals, by size; give the axes.
+        """Draw the answers with their intervals: windows in time, groups by size; give the axes.
 
         Raises
         ------
@@ -94,15 +98,22 @@ class PrivateFrame:
         except ImportError:
             raise ImportError("plot needs matplotlib: pip install 'meanstream[plot]'") from None
         value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
-        order = np.argsort(value, kind="stable") if self.keys != ("window",) else np.arange(len(value))
+        error = np.maximum([value - low, high - value], 0.0)
+        label = f"{self.answer}, {self.level:.0%} interval"
+        if self.keys == ("window",):
+            axes = plt.subplots(figsize=(7, 3.5), layout="constrained")[1] if axes is None else axes
+            axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)
+            axes.set_ylabel(label)
+            axes.figure.autofmt_xdate()
+            return axes
+        order = np.argsort(value, kind="stable")
         some = order[np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))]
         names = [", ".join(_texts(row)) for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()]
         if axes is None:
-            axes = plt.subplots(figsize=(7, 1.2 + 0.22 * len(some)))[1]
-        error = np.maximum([value[some] - low[some], high[some] - value[some]], 0.0)
-        axes.errorbar(value[some], np.arange(len(some)), xerr=error, fmt="o", ms=3, lw=1)
+            axes = plt.subplots(figsize=(7, 1.2 + 0.22 * len(some)), layout="constrained")[1]
+        axes.errorbar(value[some], np.arange(len(some)), xerr=error[:, some], fmt="o", ms=3, lw=1)
         axes.set_yticks(np.arange(len(some)), names, fontsize=7)
-        axes.set_xlabel(f"{self.answer}, {self.level:.0%} interval")
+        axes.set_xlabel(label)
         return axes
 
 
@@ -159,4 +170,10 @@ class PrivateMeans(PrivateFrame):
 
 
 def _texts(row: dict[str, Any]) -> list[str]:
-    return [f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values()]
+    return [_text(value) for value in row.values()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):  # a day, where it is the whole of it
+        return str(value.date() if value.time() == time() else value.replace(tzinfo=None))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
         runner.run(Block(page, 1, "console", "$ echo a\nb\n"))
     runner.run(Block(page, 1, "", "export A=b\n"))
     runner.run(Block(page, 1, "console", "$ echo $A\nb\n$ echo c \\\n  d\nc d\n"))
+    (vary,) = blocks_of(page, "<!-- numbers vary -->\n```console\n$ echo 'a -1.5e-3 [2, 3,000]'\na 7 [-4.2, 1]\n```\n")
+    runner.run(vary)
+    with pytest.raises(AssertionError, match="it printed"):
+        runner.run(replace(vary, text=vary.text.replace("a 7 [", "a 7 (")))
+    with pytest.raises(AssertionError, match="it printed"):
+        runner.run(replace(vary, vary=False))
+    assert [b.what for b in blocks_of(page, "<!-- output, numbers vary -->\n```text\n1\n```\n") if b.vary] == ["output"]
     assert blocks_of(page, "<!-- not run: why -->\n```\nx\n```\n")[0].problem
     assert blocks_of(page, "```yaml\nx\n```\n")[0].problem
     assert blocks_of(page, "<!-- file: a.yaml -->\n\n   ```yaml\n   x: 1\n   ```\n")[0].text == "x: 1\n"

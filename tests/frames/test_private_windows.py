@@ -68,7 +68,10 @@ def test_a_curator_is_close_to_the_truth_and_covers_it() -> None:
     assert np.abs(np.array([row["mean"] for row in rows]) - truth).max() < 0.6
     assert "epsilon 1 for each window" in repr(found)
     axes = found.plot()
-    assert len(axes.get_yticklabels()) == 3
+    drawn = axes.containers[0].lines[0].get_xdata()  # in time, whatever the answers are
+    assert [str(one)[:10] for one in np.asarray(drawn, "datetime64[s]")] == [str(row["window"])[:10] for row in rows]
+    assert [str(row["window"])[:10] in repr(found) for row in rows] == [True] * 3
+    assert "00:00:00" not in repr(found)
     axes.figure.clear()
 
 
