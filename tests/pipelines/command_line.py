@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from meanstream.pipelines.commands.main import main
+from meanstream.pipelines.commands import main as command
 
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 
@@ -42,13 +42,14 @@ def meanstream(*arguments: str, environment: Mapping[str, str] | None = None) ->
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     code: Any = 0
     with (
+        patch.object(command, "mark_own_process"),  # it is not: others here may have data frames
         patch.object(sys, "argv", ["meanstream", *arguments]),
         patch.object(sys, "stdout", out),
         patch.object(sys, "stderr", err),
         patch.dict("os.environ", environment or {}),
     ):
         try:
-            main()
+            command.main()
         except SystemExit as end:
             code = end.code
         out.flush()

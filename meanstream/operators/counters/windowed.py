@@ -9,7 +9,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import toeplitz
-from scipy.signal import lfilter
 
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.records import Floats, Ints
@@ -145,6 +144,8 @@ class Windowed(Counter):
 @lru_cache(maxsize=64)
 def factorize_window(window: int) -> WindowFactors:
     """Find the pair; arrays are shared, and cannot be changed. The strategy is on a grid: the same on every machine."""
+    from scipy.signal import lfilter  # noqa: PLC0415 - half a second of every start, where nobody asks for a window
+
     n = 1 if window == 1 else _WINDOWS * window
     of_ones = np.append(1.0, np.cumprod(1.0 - 0.5 / np.arange(1, max(n, 2))))[:n]  # (1 - x)^(-1/2)
     strategy, coefficient = of_ones.copy(), 1.0

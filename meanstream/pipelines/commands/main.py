@@ -14,6 +14,7 @@ import typer
 
 import meanstream
 from meanstream.pipelines.commands.outputs import Output
+from meanstream.pipelines.commands.own_process import mark_own_process
 from meanstream.pipelines.commands.run.logs import log_lines_of_defect
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
@@ -115,6 +116,7 @@ def main() -> None:
 
     **Privacy.** Standard error may be anybody's: a defect shows where it is, and of an error that is not ours no text.
     """
+    mark_own_process()
     output: Any = Output(sys.stdout)
     before, sys.stdout = sys.stdout, output
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_metrics_addresses,
@@ -130,6 +131,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
     """Check every option, then open releases and sinks and answer."""
     from meanstream.streaming.agents.collaborate import Collaborator
 
+    keep_arrow_from_pandas()
     made = _check_collaboration(options)
     with opening_stack() as (opened, stop):
         with refusing_to_open():

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
 from meanstream.pipelines.commands.run.checks import check_places, refusing_to_open
 from meanstream.pipelines.commands.run.opening import (
     closing_opened_store,
@@ -104,6 +105,7 @@ def run_engine(
     """
     from meanstream.streaming.crash import no_crash
 
+    keep_arrow_from_pandas()
     hook, lateness = crash or no_crash, options.lateness_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():

@@ -1,0 +1,81 @@
+"""An engine starts again in a second: a run imports nothing heavy that it does not use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"apache_beam", "matplotlib", "pandas", "river", "scipy.interpolate", "scipy.optimize", "scipy.signal"}
+HEAVY |= {"scipy.stats", "confluent_kafka"}
+
+PROGRAM = """
+import sys
+from meanstream.pipelines.commands.main import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def imported(*arguments: str, beforehand: str = "") -> set[str]:
+    """Run the command in a process of its own; give the modules that it ends with."""
+    ran = subprocess.run(
+        [sys.executable, "-c", beforehand + PROGRAM, *arguments], capture_output=True, check=True, text=True
+    )
+    return set(ran.stderr.splitlines()[-1].split())
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    place = tmp_path / "samples.jsonl"
+    lines = [f'{{"agent":"a{i % 7}","time":{1.7e9 + i},"value":{i % 10 / 10}}}\n' for i in range(400)]
+    place.write_text("".join(lines))
+    return place
+
+
+def arguments_of(samples: Path) -> list[str]:
+    shared = ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet"]
+    places = ["--store", str(samples.with_name("s.db")), "--sink", str(samples.with_name("e.jsonl"))]
+    return ["run", "agents", "--source", str(samples), *shared, *places]
+
+
+def test_a_run_of_agents_imports_nothing_heavy_that_it_does_not_use(samples: Path) -> None:
+    modules = imported(*arguments_of(samples))
+    assert {"numpy", "pyarrow", "meanstream.streaming.agents.engine"} <= modules
+    assert HEAVY & modules == set()
+    assert samples.with_name("e.jsonl").read_text().count("\n") >= 7
+
+
+def test_the_check_sees_a_heavy_import(samples: Path) -> None:
+    modules = imported(*arguments_of(samples), beforehand="import scipy.signal, pandas\n")
+    assert {"pandas", "scipy.signal", "scipy.stats"} <= HEAVY & modules
+
+
+IN_PYTHON = """
+import sys
+from pathlib import Path
+from meanstream.pipelines.commands.run.agents import run_agents_engine
+from meanstream.pipelines.options.agents import AgentsOptions
+place = Path(sys.argv[1])
+run_agents_engine(
+    AgentsOptions(source=str(place), lower=0, upper=1, epsilon=1, delta=1e-6, store=place.with_name("s.db"), quiet=True)
+)
+import pandas as pd
+import pyarrow as pa
+assert pa.array(pd.Series([1.5, float("nan")])).null_count == 1
+"""
+
+
+def test_an_engine_in_a_process_of_others_lets_pyarrow_know_their_frames(samples: Path) -> None:
+    subprocess.run([sys.executable, "-c", IN_PYTHON, str(samples)], capture_output=True, check=True)
+    marked = "from meanstream.pipelines.commands.own_process import mark_own_process; mark_own_process()\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", marked + IN_PYTHON.replace("s.db", "t.db"), str(samples)],
+        capture_output=True,
+        check=False,
+    )
+    assert b"AssertionError" in ran.stderr  # it is seen where pyarrow knows none
