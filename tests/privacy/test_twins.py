@@ -1,7 +1,7 @@
 """Products that are known to be wrong, each caught by the audit that the right one passes: exit code 1, and its name.
 
 A mechanism that keeps its claim is blamed once in a million audits; how many canaries it takes is printed by
-`python -m tests.privacy.test_twins`, and here none may need more than there are.
+`python -m tests.privacy.evidence --twins`, and here none may need more than there are.
 """
 
 from __future__ import annotations
@@ -130,6 +130,13 @@ def audited(twin: Twin | None, command: tuple[str, ...]) -> Ran:
         return meanstream(*command, "--json")
 
 
+def canaries_of(caught: list[dict[str, Any]], twin: Twin) -> int:
+    """Count the canaries until it was clear: of a fault, or of a count of all random bits, one; at the latest all."""
+    sure = [1 for row in caught if row["fault"] or row["method"].startswith("exact")]
+    every = int(twin.command[twin.command.index("--canaries") + 1]) if "--canaries" in twin.command else 1
+    return int(min(sure + [row["runs"] for row in caught if row["runs"]], default=every))
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_every_twin_is_caught(name: str) -> None:
     twin = TWINS[name]
@@ -138,19 +145,17 @@ def test_every_twin_is_caught(name: str) -> None:
     assert twin.named in ran.json["violated"]
 
 
-@pytest.mark.parametrize("command", [AGENTS, ENGINE], ids=["agents", "engine"])
+MORE = tuple("1000" if word == "400" else word for word in ENGINE)
+OTHERS = [
+    (*MORE, "--counter", "toeplitz"),
+    (*MORE, "--counter", "pm2"),
+    (*MORE, "--counter", "pm1", "--noise", "laplace"),
+]
+
+
+@pytest.mark.parametrize("command", [AGENTS, ENGINE, *OTHERS], ids=["agents", "engine", "toeplitz", "pm2", "laplace"])
 def test_the_product_itself_is_not(command: tuple[str, ...]) -> None:
     """False alarms: 1e-6 for each row."""
     ran = audited(None, command)
     assert (ran.code, ran.json["violated"]) == (0, [])
     assert ran.json["rows"][0]["proved"] > 0.4 * ran.json["rows"][0]["ceiling"] > 0.2
-
-
-if __name__ == "__main__":
-    for name, twin in TWINS.items():
-        ran = audited(twin, twin.command)
-        found = [row for row in ran.json["rows"] if row["violated"]]
-        # A fault shows at once, a count of all random bits is no matter of chance; else at the end, if not before.
-        sure = [1 for row in found if row["fault"] or row["method"].startswith("exact")]
-        runs = min(sure + [row["runs"] for row in found if row["runs"]], default=6000)
-        print(f"{name:<32} exit {ran.code} {runs:>6}  {', '.join(row['name'] for row in found)}")  # noqa: T201 - a table

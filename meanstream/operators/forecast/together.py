@@ -174,12 +174,15 @@ class _Learned:
         true = self.variance + self.spread**2
         degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
         outcome = stats.chi2.ppf((np.arange(_OUTCOMES) + 0.5) / _OUTCOMES, degrees) / degrees
-        squares = (self.number * true / total).sum(axis=1)
+        # By outcome and spread. Releases vary the sum of squares by what they tell: the precise ones most.
+        squares = (self.number * true / total).sum(axis=1) + np.multiply.outer(
+            outcome - 1, true.min() * (self.number / total).sum(axis=1)
+        )
         fixed = (self.number * np.log(total)).sum(axis=1) + np.log(information)
         # But for equal means the learned prior is flat in the fourth power of the spread; the grid is even in its log.
         cells = spreads**4 / (spreads**4).sum()
         cells[0] = _EQUAL
-        log_posterior = -0.5 * (fixed + np.multiply.outer(outcome, squares)) + np.log(cells)
+        log_posterior = -0.5 * (fixed + squares) + np.log(cells)
         posterior = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
         return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 

@@ -61,6 +61,13 @@ def test_parts_add_up_and_shrink_as_they_must() -> None:
     assert plentiful.error_ratio == pytest.approx(plentiful.public_ratio, rel=0.05)
 
 
+def test_more_epsilon_never_costs_where_most_releases_are_noise() -> None:
+    """How the squares of releases that are noise fall out says next to nothing of the spread of the means."""
+    crowd = crowd_of("lognormal:80,1", agents=4000, spread=0.04, stddev=0.23)
+    errors = [forecast_together(crowd, replace(SETTINGS, epsilon=e)).rows[1].together for e in (0.1, 0.15, 0.2, 0.3, 1)]
+    assert errors == sorted(errors, reverse=True)
+
+
 def test_alone_is_what_the_textbook_says() -> None:
     row = forecast_together(crowd_of("point:400"), SETTINGS).rows[1]
     assert (row.alone, row.half_width_alone) == pytest.approx((0.25 / 20, 1.959964 * 0.25 / 20))

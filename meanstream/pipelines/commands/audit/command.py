@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -93,8 +94,9 @@ def store(
       meanstream audit store state.db
       meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
+    begun = time.monotonic()
     rows, notes = audit_store_rows(file, signature, signer)
-    show_audit(rows, as_json=as_json, notes=notes)
+    show_audit(rows, as_json=as_json, notes=notes, begun=begun)
 
 
 @app.command("topic")
@@ -109,8 +111,9 @@ def topic(options: AuditTopicOptions) -> None:
     Example:
       meanstream audit topic releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6
     """  # noqa: D301 - click reads the escape
+    begun = time.monotonic()
     rows, notes = audit_topic_rows(options)
-    show_audit(rows, as_json=options.json, notes=notes)
+    show_audit(rows, as_json=options.json, notes=notes, begun=begun)
 
 
 @app.command("rounds")

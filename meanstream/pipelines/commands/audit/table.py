@@ -16,15 +16,19 @@ if TYPE_CHECKING:
 _HEAD = f"{'mechanism':<32} {'claimed':>8} {'proved':>8} {'ratio':>6} {'ceiling':>8} {'delta':>8}"
 
 
-def show_audit(rows: Iterable[AuditRow], *, as_json: bool, notes: Iterable[str] = ()) -> None:
+def show_audit(
+    rows: Iterable[AuditRow], *, as_json: bool, notes: Iterable[str] = (), begun: float | None = None
+) -> None:
     """Print what was claimed and proved, a line for each mechanism as it is found; end with 1 on a violation.
+
+    `begun` is when the work began (`time.monotonic`), where that was before this.
 
     Raises
     ------
     RunFailed
         Naming the mechanisms that promise more than they keep.
     """
-    begun, found = time.monotonic(), []
+    begun, found = time.monotonic() if begun is None else begun, []
     if not as_json:
         sys.stdout.write(_HEAD + "\n")
     for row in rows:

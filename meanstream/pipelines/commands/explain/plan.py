@@ -169,6 +169,8 @@ def _print_table(found: Forecast) -> None:
         table.add_row(*row, one.assumes, "nobody" if one.trust == "local" else "the curator")
     console = Console(width=120, highlight=False)
     console.print(table)
+    # A title of its own line: one of the table is folded to the table's width.
+    console.print("What epsilon buys: half-width of the interval, all else as it is")
     console.print(_bought(found))
     for line in (found.sentence, found.carried_sentence, found.curator_sentence, *_error_lines(found), found.warning):
         if line:
@@ -179,7 +181,7 @@ def _bought(found: Forecast) -> Table:
     """Lay out what epsilon buys: the half-width of the recommended ones by epsilon."""
     from rich.table import Table
 
-    table = Table(title="What epsilon buys: half-width of the interval, all else as it is", title_justify="left")
+    table = Table()
     table.add_column("epsilon")
     epsilons = sorted({epsilon for errors in found.by_epsilon.values() for epsilon in errors})
     for epsilon in epsilons:

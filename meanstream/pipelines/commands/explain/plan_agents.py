@@ -145,7 +145,11 @@ def _print_tables(found: AgentsForecast) -> None:
         table.add_row(f"{row.quantile:.0%}", f"{row.samples:,}", *errors, *intervals)
     console = Console(width=120, highlight=False)
     console.print(table)
-    bought = Table(title="What epsilon buys: error together at the median count", title_justify="left")
+    # A title of its own line: one of the table is folded to the table's width.
+    console.print(
+        f"What epsilon buys: error together of an agent of the median count, {found.rows[1].samples:,} samples"
+    )
+    bought = Table()
     bought.add_column("epsilon")
     for epsilon in found.by_epsilon:
         bought.add_column(f"{epsilon:g}", justify="right")

@@ -161,6 +161,22 @@ def errors_chart(result: Mapping[str, Any]) -> str:
     return _picture("errors", draw, height=2.4, legend=False)
 
 
+def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Draw of each mechanism, in shares of its claim, what was proved and what could have been."""
+    at = range(len(rows))
+    proved, ceiling = ([row[name] / row["claimed"] for row in rows] for name in ("proved", "ceiling"))
+
+    def draw(axes: Any) -> None:
+        colors = [ORANGE if row["violated"] else BLUE for row in rows]
+        axes.barh(at, ceiling, height=0.7, color=GRAY, alpha=0.25, label="ceiling")
+        axes.barh(at, proved, height=0.35, color=colors, label="proved")
+        axes.axvline(1, color=_INK, lw=1, label="claimed")
+        axes.set(yticks=at, xlabel="share of the claimed epsilon", ylim=(len(rows) - 0.5, -0.5))
+        axes.set_yticklabels([row["name"] for row in rows])
+
+    return _picture("audit", draw, height=1.2 + 0.28 * len(rows))
+
+
 def _picture(name: str, draw: Callable[[Any], None], *, height: float = 3.6, legend: bool = True) -> str:
     """Draw a picture in both widths; the style of the report shows the one that fits."""
     return "".join(_svg(f"{name}-{kind}", kind, draw, (width, height), legend) for kind, width in _WIDTHS.items())

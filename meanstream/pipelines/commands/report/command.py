@@ -22,7 +22,8 @@ def report(
         Path | None, typer.Option(help="Store of `run agents` or `run rounds`; an engine may be running on it.")
     ] = None,
     result: Annotated[
-        Path | None, typer.Option(help="What `simulate ... --json` printed, or the .jsonl of `run rounds --sink`.")
+        Path | None,
+        typer.Option(help="What `simulate` or `audit ... --json` printed, or the .jsonl of `run rounds --sink`."),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -35,6 +36,7 @@ def report(
     Examples:
       meanstream report out.html --store state.db
       meanstream report out.html --result means.jsonl
+      meanstream report audit.html --result audit.json
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.report.parts import ReportPart, report_part_command_line, report_parts_as_html
     from meanstream.pipelines.commands.report.result import report_of_result

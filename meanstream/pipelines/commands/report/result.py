@@ -1,4 +1,4 @@
-"""Reports from result files: what `simulate` printed, or the means that a run of rounds wrote."""
+"""Reports from result files: what `simulate` or `audit` printed, or the means that a run of rounds wrote."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from meanstream.pipelines.commands.report.audit import is_audit_result, report_of_audit
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
     ReportPart,
@@ -15,7 +16,7 @@ from meanstream.pipelines.commands.report.parts import (
 )
 from meanstream.pipelines.options.errors import BadOption
 
-KINDS = "what `meanstream simulate agents|rounds --json` printed, or the .jsonl of `run rounds --sink`"
+KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
 MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
 
@@ -34,6 +35,8 @@ def report_of_result(path: Path) -> ReportPage:
         return _of_windows(path, objects)
     if len(objects) == 1 and "mse" in first and isinstance(first.get("config"), dict):
         return _of_simulation(path, first)
+    if len(objects) == 1 and is_audit_result(first):
+        return report_of_audit(path, first)
     raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
 
 

@@ -185,6 +185,32 @@ def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, comma
     assert again["config"] == typed.json["config"]
 
 
+def test_an_audit_is_drawn_and_told(tmp_path: Path) -> None:
+    ran = meanstream("audit", "mechanism", "counter.pm1", "central.central.mean", "--json")
+    (tmp_path / "audit.json").write_bytes(ran.out)
+    text = report(tmp_path, "--result", str(tmp_path / "audit.json"))
+    assert References(text).outside == []
+    assert "Nothing promises more than it keeps." in text
+    for row in ran.json["rows"]:
+        said = f"claimed {row['claimed']:.4g}{' at delta 1e-06' if row['delta'] else ''}, proved {row['proved']:.4g}"
+        assert f"<th>{row['name']}</th><td>{said}" in text
+        assert row["method"] in text
+    wrong = ran.json | {"rows": [ran.json["rows"][0] | {"violated": True, "fault": "2 ids twice"}]}
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong))
+    again = report(tmp_path, "--result", str(tmp_path / "wrong.json"))
+    assert "VIOLATED 2 ids twice" in again
+    assert "counter.pm1.gaussian promise more than they keep." in again
+
+
+@pytest.mark.parametrize("broken", [{"claimed": 0}, {"proved": "1"}, {"ceiling": float("nan")}, {"method": None}])
+def test_what_no_audit_prints_is_none(tmp_path: Path, broken: dict[str, object]) -> None:
+    rows = meanstream("audit", "mechanism", "counter.pm1", "--json").json["rows"]
+    forged = {"rows": [rows[0] | broken], "violated": [], "notes": []}
+    (tmp_path / "forged.json").write_text(json.dumps(forged))
+    out = str(tmp_path / "out.html")
+    assert "result must be what" in meanstream("report", out, "--result", str(tmp_path / "forged.json")).message
+
+
 def test_names_cannot_write_html(tmp_path: Path) -> None:
     evil = '<script src="http://x.invalid/"></script>'
     part = ReportPart(title=evil, text=evil, table=[(evil, evil)], lines=evil)

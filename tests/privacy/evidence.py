@@ -1,0 +1,161 @@
+"""`make audit`: every audit of the product, of products that are known to be wrong, and the tables of docs/privacy.md.
+
+`python -m tests.privacy.evidence --write docs/privacy.md` puts what it prints between the two marks of that page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.privacy.test_twins import TWINS, audited, canaries_of
+
+BEGIN, END = "<!-- written by make audit -->", "<!-- end of what make audit wrote -->"
+PROMISED = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--schedule", "geometric:1,1.01")
+AGENTS, RELEASES = 2_500, 40
+AUDITS = {
+    "meanstream audit mechanism": ("mechanism",),
+    "meanstream audit engine --canaries 1000000": ("engine", "--canaries", "1000000"),
+    "meanstream audit engine": ("engine",),
+    "meanstream audit engine --through engine": ("engine", "--through", "engine"),
+    "meanstream audit rounds": ("rounds",),
+    "meanstream audit store": ("store",),
+    "meanstream audit topic": ("topic",),
+}
+"""What is typed, and the words of it; the last two read a run that is made for them."""
+SEEDLESS = ("mechanism", "store", "topic")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one audit printed, and what it took."""
+
+    command: str
+    rows: list[dict[str, Any]]
+    notes: list[str]
+    code: int
+    seconds: float
+
+
+def _timed(*words: str) -> tuple[subprocess.CompletedProcess[bytes], float]:
+    """Run the product in a process of its own; give its processor seconds, those of the imports included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ran = subprocess.run(
+        [sys.executable, "-m", "meanstream.pipelines.commands.main", *words], capture_output=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ran, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _released(folder: Path, seed: int) -> dict[str, tuple[str, ...]]:
+    """Release of agents whose values are uniform; give what each of the two public audits reads."""
+    rng = np.random.default_rng(seed)
+    store, releases, source = folder / "state.db", folder / "releases.jsonl", folder / "samples.csv"
+    with source.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(("agent", "value", "time"))
+        for time in range(RELEASES):
+            lines.writerows((f"a{i}", f"{x:.3f}", time) for i, x in enumerate(rng.random(AGENTS)))
+    where = ("--source", str(source), "--store", str(store), "--releases", str(releases), "--quiet")
+    ran, _ = _timed("run", "agents", *PROMISED, "--name", "evidence", "--horizon", str(RELEASES), *where)
+    if ran.returncode:
+        raise SystemExit(ran.stderr.decode())
+    topic = (str(releases), *PROMISED, "--name", "evidence", "--horizon", str(RELEASES))
+    return {"store": (str(store),), "topic": topic}
+
+
+def audits(seed: int, folder: Path) -> Iterator[Found]:
+    """Run every audit; each prints its rows as JSON."""
+    read = _released(folder, seed)
+    for command, words in AUDITS.items():
+        more = () if words[0] in SEEDLESS else ("--seed", str(seed))
+        ran, seconds = _timed("audit", *words, *read.get(words[0], ()), *more, "--json")
+        if ran.returncode not in (0, 1) or not ran.stdout:
+            raise SystemExit(f"{command}: {ran.stderr.decode()}")
+        found = json.loads(ran.stdout)
+        told = " ".join((command, *more))
+        yield Found(told, found["rows"], found["notes"], ran.returncode, seconds)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if value else "0"
+
+
+def audit_lines(found: Found) -> Iterator[str]:
+    """One row of the table for each mechanism of an audit."""
+    for row in found.rows:
+        claimed = f"{row['claimed']:.3g}" + (f" at {row['delta']:g}" if row["delta"] else "")
+        end = f" **violated** {row['fault'] or ''}" if row["violated"] else ""
+        yield f"| `{row['name']}`{end} | {claimed} | {_number(row['proved'])} | {_number(row['ceiling'])} |"
+
+
+def evidence_of_audits(seed: int, folder: Path) -> Iterator[str]:
+    """A table for each audit, under the command that was run and what it took."""
+    for found in audits(seed, folder):
+        wrong = sum(row["violated"] for row in found.rows)
+        yield f"\n`{found.command}`: {len(found.rows)} audited, {wrong} violated, {found.seconds:.1f} processor seconds"
+        yield from ("\n| audited | claimed | proved | ceiling |", "|---|---|---|---|", *audit_lines(found))
+        if found.code:
+            raise SystemExit(f"{found.command}: {wrong} violated")
+
+
+def evidence_of_twins() -> Iterator[str]:
+    """A row for each product that is known to be wrong: what caught it, after how many canaries."""
+    yield "\n`python -m tests.privacy.evidence --twins`: what is known to be wrong, and how many canaries it took"
+    yield from ("\n| what is wrong | caught by | canaries |", "|---|---|---|")
+    for name, twin in TWINS.items():
+        ran = audited(twin, twin.command)
+        caught = [row for row in ran.json["rows"] if row["violated"]]
+        if ran.code != 1 or not caught:
+            raise SystemExit(f"{name} was not caught: exit {ran.code}")
+        names = ", ".join(f"`{row['name']}`" for row in caught)
+        yield f"| {name} | {names} | {canaries_of(caught, twin):,} |"
+
+
+def written(page: str, lines: list[str]) -> str:
+    """Put the lines between the marks of a page.
+
+    >>> print(written(f"before\\n{BEGIN}\\nold\\n{END}\\nafter", ["new"]).replace(BEGIN, "<").replace(END, ">"))
+    before
+    <
+    new
+    >
+    after
+    """
+    head, rest = page.split(BEGIN)
+    return f"{head}{BEGIN}\n" + "\n".join(lines).strip("\n") + f"\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    """Print the tables, and write them where that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=21, help="of coins, deaths and samples")
+    parser.add_argument("--twins", action="store_true", help="what is known to be wrong alone")
+    parser.add_argument("--write", type=Path, help="the page whose tables are written anew")
+    options = parser.parse_args()
+    lines = []
+    os.environ.pop("MEANSTREAM_SECRET", None)
+    with tempfile.TemporaryDirectory() as folder:
+        audited_lines = () if options.twins else evidence_of_audits(options.seed, Path(folder))
+        for part in (audited_lines, evidence_of_twins()):
+            for line in part:
+                print(line, flush=True)  # noqa: T201 - a table
+                lines.append(line)
+    if options.write:
+        options.write.write_text(written(options.write.read_text(), lines))
+
+
+if __name__ == "__main__":
+    main()
