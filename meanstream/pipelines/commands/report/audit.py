@@ -24,7 +24,7 @@ def is_audit_result(found: dict[str, Any]) -> bool:
 
 
 def _is_row(row: dict[str, Any]) -> bool:
-    numbers = [row.get(name) for name in _NUMBERS]
+    numbers: list[Any] = [row.get(name) for name in _NUMBERS]
     known = all(type(value) in (int, float) and math.isfinite(value) and value >= 0 for value in numbers)
     return (
         known
