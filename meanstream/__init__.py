@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meanstream.frames.forecasts import forecast_agents, simulate_agents
     from meanstream.frames.means import private_means
     from meanstream.frames.windows import private_windows
     from meanstream.operators.agents.agents import Agents
@@ -37,8 +38,10 @@ __all__ = [
     "PrivateMean",
     "__version__",
     "build_estimator",
+    "forecast_agents",
     "private_means",
     "private_windows",
+    "simulate_agents",
 ]
 
 _HOME = {
@@ -49,8 +52,10 @@ _HOME = {
     "LearnedPrior": "meanstream.operators.collaboration.prior",
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
+    "forecast_agents": "meanstream.frames.forecasts",
     "private_means": "meanstream.frames.means",
     "private_windows": "meanstream.frames.windows",
+    "simulate_agents": "meanstream.frames.forecasts",
 }
 
 

@@ -23,6 +23,7 @@ from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.store.secret import noise_from_secret
 
 AT_THE_END = "geometric:1000000000000,2"
@@ -144,7 +145,7 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
     found = []
-    for start in range(0, len(samples.group), CHUNK):
+    for start in tracked_work(range(0, len(samples.group), CHUNK), "private means"):
         part = slice(start, start + CHUNK)
         found.append(agents.update(samples.group[part], samples.value[part], samples.time[part]).releases)
     if len(samples.time):

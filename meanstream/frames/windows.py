@@ -143,7 +143,7 @@ class PrivateWindows(PrivateFrame):
         delta = f", delta {events[0]['delta']:g}" if events and events[0]["delta"] else ""
         return cls(
             table=pa.table(table),
-            guarantee=f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
+            said=(f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",),
             level=settings.level,
             keys=("window",),
             asked=frame,

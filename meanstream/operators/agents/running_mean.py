@@ -165,6 +165,17 @@ class PrivateMean(stats.base.Univariate):
         """Number of samples in the last release, the effective one where older ones weigh less; 0 before the first."""
         return self._stream.released_count
 
+    def _repr_html_(self) -> str:
+        """Show in a notebook what is released: the mean, its noise, and what protects it."""
+        told = [
+            ("private mean", f"{self.get():.6g}"),
+            ("samples in it", f"{self.n:,.6g}"),
+            ("noise, standard deviation", f"{self.noise_stddev:.3g}"),
+            ("protected", f"every value, at ({self.epsilon:g}, {self.delta:g})"),
+        ]
+        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in told)
+        return f"<table><tbody>{rows}</tbody></table>"
+
     @property
     def noise_stddev(self) -> float:
         """Standard deviation of the privacy noise in `get()`, in value units; infinite before the first release."""

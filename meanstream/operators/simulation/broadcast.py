@@ -23,7 +23,7 @@ from meanstream.operators.records import VOTE_BINS, AgentEstimates, Floats, Ints
 from meanstream.operators.simulation.agreement import agreement_component_errors, agreement_rejection_errors
 from meanstream.operators.simulation.config import SimulationConfig
 from meanstream.operators.simulation.population import Simulated
-from meanstream.operators.simulation.result import RunErrors, SimulationResult
+from meanstream.operators.simulation.result import RunErrors, SimulationResult, Track, result_chunks
 
 SPAN = 1 << 20
 """Grid steps of the width, as in `FixedPoint`."""
@@ -31,7 +31,7 @@ BLOCK = 1 << 20
 """Samples drawn at once."""
 
 
-def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
+def simulate_broadcast(config: SimulationConfig, track: Track = iter) -> SimulationResult:
     """Simulate agents that release at given numbers of their own samples and read everybody's latest release.
 
     The interval of every agent's noise is its own, of half-width `config.half_width` (as in the paper); the bounds that
@@ -49,7 +49,8 @@ def simulate_broadcast(config: SimulationConfig) -> SimulationResult:
     """
     schedule = parse_release_times(config.release_times)
     assert isinstance(schedule, Counts)  # noqa: S101 - for the type checker; config refused it
-    errors = RunErrors.joined([_Run(config, schedule, run).simulate() for run in range(config.runs)])
+    chunks = track(result_chunks(config.runs))
+    errors = RunErrors.joined([_Run(config, schedule, runs.start).simulate() for runs in chunks])
     return SimulationResult.from_errors(config, errors)
 
 

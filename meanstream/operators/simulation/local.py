@@ -7,10 +7,10 @@ from scipy.special import stdtrit
 
 from meanstream.operators.simulation.config import SimulationConfig
 from meanstream.operators.simulation.population import Simulated
-from meanstream.operators.simulation.result import RunErrors, SimulationResult
+from meanstream.operators.simulation.result import RunErrors, SimulationResult, Track, result_chunks
 
 
-def simulate_local(config: SimulationConfig) -> SimulationResult:
+def simulate_local(config: SimulationConfig, track: Track = iter) -> SimulationResult:
     """Simulate agents that never ask anybody; the interval is Student's, or normal where the variance is known.
 
     Examples
@@ -19,7 +19,7 @@ def simulate_local(config: SimulationConfig) -> SimulationResult:
     >>> 0.8 < simulate_local(config).mse[0] * 20 / 0.25 < 1.2
     True
     """
-    errors = RunErrors.joined([_simulate_run(config, run) for run in range(config.runs)])
+    errors = RunErrors.joined([_simulate_run(config, runs.start) for runs in track(result_chunks(config.runs))])
     return SimulationResult.from_errors(config, errors)
 
 

@@ -10,7 +10,7 @@ from meanstream.operators.pairwise.agents import PairwiseAgents, PairwiseSetting
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.simulation.config import SimulationConfig
 from meanstream.operators.simulation.population import Simulated, SimulatedUsers
-from meanstream.operators.simulation.result import RunErrors, SimulationResult
+from meanstream.operators.simulation.result import RunErrors, SimulationResult, Track, result_chunks
 
 _COLUMNS = 4096
 """Agents of all runs of one chunk: few enough for the second-level cache, enough to hide the cost of a NumPy call."""
@@ -82,7 +82,7 @@ def simulated_pairwise_design_variance(config: SimulationConfig, variance: Float
     return float(variance[0, 0]) if common else config.half_width**2 / 3
 
 
-def simulate_pairwise(config: SimulationConfig) -> SimulationResult:
+def simulate_pairwise(config: SimulationConfig, track: Track = iter) -> SimulationResult:
     """Simulate in chunks of runs; the numbers do not depend on the chunks.
 
     Examples
@@ -92,8 +92,7 @@ def simulate_pairwise(config: SimulationConfig) -> SimulationResult:
     >>> result.checkpoints, len(result.mse), result.mse[0] < 2 * result.local[0]
     ([50], 1, True)
     """
-    size = _chunk_runs(config)
-    chunks = [range(first, min(first + size, config.runs)) for first in range(0, config.runs, size)]
+    chunks = track(result_chunks(config.runs, _chunk_runs(config)))
     errors = RunErrors.joined([_simulate_chunk(config, runs) for runs in chunks])
     return SimulationResult.from_errors(config, errors)
 

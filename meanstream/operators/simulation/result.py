@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,6 +12,8 @@ from meanstream.operators.records import Floats
 from meanstream.operators.simulation.config import SimulationConfig
 
 Series = list[float] | None
+Track = Callable[[Sequence[range]], Iterable[range]]
+"""Gives chunks of runs one by one, and may tell somebody how far that is."""
 
 
 @dataclass(slots=True)
@@ -92,6 +95,17 @@ class SimulationResult:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, in the order of the attributes."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def result_chunks(runs: int, size: int = 1) -> list[range]:
+    """Split runs into chunks of a size.
+
+    Examples
+    --------
+    >>> result_chunks(5, 2)
+    [range(0, 2), range(2, 4), range(4, 5)]
+    """
+    return [range(first, min(first + size, runs)) for first in range(0, runs, size)]
 
 
 def _averages(values: Floats) -> Series:

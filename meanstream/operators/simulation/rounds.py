@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -156,7 +156,9 @@ class RoundsResult:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) -> RoundsResult:
+def simulate_rounds(
+    config: RoundsConfig, estimator: Estimator | None = None, track: Callable[[range], Iterable[int]] = iter
+) -> RoundsResult:
     """Simulate a configuration.
 
     Parameters
@@ -164,6 +166,8 @@ def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) ->
     config : RoundsConfig
     estimator : Estimator, optional
         What `config.build()` gave, if that was called already.
+    track : callable
+        Gives the runs one by one, and may show how far that is.
 
     Examples
     --------
@@ -173,7 +177,7 @@ def simulate_rounds(config: RoundsConfig, estimator: Estimator | None = None) ->
     (0.0108, 0.0108, 0.94)
     """
     estimator = config.build() if estimator is None else estimator
-    answers = [simulate_round(config, estimator, run) for run in range(config.runs)]
+    answers = [simulate_round(config, estimator, run) for run in track(range(config.runs))]
     found = np.array([[float(x) for x in (one.unclipped, one.value, one.lower, one.upper)] for one in answers])
     theta = config.population.theta
     error = found[:, 0] - theta

@@ -6,11 +6,11 @@ from meanstream.operators.simulation.broadcast import simulate_broadcast
 from meanstream.operators.simulation.config import SimulationConfig
 from meanstream.operators.simulation.local import simulate_local
 from meanstream.operators.simulation.pairwise import simulate_pairwise
-from meanstream.operators.simulation.result import SimulationResult
+from meanstream.operators.simulation.result import SimulationResult, Track
 
 
-def simulate(config: SimulationConfig) -> SimulationResult:
-    """Simulate a configuration.
+def simulate(config: SimulationConfig, track: Track = iter) -> SimulationResult:
+    """Simulate a configuration; `track` gives the chunks of runs one by one, and may show how far that is.
 
     Examples
     --------
@@ -20,5 +20,5 @@ def simulate(config: SimulationConfig) -> SimulationResult:
     (True, None)
     """
     if config.collaboration == "none":
-        return simulate_local(config)
-    return simulate_broadcast(config) if config.is_broadcast else simulate_pairwise(config)
+        return simulate_local(config, track)
+    return simulate_broadcast(config, track) if config.is_broadcast else simulate_pairwise(config, track)

@@ -109,11 +109,12 @@ def _again(canaries: Canaries) -> Iterator[tuple[str, Canaries]]:
 def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator) -> Iterator[AuditRow]:
     from meanstream.operators.audit.agents import CHUNK, run_canaries
     from meanstream.operators.audit.canaries import first_canaries
+    from meanstream.streaming.long_work import tracked_work
     from meanstream.streaming.store.secret import noise_from_secret
 
     canaries, secret = evidence.canaries, secrets.token_hex(32).encode()
     noise = noise_from_secret(secret, canaries.settings.name)
-    for first in range(0, canaries.agents, CHUNK):
+    for first in tracked_work(range(0, canaries.agents, CHUNK), "canaries"):
         n = min(CHUNK, canaries.agents - first)
         coins = _coins(rng, n, canaries)
         outputs = run_canaries(canaries, noise, coins, first)

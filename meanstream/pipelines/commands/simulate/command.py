@@ -52,9 +52,10 @@ def simulate_agents_command(options: SimulationOptions) -> None:
         if options.noise_variance is not None:
             raise BadOption(f"noise_variance must be left out without --trace, got {options.noise_variance!r}")
     from meanstream.operators.simulation.run import simulate as run
+    from meanstream.streaming.long_work import tracked_work
 
     started = perf_counter()
-    result = run(config)
+    result = run(config, lambda chunks: tracked_work(chunks, "simulating"))
     rate = config.agents * config.steps * config.runs / (perf_counter() - started)
     if options.json:
         measured = result.as_dict()

@@ -184,9 +184,10 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
         config = options.configuration()
         estimator = config.build()
     from meanstream.operators.simulation.rounds import simulate_rounds
+    from meanstream.streaming.long_work import tracked_work
 
     started = perf_counter()
-    result = simulate_rounds(config, estimator)
+    result = simulate_rounds(config, estimator, lambda runs: tracked_work(runs, "simulating"))
     rate = config.runs / (perf_counter() - started)
     if options.json:
         measured = result.as_dict()

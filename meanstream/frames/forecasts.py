@@ -1,0 +1,149 @@
+"""`forecast_agents` and `simulate_agents`: what a configuration will bring, as tables, before anything is released."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from meanstream.frames.table import ShownTable, table_axes
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.streaming.long_work import tracked_work
+from meanstream.streaming.rounds.sizes_file import read_sizes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ForecastTable(ShownTable):
+    """Predicted errors of agents by how many samples they have; see `forecast_agents`."""
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the error of learning alone, and together, by the number of samples; give the axes."""
+        axes = table_axes(axes, (6, 4))
+        for column in ("alone", "together"):
+            axes.loglog(self.table["samples"].to_numpy(), self.table[column].to_numpy(), "o-", label=column)
+        axes.set(xlabel="samples of the agent", ylabel="predicted error")
+        axes.legend()
+        return axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SimulationTable(ShownTable):
+    """Errors of simulated agents at the checkpoints; see `simulate_agents`."""
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the squared errors by step, as the paper's figures do; give the axes."""
+        axes = table_axes(axes, (6, 4))
+        for column in ("local", "mse", "ideal"):
+            axes.loglog(self.table["step"].to_numpy(), self.table[column].to_numpy(), "o-", label=column)
+        axes.set(xlabel="samples of each agent", ylabel="mean squared error")
+        axes.legend()
+        return axes
+
+
+def forecast_agents(
+    *,
+    agents: int,
+    sizes: str,
+    lower: float,
+    upper: float,
+    spread: float,
+    epsilon: float,
+    delta: float = 1e-6,
+    stddev: float | None = None,
+    target_half_width: float | None = None,
+    level: float = 0.95,
+    **settings: Any,
+) -> ForecastTable:
+    """Predict each agent's error alone and together, as `meanstream plan agents`; computed from what is declared.
+
+    Parameters
+    ----------
+    agents : int
+        How many take part.
+    sizes : str
+        Samples per agent: `uniform:20,400`, `lognormal:80,1`, `FILE.csv:column`...
+    lower, upper : float
+        Declared bounds of a value.
+    spread, stddev : float
+        Standard deviation of the agents' means, and of one sample around its agent's mean (default: a quarter of the
+        width), in the value's unit.
+    epsilon, delta : float
+        Of one sample's value, over the life of a stream.
+    target_half_width : float, optional
+        Which epsilon does it need at the median count?
+    level : float
+        Of the intervals.
+    **settings
+        Others of `AgentsSettings`.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter and the rule.
+
+    Notes
+    -----
+    **Privacy.** No data are read but numbers of samples, which are public; nothing is spent.
+
+    Examples
+    --------
+    >>> found = forecast_agents(agents=4000, sizes="lognormal:80,1", lower=-30, upper=120, spread=6, epsilon=1.0)
+    >>> found.to_frame().column_names[:4]
+    ['samples', 'quantile', 'alone', 'together']
+    >>> print(found.said[0])
+    Together agents will have 36% of the squared error of learning alone (with all data public 36%).
+    """
+    from meanstream.operators.forecast.together import Crowd, forecast_together
+
+    given = {"spread_share": SPREAD_SHARE, **settings}
+    private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
+    varies = (upper - lower) / 4 if stddev is None else stddev
+    crowd = Crowd(agents=agents, sizes=read_sizes(sizes), spread=spread, stddev=varies)
+    found = forecast_together(crowd, private, level=level, target_half_width=target_half_width)
+    return ForecastTable(table=pa.Table.from_pylist([asdict(row) for row in found.rows]), said=(*found.sentences(),))
+
+
+def simulate_agents(**options: Any) -> SimulationTable:
+    """Simulate agents that receive samples, release and collaborate, as `meanstream simulate agents`.
+
+    Parameters
+    ----------
+    **options
+        Those of the command: `agents`, `steps`, `means`, `data`, `epsilon`, `delta`, `runs`, `seed`, `checkpoints`,
+        `mode`, `collaboration`...
+
+    Returns
+    -------
+    SimulationTable
+        Mean squared errors at the checkpoints: `mse` together, `local` alone, `ideal` with all raw data of the own
+        class, `oracle` with the same releases and the true classes.
+
+    Raises
+    ------
+    ValueError
+        Naming the option and the rule.
+
+    Notes
+    -----
+    **Privacy.** Data and noise are seeded: for simulation only.
+
+    Examples
+    --------
+    >>> found = simulate_agents(agents=60, steps=600, runs=2, means="classes:0.2,0.8", seed=1)
+    >>> found.to_frame()["mse"][0].as_py() < 0.3 * found.to_frame()["local"][0].as_py()
+    True
+    """
+    from meanstream.operators.simulation.config import SimulationConfig
+    from meanstream.operators.simulation.run import simulate
+
+    found = simulate(SimulationConfig.from_options(**options), lambda runs: tracked_work(runs, "simulating"))
+    columns: dict[str, Any] = {"step": found.checkpoints}
+    for name in ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2"):
+        measured = getattr(found, name)
+        if measured is not None:
+            columns[name] = measured
+    config = found.config
+    said = f"mode {config['mode']}, epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample; simulated"
+    return SimulationTable(table=pa.table(columns), said=(f"{said}: {config['runs']} runs, seed {config['seed']}",))

@@ -1,0 +1,92 @@
+"""A table that shows itself: as text, in a notebook, to whatever reads Arrow."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any
+
+import pyarrow as pa
+
+SHOWN = 10
+"""Rows that are shown."""
+WIDTH = 90
+"""Characters in a line of what is said of them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShownTable:
+    """A table, and what is to be known of it.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    said : tuple of str
+        Sentences below it.
+    """
+
+    table: pa.Table
+    said: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def to_arrow(self) -> pa.Table:
+        """Give it as a table of Arrow."""
+        return self.table
+
+    def to_frame(self) -> Any:
+        """Give it as a table of Arrow, which pandas, Polars and DuckDB read."""
+        return self.table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Hand it to whatever reads Arrow."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        rows = [self.table.column_names, *(texts_of_row(row) for row in self.table.slice(0, SHOWN).to_pylist())]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+        more = [f"... {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
+        return "\n".join([*lines, *more, *(textwrap.fill(one, WIDTH) for one in self.said)])
+
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook."""
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in texts_of_row(row)) + "</tr>"
+            for row in self.table.slice(0, SHOWN).to_pylist()
+        )
+        more = f"<p>{len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
+        said = "".join(f"<p>{html.escape(one)}</p>" for one in self.said)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{said}"
+
+
+def table_axes(axes: Any, size: tuple[float, float]) -> Any:
+    """Give the axes to draw on: new ones of a size, in inches, unless some are given.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib, naming the extra.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError("plot needs matplotlib: pip install 'meanstream[plot]'") from None
+    return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
+
+
+def texts_of_row(row: dict[str, Any]) -> list[str]:
+    """Write the cells of a row."""
+    return [_text(value) for value in row.values()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):  # a day, where it is the whole of it
+        return str(value.date() if value.time() == time() else value.replace(tzinfo=None))
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
