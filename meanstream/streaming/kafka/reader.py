@@ -28,6 +28,7 @@ from meanstream.streaming.kafka.client import (
     make_client_admin,
     make_client_consumer,
 )
+from meanstream.streaming.kafka.gathered import GatheredMessages
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.progress import (
     ReadProgress,
@@ -36,13 +37,7 @@ from meanstream.streaming.kafka.progress import (
     progress_unreachable_partitions,
 )
 from meanstream.streaming.kafka.topics import Topic, TopicWatch, check_same_topic, find_topic, require_topic
-from meanstream.streaming.kafka.values import (
-    JoinedValues,
-    PartitionRecords,
-    beside_of,
-    join_joined_values,
-    join_values,
-)
+from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.source import AgentsOfStore
 
 logger = logging.getLogger("meanstream.kafka")
@@ -128,11 +123,7 @@ class TopicReader:
         progress = self.progress
         self._wake(progress)
         self._look_after(progress)
-        partition: list[int] = []
-        offset: list[int] = []
-        values: list[bytes | None] = []
-        joined: list[JoinedValues] = []
-        beside: dict[str, list[Any]] = {name: [] for name in self._beside}
+        gathered = GatheredMessages(self._beside, joins=self._joins)
         events: list[Message] = []
         wanted, wait, end = 1, first, time.monotonic() + GATHER_SECONDS
         while wanted:
@@ -141,22 +132,14 @@ class TopicReader:
             if any(map(Message.error, messages)):
                 events += [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
-            partition.extend(map(Message.partition, messages))  # type: ignore[arg-type]  # a record has both
-            offset.extend(map(Message.offset, messages))  # type: ignore[arg-type]
-            values.extend(map(Message.value, messages))
-            if self._joins and messages:
-                joined.append(join_values(values[-len(messages) :]))
-            for name, column in beside_of(messages, self._beside).items() if beside else ():
-                beside[name] += column
-            wanted, wait = min(CHUNK, count - len(values)) if more else 0, MORE_SECONDS
-        text = join_joined_values(joined) if joined else None
-        records = PartitionRecords(np.array(partition, np.int64), np.array(offset, np.int64), values, beside, text)
-        records = self._advance(records, progress) if values else records
+            gathered.add(messages)
+            wanted, wait = min(CHUNK, count - len(gathered)) if more else 0, MORE_SECONDS
+        records = self._advance(gathered.records(), progress) if len(gathered) else None
         now = time.monotonic()
         for event in events:
             self._note(event, progress, now)
         self._look_at_ends(progress)
-        return records if values else None
+        return records
 
     def rest(self) -> None:
         """Take nothing for a while, but hear what the brokers say: it would pile up otherwise.

@@ -13,7 +13,7 @@ from meanstream.streaming.events.topics import topics_partition, topics_position
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.reader import FIRST_SECONDS, TopicReader
 from meanstream.streaming.kafka.scan import ScannedTopic
-from meanstream.streaming.kafka.values import PartitionRecords
+from meanstream.streaming.kafka.values import PartitionRecords, join_joined_values
 from meanstream.streaming.sources.source import SourceLostError
 
 
@@ -62,7 +62,7 @@ class TopicReaders:
         for more, i in zip(range(len(going), 0, -1), going, strict=True):
             if left and (taken := self._take(i, max(left // more, 1), 0.0)) is not None:
                 parts.append(taken)
-                left -= len(taken.values)
+                left -= len(taken.offset)
         if not parts and going and (taken := self._take(going[0], count, FIRST_SECONDS / len(going))) is not None:
             parts.append(taken)
         return _joined(parts) if parts else None
@@ -149,11 +149,13 @@ class TopicReaders:
 def _joined(parts: Sequence[PartitionRecords]) -> PartitionRecords:
     if len(parts) == 1:
         return parts[0]
+    joined = [part.joined for part in parts if part.joined is not None]
     return PartitionRecords(
         np.concatenate([part.partition for part in parts]),
         np.concatenate([part.offset for part in parts]),
         list(chain.from_iterable(part.values for part in parts)),
         {name: list(chain.from_iterable(part.beside[name] for part in parts)) for name in parts[0].beside},
+        join_joined_values(joined) if joined else None,
     )
 
 

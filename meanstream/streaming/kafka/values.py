@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -24,11 +24,16 @@ class JoinedValues(NamedTuple):
     """Values as lines of one text, and the length of each, 0 where there is none."""
 
     size: Ints
-    text: bytes
+    text: bytes | bytearray
+
+    def select(self, kept: Bools) -> JoinedValues:
+        """Copy some values."""
+        lines = LineBlock(memoryview(self.text), np.cumsum(self.size + 1), np.arange(len(self.size)))
+        return JoinedValues(self.size[kept], bytes(lines.select(kept).data))
 
 
 class PartitionRecords(NamedTuple):
-    """Records of several partitions, in the order of each; `joined` has the values again where they were joined."""
+    """Records of several partitions, in the order of each; their values are in `joined` alone where they are joined."""
 
     partition: Ints
     offset: Ints
@@ -46,7 +51,8 @@ class PartitionRecords(NamedTuple):
             return self
         chosen = kept.tolist()
         beside = {name: list(compress(column, chosen)) for name, column in self.beside.items()}
-        return PartitionRecords(self.partition[kept], self.offset[kept], list(compress(self.values, chosen)), beside)
+        values, joined = list(compress(self.values, chosen)), None if self.joined is None else self.joined.select(kept)
+        return PartitionRecords(self.partition[kept], self.offset[kept], values, beside, joined)
 
 
 class _Message(Protocol):
@@ -102,7 +108,7 @@ def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: i
         Larger values are.
     """
     number = column_position(records.partition, records.offset)
-    size = _value_sizes(records.values) if records.joined is None else records.joined.size
+    size = value_sizes(records.values) if records.joined is None else records.joined.size
     unfit = (size == 0) | (size > max_record_bytes)
     if not unfit.any():
         return records, number
@@ -111,7 +117,7 @@ def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: i
     return records.select(~unfit), number[~unfit]
 
 
-def _value_sizes(values: Sequence[bytes | None]) -> Ints:
+def value_sizes(values: Sequence[bytes | None]) -> Ints:
     """Give the length of each value; 0 where there is none."""
     try:
         return np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]  # see below
@@ -119,11 +125,9 @@ def _value_sizes(values: Sequence[bytes | None]) -> Ints:
         return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
 
 
-def join_values(values: Sequence[bytes | None]) -> JoinedValues:
-    """Join values soon after they have come, while they are in the processor's cache."""
-    size = _value_sizes(values)
-    whole = values if size.all() else [value or b"" for value in values]
-    return JoinedValues(size, b"\n".join([*whole, b""]))  # type: ignore[list-item]  # none is None
+def join_values(values: Sequence[bytes]) -> JoinedValues:
+    """Make one text of values, in which each is a line."""
+    return JoinedValues(value_sizes(values), b"\n".join([*values, b""]))
 
 
 def join_joined_values(parts: Sequence[JoinedValues]) -> JoinedValues:
@@ -133,7 +137,7 @@ def join_joined_values(parts: Sequence[JoinedValues]) -> JoinedValues:
 
 def block_of_records(records: PartitionRecords, number: Ints) -> LineBlock:
     """Give values as lines; none of them is empty."""
-    size, text = records.joined or join_values(records.values)
+    size, text = records.joined or join_values(cast("list[bytes]", records.values))
     return LineBlock(memoryview(text), np.cumsum(size + 1), number)
 
 
