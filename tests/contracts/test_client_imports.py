@@ -16,20 +16,22 @@ ONLY_IN = {
 }
 
 
-def imported_in(package: str, name: str) -> list[str]:
-    """Files of a package that import a module, at the top or anywhere inside."""
-    found = []
-    for path in sorted((ROOT / package).rglob("*.py")):
+@pytest.fixture(scope="module")
+def imported() -> dict[str, set[str]]:
+    """What each file of the package imports, at the top or anywhere inside."""
+    found = {}
+    for path in sorted((ROOT / "meanstream").rglob("*.py")):
+        modules: set[str] = set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in getattr(node, "names", ())]
-            modules = [f"{node.module}.{one}" for one in names] if isinstance(node, ast.ImportFrom) else []
-            modules += names if isinstance(node, ast.Import) else []
-            if any(f"{module}.".startswith(f"{name}.") for module in modules):
-                found.append(path.relative_to(ROOT).as_posix())
-    return sorted(set(found))
+            if isinstance(node, ast.ImportFrom):
+                modules |= {f"{node.module}.{one.name}" for one in node.names}
+            elif isinstance(node, ast.Import):
+                modules |= {one.name for one in node.names}
+        found[path.relative_to(ROOT).as_posix()] = modules
+    return found
 
 
 @pytest.mark.parametrize("name", ONLY_IN)
-def test_a_client_is_imported_in_one_file(name: str) -> None:
-    found = imported_in("meanstream", name)
-    assert found == [ONLY_IN[name]]
+def test_a_client_is_imported_in_one_file(name: str, imported: dict[str, set[str]]) -> None:
+    files = [path for path, modules in imported.items() if any(f"{m}.".startswith(f"{name}.") for m in modules)]
+    assert files == [ONLY_IN[name]]

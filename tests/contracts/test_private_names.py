@@ -25,11 +25,14 @@ def uses(path: str, text: str) -> Iterator[tuple[str, str]]:
             known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
             yield from ((node.module, one.name) for one in node.names)
     yield from ((found[1], found[2]) for found in re.finditer(r"(meanstream(?:\.\w+)*)[:.](\w+)", text))
+    strings = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield known.get(node.value.id, ""), node.attr
-        elif isinstance(node, ast.Constant) and not path.startswith("meanstream/"):  # what tests put in a place
-            yield from ((module, str(node.value)) for module in known.values())
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            strings.add(node.value)
+    if not path.startswith("meanstream/"):  # what tests put in a place
+        yield from ((module, name) for name in strings for module in known.values() if module.startswith("meanstream"))
 
 
 def own(text: str) -> Iterator[tuple[str, bool]]:

@@ -23,7 +23,7 @@ from meanstream.pipelines.template import forms
 from meanstream.pipelines.template.launch import launch_template
 from meanstream.pipelines.template.parameters import AGENTS, ROUNDS, TEMPLATES, Template
 from tests.docker.test_images import BIN, instructions
-from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, flawed_file
+from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, SETTINGS, assert_same_estimates, flawed_file
 from tests.pipelines.beam.support.prism import RUNNERS
 from tests.pipelines.beam.support.secret_manager import secret_manager
 from tests.pipelines.command_line import arguments, meanstream
@@ -245,20 +245,11 @@ def test_rounds_of_a_bucket_are_the_engines(tmp_path: Path, monkeypatch: pytest.
         )
     source = flawed_file(tmp_path)
     (tmp_path / "secret").write_text(SECRET)
-    given_here = {
-        "user": "agent",
-        "lower": 0,
-        "upper": 10,
-        "epsilon": 2,
-        "window": "1d",
-        "estimator": "one_shot",
-        "name": "test",
-    }
-    engine = {**given_here, "source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
+    engine = {**ROUNDS_GIVEN, "source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
               "secret_file": tmp_path / "secret"}  # fmt: skip
     assert meanstream("run", "rounds", *arguments(engine), "--quiet").code == 0
     launch_template("rounds", [
-        *(f"--{name}={value}" for name, value in given_here.items()), "--source=gs://some-bucket/samples.csv",
+        *(f"--{name}={value}" for name, value in ROUNDS_GIVEN.items()), "--source=gs://some-bucket/samples.csv",
         "--sink=gs://some-bucket/means.jsonl", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
     ])  # fmt: skip
     assert (tmp_path / "means.jsonl").read_bytes() == (tmp_path / "engine.jsonl").read_bytes() != b""

@@ -25,6 +25,7 @@ from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.store.store import Store
 from tests.pipelines.command_line import SECRET, arguments, meanstream
+from tests.streaming.support.dying import DieAt, Died
 
 AGREED: dict[str, Any] = {
     "name": "weekly",
@@ -36,10 +37,6 @@ AGREED: dict[str, Any] = {
     "sizes": "point:200",
 }
 STAGES_OF_A_ROUND = 2
-
-
-class Died(Exception):  # noqa: N818 - a death is no error
-    """The process is gone."""
 
 
 def records(n: int = 400) -> list[bytes]:
@@ -229,14 +226,7 @@ def test_dead_at_any_step_either_side_goes_on(
         (CrashPoint.MARK_DELIVERY, Moment.BEFORE),
     )
     for number, now in enumerate(points):
-        two, left = sides(str(number)), [2]
-
-        def die(at: CrashPoint, side: Moment, left: list[int] = left, now: Any = now) -> None:
-            left[0] -= (at, side) == now
-            if not left[0]:
-                left[0] = -1
-                raise Died
-
+        two, die = sides(str(number)), DieAt(*now, visit=2)  # once, in one of all its lives
         for _ in range(STAGES_OF_A_ROUND + 1):
             with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
                 for _again in range(2):
@@ -256,14 +246,10 @@ def test_a_statistician_that_dies_publishes_the_same(
     two = sides("dying")
     two.run(two.users)
     settings = RoundsOptions(**two.statistician).settings()
-
-    def die(at: CrashPoint, side: Moment) -> None:
-        if (at, side) == (CrashPoint.COMMIT, Moment.AFTER):
-            raise Died
-
     store = Store.open(two.folder / "statistician.db", settings=statistician_identity(settings), secret=PUBLIC_SECRET)
     place = open_reports(two.place("reports"), follow=False)
     sinks = Sinks(means=open_sink(str(tmp_path / "unused.jsonl"), trust=Trust.PUBLIC))
+    die = DieAt(CrashPoint.COMMIT, Moment.AFTER, visit=1)
     with pytest.raises(Died):
         Statistician(reports=place, settings=settings, store=store, sinks=sinks, crash=die).run()
     for one in (place, sinks, store):

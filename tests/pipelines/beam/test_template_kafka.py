@@ -12,7 +12,7 @@ from meanstream.pipelines.template.launch import launch_template
 from tests.pipelines.beam.agents.test_agents_kafka import encoded, run_agents
 from tests.pipelines.beam.kafka.test_kafka import PARTITIONS, consumed, fill
 from tests.pipelines.beam.support import agents_world
-from tests.pipelines.beam.support.agents_world import assert_same_estimates
+from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, assert_same_estimates
 from tests.pipelines.beam.support.prism import RUNNERS
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
@@ -27,15 +27,6 @@ AGENTS = (
     "--id=id",
     "--name=test",
 )
-ROUNDS = {
-    "user": "agent",
-    "lower": 0,
-    "upper": 10,
-    "epsilon": 2,
-    "window": "1d",
-    "estimator": "one_shot",
-    "name": "test",
-}
 
 
 @pytest.fixture
@@ -75,11 +66,11 @@ def test_agents_of_a_topic_are_the_engines(runner: str, source: str, broker_addr
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_rounds_of_a_topic_are_the_engines(runner: str, source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
     engine = {"source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
-              "secret_file": tmp_path / "secret", "allowed_lateness": "10d", **ROUNDS}  # fmt: skip
+              "secret_file": tmp_path / "secret", "allowed_lateness": "10d", **ROUNDS_GIVEN}  # fmt: skip
     assert meanstream("run", "rounds", *arguments(engine), "--until-end", "--quiet").code == 0
     sink = f"{source}-means?create=1"
     launch_template("rounds", [
-        *(f"--{name}={value}" for name, value in ROUNDS.items()), f"--source={source}", f"--sink={sink}",
+        *(f"--{name}={value}" for name, value in ROUNDS_GIVEN.items()), f"--source={source}", f"--sink={sink}",
         "--until_end=true", "--allowed_lateness=10d", f"--secret={tmp_path / 'secret'}", f"--runner={runner}",
     ])  # fmt: skip
     assert made(broker_address, sink) == sorted((tmp_path / "engine.jsonl").read_bytes().splitlines())

@@ -18,6 +18,7 @@ from meanstream.pipelines.commands.run.rounds import run_rounds_engine
 from meanstream.pipelines.options.rounds import RoundsOptions
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.pipelines.command_line import SECRET, arguments, meanstream
+from tests.streaming.support.dying import DieAt, Died
 
 PARTITIONS = 3
 ROLES = ("sink", "reports", "notices", "dead_letters")
@@ -38,10 +39,6 @@ POINTS = (
     (CrashPoint.COMMIT_TRANSACTION, Moment.AFTER),
     (CrashPoint.MARK_DELIVERY, Moment.BEFORE),
 )
-
-
-class Died(Exception):  # noqa: N818 - a death is no error
-    """The process is gone."""
 
 
 def records(n: int = 400) -> list[bytes]:
@@ -139,17 +136,9 @@ def test_dead_at_any_step_the_topics_hold_the_same(
             **COMMON,
             **place,
         )
-        left = [2]
-
-        def die(at: CrashPoint, side: Moment, left: list[int] = left, now: Any = (point, moment)) -> None:
-            left[0] -= (at, side) == now
-            if not left[0]:
-                left[0] = -1
-                raise Died
-
         with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
             with pytest.raises(Died):
-                run_rounds_engine(options, crash=die)
+                run_rounds_engine(options, crash=DieAt(point, moment, visit=2))
             run_rounds_engine(options)
         for role in ("sink", "reports", "notices"):
             assert sorted(committed(broker_address, topics[role])) == sorted(reference[role]), (point, moment, role)

@@ -18,7 +18,7 @@ import pytest
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.columns import Batch, Rejects
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
-from tests.streaming.support.dying import DieAt, Died
+from tests.streaming.support.dying import DieAt, Died, lives_of, visited
 
 pytestmark = pytest.mark.slow
 
@@ -107,18 +107,7 @@ def test_killed_at_every_step_no_person_counts_more_often(new_world: Callable[[s
 
 def test_killed_again_and_again(reference: Any, new_world: Callable[[str], Any]) -> None:
     world = new_world("unlucky")
-    rng = np.random.default_rng(1)
-    lives = 0
-    for _ in range(60):
-        lives += 1
-        try:
-            world.run(
-                Spoiled(samples()),
-                crash=DieAt(POINTS[rng.integers(len(POINTS))], rng.choice(list(Moment)), int(rng.integers(1, 4))),
-            )
-            break
-        except Died:
-            continue
+    lives = lives_of(lambda crash: world.run(Spoiled(samples()), crash=crash), POINTS, seed=1)
     world.run(Spoiled(samples()))
     assert lives > 3
     assert world.files() == reference.files()
@@ -126,9 +115,8 @@ def test_killed_again_and_again(reference: Any, new_world: Callable[[str], Any])
 
 
 def test_every_crash_point_is_visited(new_world: Callable[[str], Any]) -> None:
-    seen = set()
-    new_world("visited").run(Spoiled(samples()), crash=lambda point, moment: seen.add((point, moment)))
-    assert seen == set(product(POINTS, Moment))
+    world = new_world("visited")
+    assert visited(lambda crash: world.run(Spoiled(samples()), crash=crash)) == set(product(POINTS, Moment))
 
 
 def test_a_released_value_was_charged_before(new_world: Callable[[str], Any]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.replay.dead_letters import read_dead_letters
 from tests.streaming.replay.conftest import FIRST, LATE, Deployment, all_bad_times, row, stopping_after, write
-from tests.streaming.support.dying import Died
+from tests.streaming.support.dying import DieAt, Died
 
 POINTS = [
     (point, moment)
@@ -34,16 +34,8 @@ def test_killed_anywhere_it_counts_each_record_once(
         deployment = Deployment(new_world(f"killed-{visit}"), path)
         deployment.first_run()
         assert deployment.unused() == list(range(2, 102))
-        left = [visit]
-
-        def die(at: CrashPoint, side: Moment, left: list[int] = left) -> None:
-            if (at, side) == (point, moment):
-                left[0] -= 1
-                if not left[0]:
-                    raise Died
-
         try:
-            deployment.replay(crash=die)
+            deployment.replay(crash=DieAt(point, moment, visit))
         except Died:
             pass
         else:
@@ -107,16 +99,8 @@ def test_a_stream_that_goes_on_is_not_ended_by_a_replay(
 
 
 def test_a_replay_that_was_killed_ends_the_stream_when_it_is_repeated(spoiled: Deployment) -> None:
-    turns = [2]
-
-    def die(point: CrashPoint, moment: Moment) -> None:
-        if (point, moment) == (CrashPoint.COMMIT, Moment.BEFORE):
-            turns[0] -= 1
-            if not turns[0]:
-                raise Died  # the samples are counted, the end is not
-
     with pytest.raises(Died):
-        spoiled.replay(crash=die)
+        spoiled.replay(crash=DieAt(CrashPoint.COMMIT, Moment.BEFORE, 2))  # the samples are counted, the end is not
     assert spoiled.unused() == []
     stats, replayed = spoiled.replay()
     assert (replayed.chosen, stats.events, stats.estimates) == (0, 0, 3)

@@ -8,13 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
-from tests.streaming.support.dying import DieAt, Died
+from tests.streaming.support.dying import DieAt, Died, lives_of, visited
 from tests.streaming.support.rounds_world import RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
 
@@ -67,23 +66,13 @@ def test_killed_at_every_step_the_outputs_are_the_same_bytes(
 
 
 def test_every_crash_point_is_visited(new_rounds: Callable[[str], RoundsWorld]) -> None:
-    seen = set()
-    new_rounds("visited").run(Spoiled(samples()), crash=lambda point, moment: seen.add((point, moment)))
-    assert seen == set(product(POINTS, Moment))
+    world = new_rounds("visited")
+    assert visited(lambda crash: world.run(Spoiled(samples()), crash=crash)) == set(product(POINTS, Moment))
 
 
 def test_killed_again_and_again(reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]) -> None:
     world = new_rounds("unlucky")
-    rng = np.random.default_rng(2)
-    lives = 0
-    for _ in range(60):
-        lives += 1
-        try:
-            point = POINTS[rng.integers(len(POINTS))]
-            world.run(Spoiled(samples()), crash=DieAt(point, rng.choice(list(Moment)), int(rng.integers(1, 4))))
-            break
-        except Died:
-            continue
+    lives = lives_of(lambda crash: world.run(Spoiled(samples()), crash=crash), POINTS, seed=2)
     world.run(Spoiled(samples()))
     assert lives > 3
     assert world.files() == reference.files()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, estimator_class
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.commands.simulate.simulated import print_simulated
+from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -189,12 +189,7 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     started = perf_counter()
     result = simulate_rounds(config, estimator, lambda runs: tracked_work(runs, "simulating"))
     rate = config.runs / (perf_counter() - started)
-    if options.json:
-        measured = result.as_dict()
-        said = measured.pop("config")
-        print_options_json(measured | {"runs_per_second": rate, "config": said})
-    else:
-        sys.stdout.write(_as_text(result) + f"{rate:.3g} runs per second\n")
+    print_simulated(result, _as_text(result), rate, as_json=options.json)
 
 
 def _as_text(result: RoundsResult) -> str:

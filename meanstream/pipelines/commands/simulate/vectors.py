@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.commands.simulate.simulated import print_simulated
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -100,12 +99,7 @@ def simulate_vectors_of_family(options: SimulatedRoundsOptions, given: dict[str,
     with refusing_options():  # some laws are drawn for many samples per user only
         result = simulate_vectors(config, estimator)
     rate = config.runs / (perf_counter() - started)
-    if options.json:
-        measured = result.as_dict()
-        said = measured.pop("config")
-        print_options_json(measured | {"runs_per_second": rate, "config": said})
-    else:
-        sys.stdout.write(_as_text(result) + f"{rate:.3g} runs per second\n")
+    print_simulated(result, _as_text(result), rate, as_json=options.json)
 
 
 def _as_text(result: VectorResult) -> str:

@@ -106,8 +106,15 @@ def test_from_a_topic_to_topics(
     assert {"late", "duplicate", "malformed", "not_finite", "in_future", "missing_value"} == set(reasons)
 
 
-def part_of(values: Mapping[int, Sequence[bytes | None]], ranges: Mapping[int, tuple[int, int]]) -> dict[int, Any]:
-    return {partition: values[partition][start:stop] for partition, (start, stop) in ranges.items()}
+OFFSETS = "0:20-110,1:0-70"
+
+
+def whole_and_part(address: str, topic: Callable[..., str]) -> tuple[str, str]:
+    """A topic of all records, and one that holds those of `OFFSETS` alone."""
+    whole, part, values = topic(PARTITIONS), topic(PARTITIONS), flawed()
+    fill(address, whole, values)
+    fill(address, part, {0: values[0][20:110], 1: values[1][:70]})
+    return whole, part
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -118,10 +125,7 @@ def test_from_offset_to_offset(
     folder: Path,
 ) -> None:
     """What the engine makes of a topic that holds these records alone; one record more makes other releases."""
-    whole, part, values = new_topic(PARTITIONS), new_topic(PARTITIONS), flawed()
-    ranges = {0: (20, 110), 1: (0, 70)}
-    fill(broker_address, whole, values)
-    fill(broker_address, part, part_of(values, ranges))
+    whole, part = whole_and_part(broker_address, new_topic)
     engine = engine_files(folder, f"kafka://{broker_address}/{part}?partitions=0-1")
 
     def replayed(name: str, offsets: str) -> list[bytes]:
@@ -130,7 +134,7 @@ def test_from_offset_to_offset(
         run_agents(folder, name, {**files, "source": source}, runner=runner, offsets=offsets)
         return sorted(files["releases"].read_bytes().splitlines())
 
-    assert replayed("once", "0:20-110,1:0-70") == engine["releases"]
+    assert replayed("once", OFFSETS) == engine["releases"]
     assert len(engine["releases"]) > 30
     assert replayed("again", "1:0-70,0:20-110") == engine["releases"]
     assert replayed("other", "0:20-111,1:0-70") != engine["releases"]
@@ -141,9 +145,7 @@ def test_rounds_from_offset_to_offset(
     new_topic: Callable[..., str],  # noqa: F811
     folder: Path,
 ) -> None:
-    whole, part, values = new_topic(PARTITIONS), new_topic(PARTITIONS), flawed()
-    fill(broker_address, whole, values)
-    fill(broker_address, part, part_of(values, {0: (20, 110), 1: (0, 70)}))
+    whole, part = whole_and_part(broker_address, new_topic)
     options = {
         "user": "agent", "id": "id", "lower": 0, "upper": 10, "epsilon": 2, "window": "1d", "estimator": "one_shot",
         "allowed_lateness": "4h", "secret_file": folder / "secret", "quiet": True, "name": "meter",
@@ -159,7 +161,7 @@ def test_rounds_from_offset_to_offset(
     engine = answers("engine", f"{part}?partitions=0-1", "--until-end")
     assert engine.count(b"\n") > 2
     on_beam = ["--runner", "FnApiRunner", "--offsets"]
-    assert answers("beam", whole, *on_beam, "0:20-110,1:0-70") == engine
+    assert answers("beam", whole, *on_beam, OFFSETS) == engine
     assert answers("other", whole, *on_beam, "0:20-110,1:0-60") != engine
 
 
@@ -225,14 +227,10 @@ def test_flink_from_offset_to_offset_and_to_topics(
     new_topic: Callable[..., str],  # noqa: F811
     folder: Path,
 ) -> None:
-    whole, part, values = new_topic(PARTITIONS), new_topic(PARTITIONS), flawed()
-    ranges = {0: (20, 110), 1: (0, 70)}
-    fill(broker_address, whole, values)
-    fill(broker_address, part, part_of(values, ranges))
+    whole, part = whole_and_part(broker_address, new_topic)
     given = [f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", flink.arguments())]
     engine = engine_files(folder, f"kafka://{broker_address}/{part}?partitions=0-1", horizon=3)
     topics = {role: f"kafka://{broker_address}/{whole}-{role}?create=1" for role in ROLES}
     places = {**topics, "source": f"kafka://{broker_address}/{whole}"}
-    offsets = "0:20-110,1:0-70"
-    ran = run_agents(folder, "flink", places, *given, runner="FlinkRunner", offsets=offsets, horizon=3)
+    ran = run_agents(folder, "flink", places, *given, runner="FlinkRunner", offsets=OFFSETS, horizon=3)
     assert_topics_hold(broker_address, topics, engine, ran)

@@ -24,6 +24,10 @@ SETTINGS = AgentsSettings(
     name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12, spread_share=0.2
 )
 HOUR = 3600.0
+ROUNDS_GIVEN = {
+    "user": "agent", "lower": 0, "upper": 10, "epsilon": 2, "window": "1d", "estimator": "one_shot", "name": "test",
+}  # fmt: skip
+"""What a round over the same samples is given, on every host."""
 
 
 def samples(n: int = 600, agents: int = 25, seed: int = 5) -> list[tuple[str, float, float]]:
