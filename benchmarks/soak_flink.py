@@ -45,16 +45,23 @@ def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
         "killed": killing.landed(),
         "releases": killing.releases,
         "released_again": killing.ours.again,
+        "answered_again_under_a_later_population": killing.answered_anew,
         "control_noised_twice": len(killing.fresh.noised_twice),
         "wrong": wrong,
-        "seconds_after_a_kill": {
-            "median": round(statistics.median(killing.lag_seconds), 1),
-            "most": round(max(killing.lag_seconds), 1),
-        },
+        "values_of_a_release": {"ours": killing.ours.values, "control": killing.fresh.values},
+        "seconds_to_releases_after_a_kill": spread(killing.lag_seconds),
+        "seconds_to_answers_after_a_kill": spread(killing.answer_seconds),
+        "mebibytes_more_on_disk": [(used - killing.disk[0]) >> 20 for used in killing.disk[1:]],
         "exceptions": sorted({text.partition("\n")[0][:200] for text in killing.exceptions}),
         "examples": [*killing.ours.noised_twice[:3], *killing.ours.lost[:3], *killing.contradictions[:3]],
         "minutes": round(seconds / 60, 1),
     }
+
+
+def spread(seconds: list[float]) -> dict[str, Any]:
+    """Tell each, and sum up."""
+    each = [round(one, 1) for one in seconds]
+    return {"median": round(statistics.median(seconds), 1), "most": max(each), "each": each}
 
 
 def require_room(folder: Path) -> None:

@@ -22,6 +22,7 @@ def looked_at_once() -> Iterator[None]:
         return
     from apache_beam.transforms import userstate
     from apache_beam.transforms.core import CallableWrapperDoFn
+    from apache_beam.typehints.typecheck import AbstractDoFnWrapper
 
     look = userstate.get_dofn_specs
 
@@ -29,7 +30,7 @@ def looked_at_once() -> Iterator[None]:
 
     def specs(step: Any) -> Any:
         kind = type(step)
-        if kind is CallableWrapperDoFn:  # a function, whose parameters are its own
+        if issubclass(kind, CallableWrapperDoFn | AbstractDoFnWrapper):  # what it wraps has the parameters
             return look(step)
         if kind not in found:
             found[kind] = look(step)

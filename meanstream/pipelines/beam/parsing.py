@@ -29,6 +29,7 @@ from meanstream.pipelines.beam.parse import (
 )
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.steps import Step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.events.columns import SampleColumns, column_position
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.values import HEADERS, PartitionRecords
@@ -185,7 +186,8 @@ class _Rows(Step):
         require(element.value.ndim == 1, "samples", rule, f"{element.value.ndim} dimensions")
         columns = element.agent.tolist(), element.value.tolist(), element.time.tolist()
         for agent, value, time in zip(*columns, strict=True):
-            yield TimestampedValue(SampleRow(element.names[agent], value, time), parsed_timestamp(np.float64(time)))
+            row = SampleRow(element.names[agent], value, time)
+            yield at_window_time(parsed_timestamp(np.float64(time)), row)
 
 
 class ParseEach(Step):

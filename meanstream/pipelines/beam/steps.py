@@ -7,8 +7,9 @@ of an error that is not ours may hold somebody's value, so it ends here.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
-from types import FunctionType, GeneratorType
+from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import apache_beam as beam
@@ -67,8 +68,10 @@ def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
             made = work(*given, **named)
         except Exception as error:
             _tell(error)
-        return _each(made) if isinstance(made, GeneratorType) else made
+        return _each(made) if isinstance(made, Iterator) else made
 
+    # Beam's check of types at run time matches what it gives to names, and does not look through wrappers.
+    worked.__signature__ = inspect.signature(work)  # type: ignore[attr-defined]
     return worked
 
 
@@ -81,7 +84,10 @@ def _mark(kind: type, names: tuple[str, ...]) -> None:
 
 
 def _each(made: Iterator[Any]) -> Any:
-    """Hand on what a generator gives; what becomes of it is not within."""
+    """Hand on what an iterator gives; what becomes of it is not within.
+
+    Always as a generator: Beam's check of types at run time uses up any other iterator before it is read.
+    """
     while True:
         try:
             one = next(made)

@@ -75,7 +75,14 @@ class Twin(beam.DoFn):  # type: ignore[misc]
         foreign()
 
 
-@pytest.mark.parametrize(("kind", "shown"), [(Gives, False), (Twin, True)])
+class Maps(Step):
+    """Raises in what it has only prepared."""
+
+    def process(self, element: int) -> Iterator[int]:
+        return map(lambda _: foreign(), [element])
+
+
+@pytest.mark.parametrize(("kind", "shown"), [(Gives, False), (Maps, False), (Twin, True)])
 def test_neither_does_one_in_the_midst_of_elements(
     kind: type[beam.DoFn], shown: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

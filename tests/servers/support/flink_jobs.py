@@ -175,12 +175,15 @@ class Found:
         Lines that the engine does not release.
     again : int
         Release ids that were let out more than once: executed again, by a fault that has met something.
+    values : int
+        The most values that one release id was seen with.
     """
 
     noised_twice: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     strange: list[bytes] = field(default_factory=list)
     again: int = 0
+    values: int = 0
 
 
 def examine(attempts: Iterable[bytes], expected: Sequence[bytes]) -> Found:
@@ -194,6 +197,7 @@ def examine(attempts: Iterable[bytes], expected: Sequence[bytes]) -> Found:
         lost=sorted(wanted.keys() - seen.keys()),
         strange=sorted({line for name, lines in seen.items() for line in lines if wanted.get(name) != line}),
         again=sum(len(lines) > 1 for lines in seen.values()),
+        values=max((len(set(lines)) for lines in seen.values()), default=0),
     )
 
 
@@ -202,9 +206,21 @@ def release_id(line: bytes) -> str:
 
 
 def contradictions(estimates: Iterable[bytes]) -> list[str]:
-    """Find agents that were told two different things of one time."""
-    seen: dict[tuple[str, str], set[bytes]] = defaultdict(set)
+    """Find agents that were told two different things of one time under one population.
+
+    What is executed again may be answered under the population of a later window, and says so.
+    """
+    seen: dict[tuple[str, str, str], set[bytes]] = defaultdict(set)
     for line in estimates:
         event = msgspec.json.decode(line)
-        seen[event["agent"], event["time"]].add(line)
-    return sorted(f"{agent} at {time}" for (agent, time), lines in seen.items() if len(lines) > 1)
+        seen[event["agent"], event["time"], event.get("population_time") or event["time"]].add(line)
+    return sorted(f"{agent} at {time} of {until}" for (agent, time, until), lines in seen.items() if len(lines) > 1)
+
+
+def answered_anew(estimates: Iterable[bytes]) -> int:
+    """Count the agents' windows that were answered under several populations."""
+    seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for line in estimates:
+        event = msgspec.json.decode(line)
+        seen[event["agent"], event["time"]].add(event.get("population_time") or event["time"])
+    return sum(len(populations) > 1 for populations in seen.values())

@@ -15,7 +15,16 @@ import numpy as np
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.servers.support.flink_cluster import FlinkCluster
-from tests.servers.support.flink_jobs import Attempts, Found, Topics, contradictions, examine, submit, time_of
+from tests.servers.support.flink_jobs import (
+    Attempts,
+    Found,
+    Topics,
+    answered_anew,
+    contradictions,
+    examine,
+    submit,
+    time_of,
+)
 from tests.servers.support.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
 from tests.servers.support.waiting import NotInTimeError
 
@@ -122,15 +131,19 @@ class FlinkKills:
     ours, fresh : Found
         Of the job as it is, and of the control with fresh noise.
     contradictions : list of str
-        Agents of ours that were told two things of one time.
+        Agents of ours that were told two things of one time under one population.
+    answered_anew : int
+        Agents' windows of ours that were answered again after a kill, under a later population.
     unanswered : list of int
         Windows of ours without estimates.
     refusals : int
         Of ours.
     releases : int
         That the engine makes.
-    lag_seconds : list of float
-        After each kill, until both jobs have released what was there soon after it.
+    lag_seconds, answer_seconds : list of float
+        After each kill, until both jobs have released what was there soon after it; until ours has answered it.
+    disk : list of int
+        Bytes in the world's folder, at first and after each kill.
     exceptions : list of str
         What has ended attempts of ours.
     """
@@ -142,10 +155,13 @@ class FlinkKills:
     ours: Found = field(default_factory=Found)
     fresh: Found = field(default_factory=Found)
     contradictions: list[str] = field(default_factory=list)
+    answered_anew: int = 0
     unanswered: list[int] = field(default_factory=list)
     refusals: int = 0
     releases: int = 0
     lag_seconds: list[float] = field(default_factory=list)
+    answer_seconds: list[float] = field(default_factory=list)
+    disk: list[int] = field(default_factory=list)
     exceptions: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -154,13 +170,18 @@ class FlinkKills:
         rng = np.random.default_rng(self.seed)
         producer = PacedProducer(self.world.address, self.world.samples)
         self.world.wait(jobs, WINDOW, "no release")
+        self._weigh()
         for number in range(self.count):
             time.sleep(rng.uniform(0, SPAN_SECONDS))
             self._kill(list(Victim)[number % 2])
             killed = time.monotonic()
-            self.world.wait(jobs, producer.windows * WINDOW, f"kill {number + 1}: nothing new")
+            until = producer.windows * WINDOW
+            self.world.wait(jobs, until, f"kill {number + 1}: nothing new")
             self.lag_seconds.append(time.monotonic() - killed)
+            self.world.wait_for_estimates(jobs[0], until)  # a job that only releases would hide that it answers late
+            self.answer_seconds.append(time.monotonic() - killed)
             self._remember(jobs[0])
+            self._weigh()
         producer.end()
         self.world.wait(jobs, (producer.windows - 1) * WINDOW, "the last releases are not there")
         with suppress(TimeoutError):  # what is not there then is told
@@ -171,6 +192,7 @@ class FlinkKills:
         self.releases = len(expected)
         self.ours, self.fresh = (examine(job.releases.look(), expected) for job in (ours, fresh))
         self.contradictions = contradictions(ours.estimates.look())
+        self.answered_anew = answered_anew(ours.estimates.look())
         answered = {time_of(line) // WINDOW for line in ours.estimates.look()}
         self.unanswered = sorted(set(range(producer.windows)) - answered)
         self.refusals = len(ours.refusals.look())
@@ -181,6 +203,14 @@ class FlinkKills:
     def _remember(self, job: Job) -> None:
         """Keep what has ended an attempt: Flink's history is short."""
         self.exceptions += [text for text in self.world.cluster.exceptions(job.id) if text not in self.exceptions]
+
+    def _weigh(self) -> None:
+        """Note what is on the disk: of the broker, of the cluster, of what was killed."""
+        used = 0
+        for path in self.world.folder.rglob("*"):
+            with suppress(FileNotFoundError):
+                used += path.stat().st_blocks * 512
+        self.disk.append(used)
 
     def landed(self) -> dict[str, int]:
         """Count kills by what was killed."""

@@ -18,10 +18,11 @@ from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents.coders import ForShardCoder, PartialReleasesCoder
 from meanstream.pipelines.beam.agents.records import FittedReleases, Packed, PartialReleases, Tick
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
 
@@ -103,7 +104,7 @@ class FitReleases(Step):
         shards = np.zeros(max(len(one.shards) for one in due), np.uint8)
         for one in due:
             shards[: len(one.shards)] |= np.frombuffer(one.shards, np.uint8)
-        yield at_agents_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
+        yield at_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
 
     def fit(self, whole: PartialReleases, due: list[Tick], shards: bytes = b"") -> FittedReleases:
         """Fit the population to everybody's newest release."""

@@ -30,12 +30,13 @@ from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, Part
 from meanstream.pipelines.beam.agents.split import NOTES
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.intake import intake_in_global_window
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.samples import BATCH, RememberedWords
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -115,9 +116,9 @@ class ReceiveReleases(Step):
         for window in np.unique(number).tolist():
             inside = _taken(batch, number == window, number=window)
             for part in _to_shards(inside, self._words, self._coder, self._shards):
-                yield at_agents_window_time(first, part)
+                yield at_window_time(first, part)
         for note in ticks_noted(batch.time, shards[batch.releases.agent], self._windows):
-            yield TaggedOutput(NOTES, at_agents_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(NOTES, at_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class GatherShard(Step):
@@ -198,7 +199,7 @@ class GatherShard(Step):
             number=number,
         )
         state.write(shard.to_bytes())
-        yield at_agents_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
+        yield at_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
 
     def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
         """Take the releases of windows up to a number out of a bag."""

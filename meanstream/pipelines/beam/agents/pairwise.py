@@ -34,7 +34,7 @@ from meanstream.pipelines.beam.agents.waiting import (
     take_waiting_samples,
     waiting_up_to,
 )
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.arguments import as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import SampleIntake
@@ -43,7 +43,7 @@ from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
-from meanstream.pipelines.beam.windows import ForGood
+from meanstream.pipelines.beam.windows import ForGood, at_window_time
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
@@ -260,7 +260,7 @@ class StepFederation(Step):
     ) -> Iterator[Any]:
         time, names = self._windows.released(tick.number), self._settings.agents
         for place in np.flatnonzero(refused).tolist():
-            yield TaggedOutput(REFUSALS, at_agents_window_time(time, self._refusal(batch, turn, place)))
+            yield TaggedOutput(REFUSALS, at_window_time(time, self._refusal(batch, turn, place)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))
         self._counters["releases"].inc(len(goes))
@@ -270,14 +270,14 @@ class StepFederation(Step):
                 for who in (batch.releases.agent, turn.reader)
             )
             columns = pairwise_told_columns(batch, goes)
-            yield at_agents_window_time(
+            yield at_window_time(
                 time,
                 PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
             )
         if shard.federation.time:
             lines = self._lines(shard, tick)
             self._counters["estimates"].inc(len(lines))
-            yield TaggedOutput(ESTIMATES, at_agents_window_time(time, EstimateBatch(lines)))
+            yield TaggedOutput(ESTIMATES, at_window_time(time, EstimateBatch(lines)))
 
     def _refusal(self, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
         names, index = self._settings.agents, int(batch.releases.index[place])

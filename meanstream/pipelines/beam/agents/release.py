@@ -25,12 +25,13 @@ from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
 from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting, take_waiting_samples
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.agents.releases import release_budget_lines, release_refusal_lines, release_rows
 from meanstream.streaming.events.wire import BudgetEvent, Refusal
 from meanstream.streaming.store.secret import noise_from_secret
@@ -166,7 +167,7 @@ class ReleaseShard(Step):
             rows = release_rows([batch], names, settings)
             lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.most_releases).lines
             for line in lines:
-                yield TaggedOutput(REFUSALS, at_agents_window_time(time, Refusal.model_validate_json(line)))
+                yield TaggedOutput(REFUSALS, at_window_time(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
         self._counters["releases"].inc(len(goes))
@@ -180,10 +181,10 @@ class ReleaseShard(Step):
             releases=replace(releases, agent=place.astype(np.int64)),
             time=batch.time[goes],
         )
-        yield at_agents_window_time(time, public)
+        yield at_window_time(time, public)
         self._counters["exhausted"].inc(len(batch.exhausted))
         for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
-            yield TaggedOutput(NOTICES, at_agents_window_time(time, BudgetEvent.model_validate_json(line)))
+            yield TaggedOutput(NOTICES, at_window_time(time, BudgetEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
         who, place = np.unique(turn.own.agent, return_inverse=True)
@@ -197,4 +198,4 @@ class ReleaseShard(Step):
             part=turn.part,
             newest=newest,
         )
-        return TaggedOutput(OWN, at_agents_window_time(self._windows.released(number), batch))
+        return TaggedOutput(OWN, at_window_time(self._windows.released(number), batch))

@@ -17,11 +17,12 @@ from meanstream.operators.records import Ints
 from meanstream.pipelines.beam.agents.coders import pack_for_coder
 from meanstream.pipelines.beam.agents.records import AgentSamples
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
-from meanstream.pipelines.beam.agents.windows import AgentWindows, at_agents_window_time
+from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
 from meanstream.pipelines.beam.packed import pack_narrow
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.steps import Step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.events.columns import numbered_columns_together
 
 NOTES = "notes"
@@ -77,7 +78,7 @@ class SplitByShard(Step):
         yield from split_columns(names, agent, columns, self._directory, first)
         shard = self._directory.of(names, agent)[1][agent]
         for note in ticks_noted(columns["time"], shard, self._windows):
-            yield TaggedOutput(NOTES, at_agents_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(NOTES, at_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class AgentDirectory:
@@ -145,4 +146,4 @@ def split_columns(
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
         samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
-        yield at_agents_window_time(time, (number, pack_for_coder(samples)))
+        yield at_window_time(time, (number, pack_for_coder(samples)))

@@ -18,7 +18,6 @@ from apache_beam.transforms.window import (
     GlobalWindow,
     GlobalWindows,
     TimestampCombiner,
-    TimestampedValue,
 )
 from apache_beam.utils.timestamp import Duration, Timestamp
 
@@ -108,11 +107,6 @@ class CarryNotes(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put them there; of a bounded input the time stays that of the samples."""
         return pcoll | "Window" >> _window_into(self._windows.carrier(self._step), TimestampCombiner.OUTPUT_AT_LATEST)
-
-
-def at_agents_window_time(time: Timestamp, value: Any) -> TimestampedValue:
-    """Give an element its time."""
-    return TimestampedValue(value, time)
 
 
 def _window_into(window_fn: Any, combiner: Any) -> beam.WindowInto:

@@ -14,7 +14,6 @@ from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.core import WatermarkEstimatorProvider
-from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from meanstream.operators.validation import require
@@ -30,6 +29,7 @@ from meanstream.pipelines.beam.parse import (
 )
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.steps import Step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.partition import PartitionReader, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -161,7 +161,7 @@ class ReadRange(Step):
         """Parse what lies before the stop, then move event time."""
         samples, rejects = self._parser.parse(taken.records.before(stop))
         if len(samples):
-            yield TimestampedValue(parsed_compact(samples), parsed_timestamp(samples.time.min()))
+            yield at_window_time(parsed_timestamp(samples.time.min()), parsed_compact(samples))
         for letter in dead_letters_of_parse(rejects, self._name, self._unit):
             yield TaggedOutput(DEAD_LETTERS, letter)
         if len(samples):

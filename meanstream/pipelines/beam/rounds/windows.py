@@ -23,6 +23,7 @@ from apache_beam.transforms.window import (
 from apache_beam.utils.timestamp import Duration, Timestamp
 
 from meanstream.pipelines.beam.rounds.records import ForRound
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.windows import Window
 
@@ -46,7 +47,7 @@ def window_timestamp(settings: RoundsSettings, window: Window) -> Timestamp:
 
 def carried_in_window(settings: RoundsSettings, value: Any, window: Window) -> TimestampedValue:
     """Give an element the time of its round."""
-    return TimestampedValue(value, window_timestamp(settings, window))
+    return at_window_time(window_timestamp(settings, window), value)
 
 
 def wait_for_round(settings: RoundsSettings, batch: Any, *, waiting: Any, timer: Any, coder: Coder) -> None:
