@@ -13,12 +13,14 @@ from types import FunctionType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import apache_beam as beam
+from apache_beam.transforms.core import get_function_args_defaults
 
 from meanstream.pipelines.own_errors import describe_own_error, is_own_error, is_own_error_raised
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+_INSPECT = "_inspect_"
 _STEP = ("setup", "start_bundle", "process", "finish_bundle", "teardown")
 _COMBINE = ("create_accumulator", "add_input", "add_inputs", "merge_accumulators", "compact", "extract_output")
 
@@ -39,6 +41,12 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Mark the methods that a runner calls."""
         super().__init_subclass__(**more)
         _mark(cls, _STEP)
+
+    def __getattr__(self, name: str) -> Any:
+        """Tell Beam the parameters of a method, which it asks for by `_inspect_NAME`, of each some twenty times."""
+        if not name.startswith(_INSPECT):
+            raise AttributeError(f"{type(self).__name__} must have the attribute, got {name}")
+        return functools.partial(_parameters, type(self), name.removeprefix(_INSPECT))
 
 
 class Combine(beam.CombineFn):  # type: ignore[misc]
@@ -73,6 +81,13 @@ def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
     # Beam's check of types at run time matches what it gives to names, and does not look through wrappers.
     worked.__signature__ = inspect.signature(work)  # type: ignore[attr-defined]
     return worked
+
+
+@functools.cache
+def _parameters(kind: Any, method: str) -> tuple[list[str], list[Any]]:
+    """Look at the parameters of a method once for all steps of a kind."""
+    found: tuple[list[str], list[Any]] = get_function_args_defaults(getattr(object.__new__(kind), method))
+    return found
 
 
 def _mark(kind: type, names: tuple[str, ...]) -> None:

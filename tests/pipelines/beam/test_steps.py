@@ -75,11 +75,16 @@ class Twin(beam.DoFn):  # type: ignore[misc]
         foreign()
 
 
+def _foreign(_: int) -> int:
+    foreign()
+    return 0
+
+
 class Maps(Step):
     """Raises in what it has only prepared."""
 
     def process(self, element: int) -> Iterator[int]:
-        return map(lambda _: foreign(), [element])
+        return map(_foreign, [element])
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(Gives, False), (Maps, False), (Twin, True)])
