@@ -46,7 +46,8 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Tell Beam the parameters of a method, which it asks for by `_inspect_NAME`, of each some twenty times."""
         if not name.startswith(_INSPECT):
             raise AttributeError(f"{type(self).__name__} must have the attribute, got {name}")
-        return functools.partial(_parameters, type(self), name.removeprefix(_INSPECT))
+        kind: Any = type(self)
+        return functools.partial(_parameters, kind, name.removeprefix(_INSPECT))
 
 
 class Combine(beam.CombineFn):  # type: ignore[misc]

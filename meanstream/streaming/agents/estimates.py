@@ -150,7 +150,8 @@ class PersonalEstimates:
         time: float,
     ) -> EventLines:
         """Private: estimates of the agents that have samples, under a population that was fitted before."""
-        return self._lines(names, pooled_own_means(own, pool, known=self._known), fitted, time)
+        columns = self._columns(names, pooled_own_means(own, pool, known=self._known), fitted, time)
+        return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time))
 
     def answer_rows(
         self,
@@ -160,19 +161,29 @@ class PersonalEstimates:
         fitted: FittedPopulation,
         times: Floats,
         *,
-        population_time: float | None = None,
+        overtaken: int,
+        population_time: float,
     ) -> EventLines:
         """Private: estimates of rows of several windows, each with its name and its time.
 
-        Where their windows were overtaken, `population_time` says up to when the population is.
+        The windows of the first ones were overtaken: there `population_time` says up to when the population is.
         """
         found, place = np.unique(times, return_inverse=True)
         texts = iso_times(found)
-        more: dict[str, Any] = {"time": [texts[at] for at in place.tolist()]}
-        if population_time is not None:
-            more["population_time"] = iso_times(np.array([population_time])) * len(times)
         own_means = pooled_own_means(own, pool, known=self._known)
-        return self._lines(list(names), own_means, fitted, None, more)
+        columns = self._columns(list(names), own_means, fitted, None)
+        columns["time"] = [texts[at] for at in place.tolist()]
+        late = {name: column[:overtaken] for name, column in columns.items()}
+        late["population_time"] = iso_times(np.array([population_time])) * overtaken
+        on_time = {name: column[overtaken:] for name, column in columns.items()}
+        constants = self._constants(None)
+        lines = [
+            line
+            for part in (late, on_time)
+            if part["time"]
+            for line in encode_columns_as_lines(PersonalEstimate, part, constants).lines
+        ]
+        return EventLines(PersonalEstimate, lines)
 
     def public_population(self, latest: ReleaseColumns, pool: VariancePosterior) -> PublicPopulation:
         """Public: what everybody's newest release says, without any agent's own samples."""
@@ -199,14 +210,9 @@ class PersonalEstimates:
             description=description,
         )
 
-    def _lines(
-        self,
-        names: Sequence[str] | Mapping[int, str],
-        own: OwnMeans,
-        fitted: FittedPopulation,
-        time: float | None,
-        more: dict[str, Any] | None = None,
-    ) -> EventLines:
+    def _columns(
+        self, names: Sequence[str] | Mapping[int, str], own: OwnMeans, fitted: FittedPopulation, time: float | None
+    ) -> dict[str, Any]:
         options = self._options
         answer = fitted.estimate(own, level=options.level)
         alone = FittedAlone().estimate(own, level=options.level)
@@ -233,8 +239,7 @@ class PersonalEstimates:
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
-        columns |= more or {}
-        return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time))
+        return columns
 
     @staticmethod
     def _answered(  # noqa: PLR0917 - the columns of one record

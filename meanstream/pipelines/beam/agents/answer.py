@@ -135,24 +135,21 @@ class AnswerAgents(Step):
 
     def _answer(self, batch: OwnBatch, population: FittedReleases) -> list[bytes]:
         self._tell_lag(batch, population)
+        if not len(batch.own):
+            return []
         now = (batch.part == population.number) | np.isnan(batch.newest)
-        lines: list[bytes] = []
-        for rows, overtaken in ((np.flatnonzero(~now), True), (np.flatnonzero(now), False)):
-            if len(rows):
-                lines += self._rows(batch, rows, population, overtaken=overtaken)
-        return lines
-
-    def _rows(self, batch: OwnBatch, rows: Ints, population: FittedReleases, *, overtaken: bool) -> list[bytes]:
-        """Answer agents in windows that were overtaken, or in the population's own."""
+        rows: Ints = np.argsort(now, kind="stable")  # windows that were overtaken first
+        overtaken = len(now) - int(np.count_nonzero(now))
         place = batch.own.agent[rows]
         own = records_of_agents(batch.own, rows, record_agent_hash(batch.words)[place])
         names = batch.names.take(pa.array(place)).to_pylist()
-        times = batch.newest[rows] if overtaken else np.full(len(rows), population.newest)
-        until = population.newest if overtaken else None
+        times = np.where(now, population.newest, batch.newest)[rows]
         host = PersonalEstimates(self._settings, self._options)
-        return list(
-            host.answer_rows(names, own, population.pool, population.fitted, times, population_time=until).lines
-        )
+        told = host.answer_rows(
+            names, own, population.pool, population.fitted, times,
+            overtaken=overtaken, population_time=population.newest,
+        )  # fmt: skip
+        return list(told.lines)
 
     def _tell_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
         """Tell how long the oldest window of a batch has waited."""
