@@ -50,6 +50,28 @@ def test_a_run_of_agents_imports_nothing_heavy_that_it_does_not_use(samples: Pat
     assert samples.with_name("e.jsonl").read_text().count("\n") >= 7
 
 
+THREADS = """
+import atexit, os
+atexit.register(lambda: print(os.environ.get("OPENBLAS_NUM_THREADS"), file=sys.stderr))
+"""
+
+
+@pytest.mark.parametrize(("said", "threads"), [(None, "1"), ("3", "3")])
+def test_small_matrices_get_one_thread_unless_somebody_says_another_number(
+    samples: Path, monkeypatch: pytest.MonkeyPatch, said: str | None, threads: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if said is None:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", said)
+    program = PROGRAM.replace("import sys\n", f"import sys\n{THREADS}", 1)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *arguments_of(samples)], capture_output=True, check=True, text=True
+    )
+    assert ran.stderr.splitlines()[-1].split()[0] == threads
+
+
 def test_the_check_sees_a_heavy_import(samples: Path) -> None:
     modules = imported(*arguments_of(samples), beforehand="import scipy.signal, pandas\n")
     assert {"pandas", "scipy.signal", "scipy.stats"} <= HEAVY & modules

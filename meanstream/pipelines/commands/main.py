@@ -14,7 +14,7 @@ import typer
 
 import meanstream
 from meanstream.pipelines.commands.outputs import Output
-from meanstream.pipelines.commands.own_process import mark_own_process
+from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
 from meanstream.pipelines.commands.run.logs import log_lines_of_defect
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
@@ -134,9 +134,11 @@ def main() -> None:
 
 def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
-    typed = TypedValues()
+    typed, part = TypedValues(), _named_part(sys.argv)
+    if part == "run":
+        keep_algebra_in_one_thread()
     try:
-        return _command(_named_part(sys.argv))(standalone_mode=False, obj=typed) or 0, "", True
+        return _command(part)(standalone_mode=False, obj=typed) or 0, "", True
     except BadOption as error:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:

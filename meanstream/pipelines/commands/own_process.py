@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.abc import MetaPathFinder
 from typing import Any
@@ -13,6 +14,15 @@ def mark_own_process() -> None:
     """Note that this process was started for the command."""
     global _own  # noqa: PLW0603 - a fact of the process
     _own = True
+
+
+def keep_algebra_in_one_thread() -> None:
+    """Let OpenBLAS use one thread, if nobody has said how many; before NumPy is imported.
+
+    The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors that
+    the clients of brokers need.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def keep_arrow_from_pandas() -> None:

@@ -47,7 +47,7 @@ ASK_SECONDS = 10.0
 CLOSE_SECONDS = 3.0
 FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
-MORE_SECONDS = 0.02
+MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
 GATHER_SECONDS = 0.25
 """So long they are gathered if they come faster than one can take them."""
