@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -13,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tests.servers.support.waiting import NotInTimeError
@@ -23,6 +26,7 @@ JARS = SERVERS / f"kafka-{KAFKA_VERSION}"
 HEAP = "384m"
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
+QUICK = "-XX:TieredStopAtLevel=1"
 PORTS = range(10_000, 32_768)
 """Below those that Linux gives to clients: one of these was taken before its server began."""
 
@@ -83,10 +87,23 @@ class Broker:
         Configuration, data and log.
     properties : mapping
         Server properties that replace or add to the standard ones; `{port}` and `{spare}` are filled in.
+    compiler : str
+        Option of Java: the quick compiler is done sooner with the little that a test does; "" for measurements.
+    classes : mapping, optional
+        By program, the option of Java that says where its classes are kept; `archives()`.
     """
 
-    def __init__(self, folder: Path, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        compiler: str = QUICK,
+        classes: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
+        self._compiler = compiler
+        self._classes = archives() if classes is None else classes
         self.port, self.controller, self.spare = free_ports(3)
         self.pid: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,7 +138,7 @@ class Broker:
             self._format()
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._java(HEAP, "-XX:+ExitOnOutOfMemoryError", "kafka.Kafka", self._properties),
+                self._java(HEAP, [self._compiler, "-XX:+ExitOnOutOfMemoryError"], "kafka.Kafka", self._properties),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -184,20 +201,47 @@ class Broker:
         cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22].replace("-", "A")
         arguments = ["--standalone", "-t", cluster, "-c", self._properties]
         subprocess.run(
-            self._java("128m", "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", *arguments),
+            self._java("128m", [QUICK], "kafka.tools.StorageTool", "format", *arguments),
             check=True,
             capture_output=True,
         )
 
-    def _java(self, heap: str, option: str, *command: str) -> list[str]:
+    def _java(self, heap: str, options: list[str], program: str, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        options = [f"-Xms{heap}", f"-Xmx{heap}", "-Djava.awt.headless=true", "-XX:+UseSerialGC", logging, option]
-        return ["java", *options, "-cp", f"{JARS}/*", *command]
+        options = [*options, self._classes.get(program, ""), "-Djava.awt.headless=true", "-XX:+UseSerialGC", logging]
+        given = [f"-Xms{heap}", f"-Xmx{heap}", *filter(None, options)]
+        return ["java", *given, "-cp", f"{JARS}/*", program, *arguments]
 
     def _answers(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(0.5)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@cache
+def archives() -> dict[str, str]:
+    """Options by which a broker has the classes of one before it, parsed; that one is run here if there was none yet.
+
+    A start takes a third of the processor time then. Java looks by itself whether an archive fits.
+    """
+    java = Path(shutil.which("java") or "").resolve()
+    version = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    kept = {name: JARS / "archives" / f"{name}-{version}.jsa" for name in ("kafka.Kafka", "kafka.tools.StorageTool")}
+    (JARS / "archives").mkdir(exist_ok=True)
+    with (JARS / "archives" / "lock").open("w") as lock, tempfile.TemporaryDirectory() as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all(path.exists() for path in kept.values()):
+            made = {name: Path(folder) / path.name for name, path in kept.items()}
+            first = Broker(
+                Path(folder) / "kafka",
+                classes={name: f"-XX:ArchiveClassesAtExit={path}" for name, path in made.items()},
+            )
+            first.start()
+            first.stop()
+            for name, path in made.items():
+                if path.exists():  # not every Java can
+                    shutil.move(path, kept[name])
+    return {name: f"-XX:SharedArchiveFile={path}" for name, path in kept.items() if path.exists()}
 
 
 def free_ports(count: int) -> list[int]:
@@ -221,8 +265,10 @@ def _binds(probe: socket.socket, port: int) -> bool:
 
 
 @contextmanager
-def temporary_broker() -> Iterator[Broker]:
+def temporary_broker(*, compiler: str = "") -> Iterator[Broker]:
     """Give a broker that serves, in a new folder with room for others' files; both go at the end.
+
+    For measurements: its compiler is the one that users' brokers have.
 
     Raises
     ------
@@ -232,7 +278,7 @@ def temporary_broker() -> Iterator[Broker]:
     if reason := missing():
         raise SystemExit(reason)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        broker = Broker(Path(folder) / "kafka")
+        broker = Broker(Path(folder) / "kafka", compiler=compiler)
         try:
             broker.start()
             yield broker
