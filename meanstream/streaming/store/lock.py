@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from meanstream.streaming.store.database import StoreError
+
+_posix: Any = None
+with suppress(ImportError):  # Windows has none
+    import fcntl as _posix
 
 _OWNER = "{:<20}\n"
 _WITNESS = "{} {:<20}\n"
@@ -73,8 +77,12 @@ class StoreLock:
         Raises
         ------
         StoreError
-            If another process has the lock, naming its id, or the file cannot be written.
+            If another process has the lock, naming its id, the file cannot be written, or the system has no locks that
+            end with their owner.
         """
+        if _posix is None:
+            rule = "be on a system with locks of POSIX (Linux, macOS, or WSL on Windows)"
+            raise StoreError(f"store must {rule}, got {sys.platform} for {str(path)!r}")
         while True:
             lock = cls._try_take(path)
             if lock is not None:
@@ -88,7 +96,7 @@ class StoreLock:
         except OSError as error:
             raise StoreError(f"store must be in a writable folder, got {str(path)!r} ({error.strerror})") from None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _posix.flock(descriptor, _posix.LOCK_EX | _posix.LOCK_NB)
             if not _is_still(descriptor, lock_path(path)):
                 os.close(descriptor)
                 return None
