@@ -251,3 +251,35 @@ def test_what_does_not_belong_together_is_refused_and_nothing_is_left(shared: Sh
     shutil.copy(shared.folder / "a.db", shared.folder / "copy.db")
     assert b"another" in shared.move("a", "copy", 0).err
     assert shared.done("a", "0")["rejected"] == {}
+
+
+def test_a_store_of_several_topics_gives_no_partition_away_and_goes_on(
+    broker_address: str, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    """They are read whole by one store: no other could go on with a partition of them."""
+    first, second = Shared(broker_address, new_topic(2), tmp_path), Shared(broker_address, new_topic(2), tmp_path)
+    both = Shared(broker_address, f"{first.topic},{second.topic}", tmp_path)
+    both.releases = f"kafka://{broker_address}/{first.topic}-releases?create=1"
+    for topic in (first, second):
+        topic.send(("ann", 0), ("bob", 1))
+
+    def run() -> dict[str, int]:
+        source = f"kafka://{broker_address}/{both.topic}"
+        ran = meanstream(
+            *("run", "agent-side", "--until-end", "--name", "shared", "--lateness", "2s", "--json", *OPTIONS),
+            *("--source", source, "--store", str(tmp_path / "a.db"), "--releases", both.releases),
+            environment={"MEANSTREAM_SECRET": SECRET},
+        )
+        assert ran.code == 0, ran.err
+        found: dict[str, int] = json.loads(ran.out)
+        return found
+
+    assert run()["accepted"] == 32
+    for partition in (0, 1, 8192):
+        ran = both.move("a", "b", partition)
+        assert ran.code == 2
+        assert "from must be a store that reads one topic" in ran.err.decode()
+        assert "read whole by one store" in ran.err.decode()
+    assert not list(tmp_path.glob("b.db*"))
+    first.send(("ann", 0), count=4)
+    assert run()["accepted"] == 4

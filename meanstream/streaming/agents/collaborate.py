@@ -137,7 +137,9 @@ class Collaborator:
             if not self._releases.caught_up:
                 self._health.waiting("releases are being read")
                 continue
-            if self._clock.now() >= refreshed_at + self._every and (new or self._own_samples_came()):
+            waited = self._clock.now() - refreshed_at
+            due = waited >= self._every or waited < 0.0  # a clock that was set back would hold all answers up
+            if due and (new or self._own_samples_came()):
                 self._refresh()
                 refreshed_at, new = self._clock.now(), False
                 came = True

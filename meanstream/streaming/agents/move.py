@@ -154,7 +154,10 @@ def _positions(store: Store, source: str) -> dict[str, Any]:
     state = store.state("engine") or {"positions": {}}
     position = state["positions"].get(source, {})
     if "topic_id" not in position and position:
-        raise StoreError(f"from must be a store that reads one topic, got one that reads {source!r}")
+        raise StoreError(
+            f"from must be a store that reads one topic, got one that reads {source!r}: several are read whole by one "
+            "store, in which all of their agents live, and no other can have a partition of them"
+        )
     return dict(position.get("partitions", {}))
 
 

@@ -17,6 +17,8 @@ class RecentRate:
     now : float
         Time at which the count was 0, in seconds of a clock.
 
+    A clock that is set back begins a new minute.
+
     Examples
     --------
     >>> rate = RecentRate(0.0)
@@ -34,6 +36,8 @@ class RecentRate:
         """Take the newest count."""
         points = self._points
         self._count = count
+        if now < points[-1][0]:  # the clock was set back: what was counted before has no time in it
+            points.clear()
         if len(points) > 1 and now - points[-2][0] < LEAST_SECONDS:
             points.pop()
         points.append((now, count))
@@ -42,7 +46,7 @@ class RecentRate:
 
     def per_second(self, now: float) -> float:
         """Tell how many came per second since a minute ago, or since the begin; from any thread."""
-        points = tuple(self._points)
+        points = tuple(self._points) or ((now, self._count),)  # as it begins anew
         since = now - WINDOW_SECONDS
         before = [point for point in points if point[0] <= since]
         begin, count = (since, before[-1][1]) if before else points[0]

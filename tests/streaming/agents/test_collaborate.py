@@ -110,6 +110,27 @@ def test_it_answers_again_when_releases_or_own_samples_have_come(new_world: Call
     assert {e["n"] for e in estimates(made).values()} == {60}
 
 
+def test_a_clock_that_is_set_back_holds_no_answer_up(new_world: Callable[[str], Any]) -> None:
+    world = new_world("set back")
+    script = samples(range(AGENTS))
+    world.run(ScriptedSource(script[: 17 * AGENTS]), roles=("releases",))
+    clock = SettableClock(10_000.0)
+    made = collaborator(world, world.folder / "releases.jsonl", clock=clock)
+    turns = 0
+
+    def stop() -> bool:
+        """Set the clock back by an hour after some answers, then let more samples come."""
+        nonlocal turns
+        turns += 1
+        if turns == 120:
+            clock.set(clock.now() - 3600.0)
+            world.run(ScriptedSource(script), roles=("releases",))
+        return turns > 320
+
+    assert made.run(stop).refreshes == 2
+    assert {e["n"] for e in estimates(made).values()} == {60}
+
+
 def test_without_samples_of_its_own_it_waits(new_world: Callable[[str], Any], tmp_path: Path) -> None:
     left = side(new_world, "left", range(5))
     empty = new_world("empty")
