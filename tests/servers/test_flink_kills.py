@@ -22,3 +22,5 @@ def test_a_killed_job_draws_no_noise_again(own_flink: FlinkCluster, broker_addre
     assert (killing.contradictions, killing.refusals) == ([], 0)
     assert killing.releases > 100
     assert killing.fresh.noised_twice, "fresh noise must show"
+    assert killing.unanswered == []
+    assert max(killing.disk) - killing.disk[0] < 64 << 20, "what is killed leaves nothing behind"

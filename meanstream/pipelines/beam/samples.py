@@ -17,8 +17,9 @@ from meanstream.streaming.events.columns import SampleColumns
 
 SHARDS = 8
 """Of users of rounds, by default."""
-AGENT_SHARDS = 256
-"""Of agents: more than there are workers, so that the state of each stays small where agents are many."""
+AGENT_SHARDS = 32
+"""Of agents: one for each 31,250 of those that are taken by default, so that the state of each stays small; each costs a
+turn's overhead in every window that it has samples in."""
 
 
 BATCH = 1 << 18
@@ -122,13 +123,12 @@ class RememberedWords:
     """Hashes of users, each made once as long as they are not too many."""
 
     def __init__(self) -> None:
-        self._place: dict[str, int] = {}
-        self._words: Words = np.zeros((0, 2), np.uint64)
+        self._forget()
 
     def of(self, names: list[str]) -> Words:
         """Give the hash of each name."""
         if len(self._place) + len(names) > MAX_REMEMBERED:
-            self._place, self._words = {}, np.zeros((0, 2), np.uint64)
+            self._forget()
         place = self._place
         unknown = [name for name in names if name not in place]
         if len(unknown) == len(names):
@@ -139,6 +139,17 @@ class RememberedWords:
             self._remember(unknown, keyed_owner_words(unknown))
         return self._words[np.fromiter(map(place.__getitem__, names), np.int64, len(names))]
 
+    def _forget(self) -> None:
+        self._place: dict[str, int] = {}
+        self._words: Words = np.zeros((0, 2), np.uint64)  # with room at the end
+        self._many = 0
+
     def _remember(self, names: list[str], words: Words) -> None:
-        self._place.update(zip(names, range(len(self._words), len(self._words) + len(names)), strict=True))
-        self._words = np.concatenate([self._words, words])
+        many = self._many + len(names)
+        if many > len(self._words):
+            grown = np.zeros((max(many, 2 * len(self._words)), 2), np.uint64)
+            grown[: self._many] = self._words[: self._many]
+            self._words = grown
+        self._words[self._many : many] = words
+        self._place.update(zip(names, range(self._many, many), strict=True))
+        self._many = many

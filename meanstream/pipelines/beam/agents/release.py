@@ -20,14 +20,13 @@ from meanstream.operators.agents.admission import TOO_MANY
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
 from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting, take_waiting_samples
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
@@ -77,7 +76,6 @@ class ReleaseShard(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._coder, self._mark = ForShardCoder(), self._owner.mark()
-        self._words = RememberedWords()
         self._noise: KeyedNoise | None = None
         self._known: dict[int, tuple[bytes, AgentShard]] = {}
         self._counters = {name: metric_counter(name) for name in ("agents", "exhausted", "releases", "refusals")}
@@ -126,7 +124,7 @@ class ReleaseShard(Step):
         shard = self._shard(key, before)
         known = shard.agents.n_agents
         rows = ReleaseLedger(charges.read() or b"", ledger.read)
-        turn = shard.turn(samples, self._words.of, due, self._windows, final_release=self._final_release)
+        turn = shard.turn(samples, keyed_owner_words, due, self._windows, final_release=self._final_release)
         self._count(turn, tick)
         for batch in turn.released:
             charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])

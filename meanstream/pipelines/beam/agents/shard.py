@@ -188,20 +188,20 @@ class AgentShard:
         """Leave out samples of agents that there is no room for; tell how many."""
         if len(self._places) + sum(len(part.names) for part in samples) <= self._most:
             return samples, 0
-        fresh: dict[str, float] = {}
-        for part in samples:
-            first = np.full(len(part.names), np.inf)
-            np.minimum.at(first, part.agent, part.time)
-            for name, time in zip(part.names.to_pylist(), first.tolist(), strict=True):
-                if name not in self._places:
-                    fresh[name] = min(time, fresh.get(name, time))
+        names, numbers = _names_together(samples)
+        fresh = np.array([name not in self._places for name in names], np.bool_)
         room = self._most - len(self._places)
-        if len(fresh) <= room:
+        if np.count_nonzero(fresh) <= room:
             return samples, 0
-        names = list(fresh)
-        taken = admission_columns(np.array(list(fresh.values())), words(names), max(room, 0))
-        out = {name for name, goes in zip(names, taken.tolist(), strict=True) if not goes}
-        kept = [np.array([name not in out for name in part.names.to_pylist()])[part.agent] for part in samples]
+        agents = [number.take(part.agent) for number, part in zip(numbers, samples, strict=True)]
+        first = np.full(len(names), np.inf)
+        for agent, part in zip(agents, samples, strict=True):
+            np.minimum.at(first, agent, part.time)
+        newcomers = np.flatnonzero(fresh)
+        hashes = words([names[place] for place in newcomers.tolist()])
+        goes = ~fresh
+        goes[newcomers] = admission_columns(first[newcomers], hashes, max(room, 0))
+        kept = [goes[agent] for agent in agents]
         inside = [_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()]
         return inside, sum(int(np.count_nonzero(~good)) for good in kept)
 
@@ -209,14 +209,13 @@ class AgentShard:
         self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
     ) -> tuple[AnyInts, AnyInts, Floats]:
         """Join batches; number their agents as the shard does."""
+        names, numbers = _names_together(samples)
+        fresh = [name for name in names if name not in self._places]
+        if fresh:
+            self._add(fresh, words(fresh))
+        places = pack_narrow(np.fromiter(map(self._places.__getitem__, names), np.int64, len(names)))
         agents: list[AnyInts] = [np.zeros(0, np.uint8)]
-        for part in samples:
-            names = part.names.to_pylist()
-            fresh = [name for name in names if name not in self._places]
-            if fresh:
-                self._add(fresh, words(fresh))
-            places = np.fromiter(map(self._places.__getitem__, names), np.int64, len(names))
-            agents.append(pack_narrow(places).take(part.agent))
+        agents += [places.take(number).take(part.agent) for number, part in zip(numbers, samples, strict=True)]
         points: list[AnyInts] = [np.zeros(0, np.uint8), *(part.point for part in samples)]
         return np.concatenate(agents), np.concatenate(points), np.concatenate([np.zeros(0), *(p.time for p in samples)])
 
@@ -322,6 +321,15 @@ def _row(batch: ReleaseBatch, words: Words, new: Bools) -> bytes:
     return packed(
         "charged", {}, {**columns, "version": batch.version[new], "time": batch.time[new], "words": words[new]}
     )
+
+
+def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[Ints]]:
+    """Give the names of batches, each once in the order in which they occur, and the number of each batch's names."""
+    if not samples:
+        return [], []
+    coded = pa.concat_arrays([part.names for part in samples]).dictionary_encode()
+    edges = np.cumsum([len(part.names) for part in samples])[:-1]
+    return coded.dictionary.to_pylist(), np.split(np.asarray(coded.indices), edges)
 
 
 def _with_own_names(samples: AgentSamples) -> AgentSamples:
