@@ -18,8 +18,10 @@ from meanstream.streaming.events.columns import SampleColumns
 SHARDS = 8
 """Of users of rounds, by default."""
 AGENT_SHARDS = 32
-"""Of agents: one for each 31,250 of those that are taken by default, so that the state of each stays small; each costs a
-turn's overhead in every window that it has samples in."""
+"""Of agents: one for each 31,250 of those that are taken by default, so that the state of each stays small.
+
+Each costs a turn's overhead in every window that it has samples in.
+"""
 
 
 BATCH = 1 << 18
