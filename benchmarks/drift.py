@@ -14,6 +14,7 @@ import argparse
 import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.collaboration.alone import alone_where_ahead
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
@@ -115,7 +116,8 @@ class Together:
         """Fit the population and answer everybody."""
         pool = self._followed.posterior
         fitted = self._way.fit_summary(self._way.summarize(self._followed.combined(self._agents.latest())), pool)
-        found = fitted.estimate(pooled_own_means(self._agents.own(), pool), level=0.95)
+        own = pooled_own_means(self._agents.own(), pool)
+        found = alone_where_ahead(fitted.estimate(own, level=0.95), own)
         return found.value, found.lower, found.upper
 
 

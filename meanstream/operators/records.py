@@ -99,12 +99,19 @@ class OwnMeans:
         Its raw running mean, in the value's unit.
     variance : float array
         Variance of that mean (the variance of one sample divided by `count`), in squared value units.
+    ahead : bool array
+        As in `OwnSamples`.
     """
 
     agent: Ints
     count: Ints
     mean: Floats
     variance: Floats
+    ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    def __post_init__(self) -> None:
+        if len(self.ahead) != len(self.agent):
+            object.__setattr__(self, "ahead", np.zeros(len(self.agent), np.bool_))
 
     def __len__(self) -> int:
         return len(self.agent)
@@ -161,12 +168,19 @@ class OwnSamples:
         Its raw running mean, in the value's unit; NaN where `count` is 0.
     squared_deviations : float array
         Sum of squared deviations from that mean, in squared value units.
+    ahead : bool array
+        Whose mean has changed, and whose newest release does not hold enough of it yet. False for all by default.
     """
 
     agent: Ints
     count: Ints
     mean: Floats
     squared_deviations: Floats
+    ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+    def __post_init__(self) -> None:
+        if len(self.ahead) != len(self.agent):
+            object.__setattr__(self, "ahead", np.zeros(len(self.agent), np.bool_))
 
     def __len__(self) -> int:
         return len(self.agent)

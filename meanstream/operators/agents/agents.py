@@ -17,11 +17,22 @@ from meanstream.operators.agents.rows import CHUNK, NEVER, AgentRows
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
-from meanstream.operators.records import AnyInts, Floats, Ints, OwnSamples, ReleaseColumns, Words, records_without_votes
+from meanstream.operators.records import (
+    AnyInts,
+    Bools,
+    Floats,
+    Ints,
+    OwnSamples,
+    ReleaseColumns,
+    Words,
+    records_without_votes,
+)
 from meanstream.operators.validation import require
 
 __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
+_NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
+"""The window before there was a sample: event time may begin before 1970, in a window of a negative number."""
 _SUMS = ("count", "total", "squares_high", "squares_low")
 
 
@@ -76,7 +87,7 @@ class Agents:
         self.names: list[str] = []
         self.persons = None if settings.per_person is None else PersonCounts(settings.per_person)
         self._noise = noise.derived("agents", canonical_spelling(settings))
-        self._window = np.int64(-1)
+        self._window = _NOT_BEGUN
         self._state = AgentRows(settings)
 
     @property
@@ -280,19 +291,22 @@ class Agents:
         pairs = None if vote is None else vote.pairs(rows, who, sorted_point, starts, added)
         count = rows["count"][who] + added
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
-        due = np.flatnonzero(rows["due"][who] <= count)
+        due = np.flatnonzero(self._due(who) <= count)
         while len(due):
             a = who[due]
-            at = rows["due"][a]
+            at = self._due(a)
             last = starts[due] + (at - rows["count"][a]) - 1  # the sample that completes the count
             total = rows["total"][a] + prefix[last] - before[due]
-            if pairs is not None:
-                pairs.count(due, last + 1)
             now = _Now(at, total, time[order[last]])
             if squared is not None:
                 now.squares = rows["squares_low"][a] + squared[0][last] - squared[1][due]
-            self._release(a, now, pending)
-            due = due[rows["due"][a] <= count[due]]
+                self._test(a, now)
+            releases = rows["due"][a] == at
+            if pairs is not None:
+                pairs.count(due[releases], last[releases] + 1)
+            if releases.any():
+                self._release(a[releases], now.take(releases), pending)
+            due = due[self._due(a) <= count[due]]
         if pairs is not None:
             pairs.count(np.arange(len(who)), ends + 1)
 
@@ -306,11 +320,26 @@ class Agents:
         rows["total"][who] += prefix[ends] - before
         self._state.touch(who)
 
+    def _due(self, agent: Ints) -> Ints:
+        """Give the number of samples at which something is next to be done: a release or, with a memory, a test."""
+        rows = self._state.columns
+        due = rows["due"][agent]
+        return due if self.settings.kept is None else np.minimum(due, rows["own_due"][agent])
+
+    def _test(self, agent: Ints, now: _Now) -> None:
+        """Ask whether the own mean of those has changed who are at the end of a block."""
+        rows = self._state.columns
+        tested = rows["own_due"][agent] == now.count
+        a, sums = agent[tested], now.take(tested)
+        if len(a) and self.settings.kept is not None:
+            self.settings.kept.test(rows, a, SumsNow(sums.count, sums.total, rows["squares_high"][a], sums.squares))
+
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
         """Release for everybody with new samples when event time has left the current window."""
         if window <= self._window:
             return
-        self._release_waiting(float((self._window + 1) * times.seconds), pending)
+        if self._window != _NOT_BEGUN:
+            self._release_waiting(float((self._window + 1) * times.seconds), pending)
         self._window = window
 
     def _release_waiting(self, time: float, pending: PendingReleases) -> None:
@@ -358,7 +387,7 @@ class Agents:
             cast = NoiseIds(owner=ids.owner[voting], index=index[voting], version=version[voting])
             vote.cast(rows, agent[voting], now.count[voting], cast, self._noise)
         fresh = settings.fresh.sample(self._noise.bits(ids))
-        count, total, variance = self._noised(agent, index, now, fresh)
+        count, total, variance, drift = self._noised(agent, index, now, fresh)
         rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, now.count, total
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
@@ -373,19 +402,22 @@ class Agents:
             version=version,
             time=now.time,
             variance=variance,
+            drift=drift,
         )
 
-    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> tuple[Ints, Ints, Floats | None]:
-        """Give the number of samples in a release, its noised sum and, where that is not of the index, its variance."""
+    def _noised(
+        self, agent: Ints, index: Ints, now: _Now, fresh: Floats
+    ) -> tuple[Ints, Ints, Floats | None, Ints | None]:
+        """Give the number of samples in a release and its noised sum; with a memory, its variance and the drift."""
         rows, settings = self._state.columns, self.settings
         if settings.kept is None:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
-            return now.count, now.total + np.rint(noise).astype(np.int64), None
+            return now.count, now.total + np.rint(noise).astype(np.int64), None, None
         turn = np.full(len(agent), self._window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
         told = settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
-        return told.count, told.total, told.variance
+        return told.count, told.total, told.variance, told.drift
 
     @cached_property
     def _counter_state(self) -> list[str]:
@@ -406,3 +438,8 @@ class _Now:
     total: Ints
     time: Floats
     squares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def take(self, which: Bools) -> _Now:
+        """Select some of the agents."""
+        squares = self.squares[which] if len(self.squares) else self.squares
+        return _Now(self.count[which], self.total[which], self.time[which], squares)

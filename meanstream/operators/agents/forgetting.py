@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meanstream.operators.agents.release_changes import ReleaseChanges
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.windowed import Windowed
@@ -28,11 +29,16 @@ class ToldSums:
         Sum in grid units of so many samples with the released mean.
     variance : float array
         Variance of the privacy noise in `total`, in squared grid units.
+    drift, since : int array or None
+        Whether the mean has changed (`ReleaseChanges`), and the number of the release after which the sum begins; None
+        where nobody asks.
     """
 
     count: Ints
     total: Ints
     variance: Floats
+    drift: Ints | None = None
+    since: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,8 @@ class DecayedSums:
         Noise of the decayed sums.
     fresh : GaussianNoise
         Of one draw, in grid units.
+    changes : ReleaseChanges, optional
+        Tests the releases for a change of the mean; sums begin anew after one. By default they never do.
 
     Notes
     -----
@@ -67,16 +75,22 @@ class DecayedSums:
 
     counter: Decayed
     fresh: GaussianNoise
+    changes: ReleaseChanges | None = None
 
     def init(self, n_rows: int) -> State:
         """State of rows that have not released; `weight`, `squared_weight` and `noised` are public."""
         reals = {name: np.zeros(n_rows) for name in ("weight", "squared_weight", "noise")}
-        return {**reals, "noised": np.zeros(n_rows, np.int64), **self.counter.init(n_rows)}
+        tested = {} if self.changes is None else self.changes.init(n_rows)
+        return {**reals, "noised": np.zeros(n_rows, np.int64), **self.counter.init(n_rows), **tested}
 
     def decay(self, index: Ints, waited: Ints | None = None) -> Floats:
         """Give what these releases multiply the past by."""
         decay = self.counter.decays(index)
         return decay if waited is None else decay * self.counter.waited(waited)
+
+    def left_out(self, past: Floats) -> Floats:
+        """Public: weight of what lies before the newest change, given what `changes` keeps of some rows."""
+        return np.zeros(len(past)) if self.changes is None else self.changes.left_out(past)
 
     def release(
         self,
@@ -88,6 +102,7 @@ class DecayedSums:
         total: Ints,
         fresh: Floats,
         waited: Ints | None = None,
+        sample: Floats | None = None,
     ) -> ToldSums:
         """Release once for each of some rows.
 
@@ -103,10 +118,14 @@ class DecayedSums:
             One draw each.
         waited : int array, shape (m,), optional
             Turns that each has let pass since the release before.
+        sample : float array, shape (m,), optional
+            Public bound on the variance of a sample, in squared grid units; with `changes`, and only then.
         """
         decay = self.decay(index, waited)
         if waited is not None:
             self.counter.wait(state, rows, waited)
+        turn = self.counter.decays(index)
+        held = state["shared"][rows] * (turn * turn)[:, np.newaxis, np.newaxis]
         before = decay * state["noise"][rows]
         noise = self.counter.step(state, rows, index, fresh)
         increment = total + np.rint(noise - before).astype(np.int64)
@@ -115,12 +134,23 @@ class DecayedSums:
         squared = decay * decay * state["squared_weight"][rows] + count
         state["noise"][rows], state["noised"][rows] = noise, noised
         state["weight"][rows], state["squared_weight"][rows] = weight, squared
-        told = np.maximum(np.floor(weight * weight / squared + 1e-6), 1.0)
-        scale = told / weight
         # Each release has rounded twice, and what was rounded before has decayed.
         rounding = 2 * _ROUNDED / (1.0 - self.counter.decay**2)
-        variance = (state["variance"][rows] * self.fresh.variance + rounding) * scale * scale + _ROUNDED
-        return ToldSums(told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance)
+        if self.changes is None or sample is None:
+            return self._told(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
+        since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
+        variance = since.noise * self.fresh.variance + rounding
+        told = self._told(since.total, since.weight, since.squared_weight, variance)
+        return replace(told, drift=since.drift, since=since.at)
+
+    @staticmethod
+    def _told(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ToldSums:
+        """Scale sums to the effective number of samples."""
+        told = np.maximum(np.floor(weight * weight / squared + 1e-6), 1.0)
+        scale = told / weight
+        return ToldSums(
+            told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + _ROUNDED
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,25 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
+from meanstream.operators.agents.own_changes import BLOCK, Moment, OwnChanges
 from meanstream.operators.agents.release_times import Every
+from meanstream.operators.agents.spread_vote import SpreadVote
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats, Ints, OwnSamples
 
 SQUARES_BASE = np.int64(1) << 62
 """Sums of squares are kept exactly, in two words of this base."""
 _SUMS = "sums_"
+_REFLECTED = 0.9
+"""Part of a release that must be of samples since its agent's newest change; with less, the agent is ahead of it."""
+_OWN = {
+    "weight": "own_weight",
+    "squared_weight": "own_squared_weight",
+    "total": "kept_total",
+    "squares": "kept_squares",
+}
+_BEFORE = "before_"
+"""Of the same columns, for what lies before the newest change: it may turn out that there was none."""
 Columns = dict[str, np.ndarray]
 
 
@@ -25,6 +37,12 @@ class SumsNow(NamedTuple):
     total: Ints
     squares_high: Ints
     squares_low: Ints
+
+    @property
+    def moment(self) -> Moment:
+        """The same for a test of changes."""
+        squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
+        return Moment(self.number, self.total, np.asarray(squares, np.float64))
 
 
 class WeighedSamples(NamedTuple):
@@ -56,27 +74,65 @@ class KeptSums:
         The schedule if releases are at turns of event time, which an agent may let pass.
     grid : FixedPoint
         Of the samples.
+    vote : SpreadVote or None
+        The votes on what a sample varies by, if there are any.
 
     Notes
     -----
-    **Privacy.** `told_count`, `told_total` and `told_variance` are public, the rest is private to the agent. An agent's
-    own samples have the weights of its releases: those since the newest one count wholly, and the others as they will
-    in the next one. So what is known of it does not depend on when a turn was closed, or on batches.
+    **Privacy.** Columns that begin with `told_` or `sums_` are public, but `sums_noise` and `sums_buffers`; the rest is
+    private to the agent. An agent's own samples have the weights of its releases: those since the newest one count
+    wholly, and the others as they will in the next one. So what is known of it does not depend on when a turn was
+    closed, or on batches. What lies before a change of its own mean (`OwnChanges`) is left out.
     """
 
     sums: DecayedSums
     times: Every | None
     grid: FixedPoint
+    vote: SpreadVote | None = None
 
     def columns(self, n: int) -> Columns:
         """State of `n` agents that have seen nothing."""
-        ints = ("marked_total", "marked_high", "marked_low", "turn", "told_count", "told_total")
-        reals = ("kept_total", "kept_squares", "told_variance")
+        ints = ("marked_total", "turn", "told_count", "told_total", "told_drift")
+        reals = ("own_weight", "own_squared_weight", "kept_total", "kept_squares", "told_variance")
         return {
             **{name: np.zeros(n, np.int64) for name in ints},
-            **{name: np.zeros(n) for name in reals},
+            **{name: np.zeros(n) for name in (*reals, *(_BEFORE + own for own in _OWN.values()))},
             **{_SUMS + name: column for name, column in self.sums.init(n).items()},
+            **self._changes.columns(n),
         }
+
+    @property
+    def _changes(self) -> OwnChanges:
+        return OwnChanges(self.grid.span // 2)
+
+    def since_version_2(self, state: Columns) -> Columns:
+        """Complete state of before there were tests of changes: nothing is known of the past, and none has changed.
+
+        Parameters
+        ----------
+        state : dict
+            Columns of some agents, as `columns` gave them then.
+        """
+        old = dict(state)
+        squares = old.pop("marked_high") * float(SQUARES_BASE) + old.pop("marked_low")
+        found = {**self.columns(len(old["count"])), **old}
+        Moment(old["released_count"], old["marked_total"], squares).put(found, "marked", np.arange(len(squares)))
+        found["own_weight"], found["own_squared_weight"] = old["sums_weight"], old["sums_squared_weight"]
+        found["own_due"] = (old["count"] // BLOCK + 1) * BLOCK
+        return found
+
+    def test(self, rows: Columns, agent: Ints, now: SumsNow) -> None:
+        """Ask of some agents at the end of a block whether their own mean has changed; leave out what was before."""
+        tested = self._changes.test(rows, agent, now.moment)
+        who = agent[tested.undone]
+        for name in _OWN.values():
+            rows[name][who] += rows[_BEFORE + name][who]
+        who = agent[tested.changed]
+        before = self._added(rows, who, tested.since, 1.0)
+        for name, column in _OWN.items():
+            rows[_BEFORE + column][who] = getattr(before, name)
+            rows[column][who] = 0.0
+        tested.since.put(rows, "marked", who)
 
     def release(self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats) -> ToldSums:
         """Release once for each of some agents.
@@ -105,11 +161,21 @@ class KeptSums:
             total=now.total - rows["marked_total"][agent],
             fresh=fresh,
             waited=waited,
+            sample=self._sample_bound(rows, agent),
         )
-        marks = {"marked_total": now.total, "marked_high": now.squares_high, "marked_low": now.squares_low}
-        said = {"told_count": told.count, "told_total": told.total, "told_variance": told.variance, "turn": turn}
-        for name, values in {**marks, **said, "kept_total": kept.total, "kept_squares": kept.squares}.items():
+        now.moment.put(rows, "marked", agent)
+        said: Columns = {
+            "told_count": told.count,
+            "told_total": told.total,
+            "told_variance": told.variance,
+            "turn": turn,
+        }
+        said |= {"marked_total": now.total, "told_drift": np.zeros_like(index) if told.drift is None else told.drift}
+        for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
             rows[name][agent] = values
+        decay = self.sums.decay(index, waited)
+        for name in _OWN.values():
+            rows[_BEFORE + name][agent] *= decay * decay if name == "own_squared_weight" else decay
         return told
 
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
@@ -125,8 +191,13 @@ class KeptSums:
         effective = np.floor(effective + 1e-6)
         deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
         value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+        released = rows[_SUMS + "weight"][agent] - self.sums.left_out(rows[_SUMS + "change_past"][agent])
         return OwnSamples(
-            agent=agent, count=effective.astype(np.int64), mean=value, squared_deviations=np.asarray(deviations)
+            agent=agent,
+            count=effective.astype(np.int64),
+            mean=value,
+            squared_deviations=np.asarray(deviations),
+            ahead=rows["own_weight"][agent] < _REFLECTED * released,
         )
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
@@ -139,9 +210,13 @@ class KeptSums:
             turn = np.floor_divide(seen, self.times.seconds).astype(np.int64)
         kept = self._kept(rows, agent, rows["released"][agent] + 1, now, self._waited(rows, agent, turn))
         new = now.number > rows["released_count"][agent]
-        before = {"weight": _SUMS + "weight", "squared_weight": _SUMS + "squared_weight"}
-        before |= {"total": "kept_total", "squares": "kept_squares"}
-        return WeighedSamples(*(np.where(new, getattr(kept, n), rows[before[n]][agent]) for n in kept._fields))
+        return WeighedSamples(*(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields))
+
+    def _sample_bound(self, rows: Columns, agent: Ints) -> Floats:
+        """Public: what a sample varies by at most: by the agent's own votes, or by the bounds (Popoviciu)."""
+        if self.vote is None:
+            return np.full(len(agent), self.grid.span**2 / 4)
+        return self.vote.variance_bound(rows["vote_noised"][agent])
 
     def _waited(self, rows: Columns, agent: Ints, turn: Ints) -> Ints | None:
         """Count the turns that went by since the release before without one."""
@@ -151,15 +226,16 @@ class KeptSums:
 
     def _kept(self, rows: Columns, agent: Ints, index: Ints, now: SumsNow, waited: Ints | None) -> WeighedSamples:
         """Decay what was kept, add what is new."""
-        decay = self.sums.decay(index, waited)
-        number = (now.number - rows["released_count"][agent]).astype(np.float64)
-        total = now.total - rows["marked_total"][agent]
-        squares = (now.squares_high - rows["marked_high"][agent]) * float(SQUARES_BASE)
-        squares = squares + (now.squares_low - rows["marked_low"][agent])
-        centered = (total - (now.number - rows["released_count"][agent]) * (self.grid.span // 2)).astype(np.float64)
+        return self._added(rows, agent, now.moment, self.sums.decay(index, waited))
+
+    def _added(self, rows: Columns, agent: Ints, now: Moment, decay: Floats | float) -> WeighedSamples:
+        """Decay what was kept, add what there is between the mark and another moment."""
+        mark = Moment.of(rows, "marked", agent)
+        number, squares = now.number - mark.number, now.squares - mark.squares
+        total = now.total - mark.total - number * (self.grid.span // 2)
         return WeighedSamples(
-            weight=decay * rows[_SUMS + "weight"][agent] + number,
-            squared_weight=decay * decay * rows[_SUMS + "squared_weight"][agent] + number,
-            total=decay * rows["kept_total"][agent] + centered,
+            weight=decay * rows["own_weight"][agent] + number,
+            squared_weight=decay * decay * rows["own_squared_weight"][agent] + number,
+            total=decay * rows["kept_total"][agent] + total,
             squares=decay * rows["kept_squares"][agent] + squares,
         )

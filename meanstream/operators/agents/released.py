@@ -17,7 +17,9 @@ class ReleaseBatch:
 
     `exhausted` lists the agents that made the last release of their horizon in this call. `fates` says of each sample
     that was given whether it counts (`meanstream.operators.agents.persons`); None if all of them do. `before` has what
-    these agents, if anything, had released last before the call; only `Agents` knows it.
+    these agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of each release,
+    with a memory that forgets, whether the mean behind it has changed (`meanstream.operators.agents.release_changes`);
+    without entries otherwise.
     """
 
     releases: ReleaseColumns
@@ -26,6 +28,7 @@ class ReleaseBatch:
     exhausted: Ints
     fates: Fates | None = None
     before: ReleaseColumns = field(default_factory=lambda: ReleaseColumns.joined([]))
+    drift: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(slots=True)
@@ -41,6 +44,7 @@ class PendingReleases:
     time: list[Floats] = field(default_factory=list)
     variance: list[Floats] = field(default_factory=list)
     before: list[ReleaseColumns] = field(default_factory=list)
+    drift: list[Ints] = field(default_factory=list)
 
     def add(
         self,
@@ -53,8 +57,11 @@ class PendingReleases:
         version: Words,
         time: Floats,
         variance: Floats | None = None,
+        drift: Ints | None = None,
     ) -> None:
         """Note one release of each of some agents."""
+        if drift is not None:
+            self.drift.append(drift)
         self.agent.append(agent)
         self.index.append(index)
         self.count.append(count)
@@ -94,6 +101,7 @@ class PendingReleases:
             time=time[order],
             exhausted=agent[index == settings.horizon],
             before=self._before(agent, index),
+            drift=np.concatenate(self.drift)[order] if self.drift else np.zeros(0, np.int64),
         )
 
     def _before(self, agent: Ints, index: Ints) -> ReleaseColumns:

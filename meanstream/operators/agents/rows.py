@@ -14,6 +14,8 @@ CHUNK = 1024
 
 NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 2
+WITH_CHANGES = 3
+"""Version of agents that forget since there are tests of changes; of the others it is still the one before."""
 SINCE_VERSION_2 = frozenset({"seen"})
 
 
@@ -63,10 +65,11 @@ class AgentRows:
         """Give one chunk as plain arrays, with a version and the window that event time is in."""
         part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
         state = {name: column[part].copy() for name, column in self.columns.items()}
-        return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
+        version = SNAPSHOT_VERSION if self._settings.kept is None else WITH_CHANGES
+        return {"version": np.array(version), "window": np.array(window), **state}
 
     def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
-        """Put back what `snapshot` gave, of this version or the one before.
+        """Put back what `snapshot` gave, of this version or one before.
 
         Raises
         ------
@@ -74,7 +77,11 @@ class AgentRows:
             If it is of another version, or has other columns.
         """
         version = int(state["version"])
-        require(version in (1, SNAPSHOT_VERSION), "snapshot version", f"be 1 or {SNAPSHOT_VERSION}", version)
+        kept = self._settings.kept
+        newest = SNAPSHOT_VERSION if kept is None else WITH_CHANGES
+        require(1 <= version <= newest, "snapshot version", f"lie in 1..{newest}", version)
+        if kept is not None and version == SNAPSHOT_VERSION and "marked_high" in state:
+            state = {**kept.since_version_2(state), "version": state["version"], "window": state["window"]}
         names = set(state) - {"version", "window"}
         expected = set(self.columns) - (SINCE_VERSION_2 if version == 1 else frozenset())
         require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))

@@ -12,6 +12,7 @@ import numpy as np
 from meanstream.operators.agents.forgetting import DecayedSums
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.memory import FOREVER, Memory, parse_memory
+from meanstream.operators.agents.release_changes import ReleaseChanges
 from meanstream.operators.agents.release_times import Counts, Every, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
 from meanstream.operators.agents.usual import usual_counter, usual_spread_share
@@ -221,7 +222,8 @@ class AgentsSettings:
         assert isinstance(self.mechanism, Decayed)  # noqa: S101 - of a half-life it is
         assert isinstance(self.fresh, GaussianNoise)  # noqa: S101 - checked
         times = self.times if isinstance(self.times, Every) else None
-        return KeptSums(DecayedSums(self.mechanism, self.fresh), times, self.grid)
+        changes = ReleaseChanges(self.mechanism, draw=self.fresh.variance)
+        return KeptSums(DecayedSums(self.mechanism, self.fresh, changes), times, self.grid, self.vote)
 
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:

@@ -27,6 +27,11 @@ PAIR_SENSITIVITY = math.sqrt(2.0)
 """A replaced sample is in one pair, which leaves one bin and enters another: two counts change by one each."""
 
 
+_EDGES = np.array([0.0, *(0.5**halving for halving in HALVINGS), 1.0])
+_BIN_SQUARES = np.array([0.0, *((_EDGES[1:] ** 3 - _EDGES[:-1] ** 3) / (3 * np.diff(_EDGES))), 1.0])
+"""Mean squared difference, in widths, where it is spread evenly within its bin."""
+
+
 def spread_vote_bins(difference: Ints, span: int) -> Ints:
     """Put differences of two samples into bins: 0, then by halvings of the width, and the whole width.
 
@@ -142,6 +147,25 @@ class SpreadVote:
         for counts in rows["vote_pairs"][agent].T:
             version = noise.version_of(version.view(np.int64), counts)
         return version
+
+    def variance_bound(self, votes: Ints) -> Floats:
+        """Public: what a sample of an agent varies by at most, as its own votes say; in squared grid units.
+
+        Half of the mean squared difference of a pair, spread evenly within bins, and one standard deviation of the
+        noise more; a quarter of the squared width (Popoviciu) where that is less, or nothing was voted yet.
+
+        Parameters
+        ----------
+        votes : int array, shape (n, 2 + VOTE_BINS)
+            As `ReleaseColumns.votes`.
+        """
+        pairs = np.maximum(votes[:, 1], 1).astype(np.float64)
+        squares = np.zeros(len(votes))
+        for b, square in enumerate(_BIN_SQUARES):  # in a fixed order, whatever the batch
+            squares += votes[:, 2 + b] * square
+        noise = math.sqrt(self.noise.variance * float((_BIN_SQUARES**2).sum())) * np.sqrt(votes[:, 0])
+        found = 0.5 * (np.maximum(squares, 0.0) + noise) / pairs
+        return np.asarray(np.where(votes[:, 1] > 0, np.minimum(found, 0.25), 0.25) * float(self.span) ** 2)
 
     def cast(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise) -> None:
         """Noise the pairs since each agent's last vote, and add them to its released sum."""

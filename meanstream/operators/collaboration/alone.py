@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,8 @@ from scipy.special import ndtri
 
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require, require_between
+
+_ANSWERED = ("value", "lower", "upper", "effective_class_size", "class_size", "component", "membership")
 
 
 def half_width_alone(variance: Floats, level: float) -> Floats:
@@ -57,6 +59,29 @@ class FittedAlone:
     def describe(self) -> dict[str, Any]:
         """Public: that there is no model."""
         return {"method": self.method, "n_agents": 0, "n_components": 0, "components": []}
+
+
+def alone_where_ahead(answer: AgentEstimates, own: OwnMeans) -> AgentEstimates:
+    """Private: answer those alone whose mean has changed since what they released: the others cannot know of it yet.
+
+    Everybody's releases say where agents were. Of one that has moved they are confidently wrong, and of many that have
+    moved together, too, until they have released enough of what is new.
+
+    Examples
+    --------
+    >>> own = OwnMeans(agent=np.arange(2), count=np.array([4, 4]), mean=np.array([2.0, 2.0]),
+    ...                variance=np.array([0.25, 0.25]), ahead=np.array([False, True]))
+    >>> together = replace(FittedAlone().estimate(own), value=np.array([1.0, 1.0]))
+    >>> alone_where_ahead(together, own).value.tolist()
+    [1.0, 2.0]
+    """
+    if not own.ahead.any():
+        return answer
+    alone = FittedAlone().estimate(own, level=answer.level)
+    columns = {name: (getattr(answer, name), getattr(alone, name)) for name in _ANSWERED}
+    noise = None if answer.noise_half_width is None else np.where(own.ahead, 0.0, answer.noise_half_width)
+    mixed = {name: np.where(own.ahead, mine, others) for name, (others, mine) in columns.items()}
+    return replace(answer, noise_half_width=noise, **mixed)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
 from meanstream.operators.collaboration.registry import (
     FittedPopulation,
     ReleaseSummary,
@@ -214,7 +214,7 @@ class PersonalEstimates:
         self, names: Sequence[str] | Mapping[int, str], own: OwnMeans, fitted: FittedPopulation, time: float | None
     ) -> dict[str, Any]:
         options = self._options
-        answer = fitted.estimate(own, level=options.level)
+        answer = alone_where_ahead(fitted.estimate(own, level=options.level), own)
         alone = FittedAlone().estimate(own, level=options.level)
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):

@@ -127,6 +127,88 @@ def test_who_waits_forgets_by_time() -> None:
     assert own.count[0] == 50
 
 
+def test_state_of_before_there_were_tests_of_changes_goes_on() -> None:
+    """Old columns are made of new ones: the squares at the newest release were two whole numbers."""
+    agent, value, time = stream()
+    whole, first = agents_of(SAMPLES), agents_of(SAMPLES)
+    expected = [whole.update(agent, value, time)]
+    found = [first.update(agent[:300], value[:300], time[:300])]
+    new = first.snapshot_chunk(0)
+    assert int(new["version"]) == 3
+    added = ("own_", "before_", "sums_change", "told_drift")
+    old = {name: column for name, column in new.items() if not name.startswith(added)}
+    old |= {"version": np.array(2), "marked_high": np.zeros(M, np.int64)}
+    old["marked_low"] = new["own_marked_squares"].astype(np.int64)
+    again = agents_of(SAMPLES)
+    again.restore_chunk(0, old)
+    for name in ("count", "mean", "squared_deviations"):
+        np.testing.assert_array_equal(getattr(again.own(), name), getattr(first.own(), name))
+    found.append(again.update(agent[300:], value[300:], time[300:]))
+    assert columns(found) == columns(expected)
+
+
+@pytest.mark.parametrize("settings", [SAMPLES, TURNS], ids=["samples", "turns"])
+def test_an_agent_whose_mean_changes_leaves_what_was_before(settings: AgentsSettings) -> None:
+    """Agents 0 to 2 change by 3 standard deviations; in any batches they know it the same, and the others stay."""
+    rng, n = np.random.default_rng(4), 1500
+    agent, time = rng.integers(0, M, n), np.sort(rng.uniform(0, 600, n))
+    moved = (agent < 3) & (time > 400)
+    value = rng.normal(1.0, 0.5, n) + 1.5 * moved
+    whole, parts = agents_of(settings), agents_of(settings)
+    batch = whole.update(agent, value, time)
+    for start, stop in itertools.pairwise([0, 700, 1001, 1100, 1101, n]):
+        parts.update(agent[start:stop], value[start:stop], time[start:stop])
+        again = agents_of(settings)
+        again.restore_chunk(0, parts.snapshot_chunk(0))
+        parts = again
+    own, other = whole.own(), parts.own()
+    for name in ("count", "mean", "squared_deviations", "ahead"):
+        np.testing.assert_array_equal(getattr(own, name), getattr(other, name))
+    for a in range(M):
+        recent = value[(agent == a) & (time > 400)]
+        assert abs(own.mean[a] - (2.5 if a < 3 else 1.0)) < 5 * 0.5 / len(recent) ** 0.5 + 0.1
+    assert set(np.flatnonzero(own.ahead)) <= {0, 1, 2}
+    assert len(batch.drift) == len(batch.releases)
+
+
+def test_false_alarms_are_taken_back() -> None:
+    """300 agents whose mean stays: who was thought to have changed and then not has its past again, but for what a doubt before that left out."""
+    n, half_life = 300, 4000
+    settings = AgentsSettings(**KNOWN, memory=f"half-life:{half_life}")
+    agents, rng, taken = agents_of(settings, n), np.random.default_rng(11), []
+    suspected = np.zeros(n, np.bool_)
+    for _ in range(64):
+        taken.append(rng.random((64, n)))
+        agents.update(np.tile(np.arange(n), 64), taken[-1].ravel(), np.zeros(64 * n))
+        suspected |= agents.own().ahead
+    own, sent = agents.own(), np.concatenate(taken)
+    back = np.flatnonzero(suspected & ~own.ahead)
+    assert len(back) >= 3
+    never = np.flatnonzero(~suspected)[0]
+    weights = weights_of_blocks(settings, len(sent), half_life)
+    for a in back:
+        assert own.count[a] == pytest.approx(own.count[never], rel=0.1)
+        assert own.mean[a] == pytest.approx((weights * sent[:, a]).sum() / weights.sum(), abs=3e-3)
+
+
+def weights_of_blocks(settings: AgentsSettings, n: int, half_life: float) -> np.ndarray:
+    """Weights of samples by the release that holds them."""
+    counts = settings.times.times(100)  # type: ignore[union-attr]
+    at = counts[np.searchsorted(counts, np.arange(1, n + 1), side="left")]
+    return np.asarray(0.5 ** ((at[-1] - at) / half_life))
+
+
+def test_windows_before_1970_end_as_others_do() -> None:
+    settings = AgentsSettings(**KNOWN, schedule="every:10s")
+    times = []
+    for begin in (-1000.0, -15.0, 1000.0):
+        agents = agents_of(settings, 1)
+        batch = agents.update(np.zeros(30, np.int64), np.full(30, 1.0), begin + np.arange(30.0))
+        rest = agents.advance(begin + 40.0)
+        times.append([*(batch.time - begin), *(rest.time - begin)])
+    assert times == [[10.0, 20.0, 30.0], [5.0, 15.0, 25.0, 35.0], [10.0, 20.0, 30.0]]
+
+
 def test_there_is_no_end_and_what_is_forged_is_told() -> None:
     settings = AgentsSettings(**KNOWN, memory="half-life:8", schedule="preferred:1")
     agents = agents_of(settings, 1)

@@ -106,6 +106,7 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
         count=own.count[some],
         mean=own.mean[some],
         variance=of_sample[some] / own.count[some],
+        ahead=own.ahead[some],
     )
 
 

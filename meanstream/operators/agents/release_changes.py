@@ -1,0 +1,162 @@
+"""Whether the mean behind releases that forget has changed: a test on the releases, whose sums then begin anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from meanstream.operators.counters.base import State, counter_lowest_bit
+from meanstream.operators.counters.decayed import Decayed
+from meanstream.operators.counters.toeplitz import toeplitz_weighted
+from meanstream.operators.records import Floats, Ints
+
+ORDERS = 6
+"""Of each power of two up to 32, the newest release whose number it divides is kept: past releases of many ages."""
+CHANGED = 19.0
+"""Squared difference of the means before and after, over its variance, that is a change. The largest of the candidates
+exceeds it less than once in 1e4 releases of a mean that stays (`tests/operators/agents/test_release_changes.py`)."""
+WARNING = 14.0
+"""Of a warning."""
+NOTHING, WARNED, MOVED = 0, 1, 2
+_PAST, _WIDTH = "change_past", 5
+_SUM, _WEIGHT, _SQUARED, _NOISE, _WITH_BASE = range(_WIDTH)
+
+
+class Since(NamedTuple):
+    """Public: the noised sum since the newest change, decayed to now, and what is known of it; and what was found.
+
+    Attributes
+    ----------
+    total, weight, squared_weight : float array
+        The noised sum in grid units, the sum of the weights of its samples and that of their squares.
+    noise : float array
+        Variance of its noise, in draws.
+    drift : int array
+        `NOTHING`, `WARNED` or `MOVED`, at this release.
+    at : int array
+        Number of the release after which the sum begins; 0 for the beginning.
+    """
+
+    total: Floats
+    weight: Floats
+    squared_weight: Floats
+    noise: Floats
+    drift: Ints
+    at: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseChanges:
+    """Tests each release for a change since some of those before; after one, sums leave out what lies before it.
+
+    Parameters
+    ----------
+    counter : Decayed
+        Of the noise of the sums.
+    draw : float
+        Variance of one draw, in squared grid units.
+
+    Notes
+    -----
+    **Privacy.** It reads noised sums, counts and the covariance of the noise, all public: post-processing, which spends
+    nothing, and whose result is public.
+
+    A candidate splits the sum since the last change in two. The squared difference of the two means over its variance,
+    with the exact covariance of the noise and a bound on what samples vary by, is a chi-squared variable of one degree
+    at most where nothing has changed; the largest of the candidates is compared with `CHANGED`. After a
+    change the candidates begin anew, too.
+    """
+
+    counter: Decayed
+    draw: float
+
+    def init(self, n_rows: int) -> State:
+        """State of rows that have not released; all of it is public.
+
+        Row by row: past releases by the largest power of two that divides their number, then the one at the change.
+        Of each the noised sum, weights, squared weights and variance decayed to now, the covariance with the one at the
+        change, and that with the buffers of the noise.
+        """
+        width = _WIDTH + len(self.counter.buffers.decay)
+        return {
+            _PAST: np.zeros((n_rows, ORDERS + 1, width)),
+            "change_at": np.zeros((n_rows, ORDERS + 1), np.int64),
+        }
+
+    def step(self, state: State, rows: Ints, *, index: Ints, decay: Floats, held: Floats, sample: Floats) -> Since:
+        """Take one release of each of some rows.
+
+        Parameters
+        ----------
+        state : State
+            With `noised`, `weight`, `squared_weight` and `variance` of this release; changed in place.
+        rows, index : int array, shape (m,)
+            Distinct rows, and the number of this release of each.
+        decay : float array, shape (m,)
+            What it multiplies the past by.
+        held : float array, shape (m, k, k)
+            Covariance of the buffers before its draw, in draws.
+        sample : float array, shape (m,)
+            Bound on the variance of a sample, public, in squared grid units.
+        """
+        past, at = state[_PAST][rows], state["change_at"][rows]
+        square = (decay * decay)[:, np.newaxis]
+        past[:, :, :_SQUARED] *= decay[:, np.newaxis, np.newaxis]
+        past[:, :, _SQUARED:] *= square[:, :, np.newaxis]
+        now = np.stack([state[name][rows] for name in ("noised", "weight", "squared_weight", "variance")], axis=1)
+        buffers = past[:, :, _WIDTH:]
+        with_now = toeplitz_weighted(buffers.reshape(-1, buffers.shape[-1]), self.counter.buffers.weight)
+        with_now = with_now.reshape(at.shape)
+        ratio = self._ratio(past, at, now, with_now, sample)
+        best = np.argmax(ratio, axis=1)
+        largest = ratio[np.arange(len(rows)), best]
+        drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
+        moved = np.flatnonzero(drift == MOVED)
+        past[moved, ORDERS], at[moved, ORDERS] = past[moved, best[moved]], at[moved, best[moved]]
+        with_now[moved, ORDERS] = with_now[moved, best[moved]]
+        at[moved, :ORDERS] = 0
+        kept = np.concatenate([now, with_now[:, [ORDERS]], self._with_buffers(held)], axis=1)
+        past[:, :, _WIDTH:] *= self.counter.buffers.decay
+        order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
+        past[np.arange(len(rows)), order], at[np.arange(len(rows)), order] = kept, index
+        state[_PAST][rows], state["change_at"][rows] = past, at
+        base = past[:, ORDERS]
+        return Since(
+            total=now[:, _SUM] - base[:, _SUM],
+            weight=now[:, _WEIGHT] - base[:, _WEIGHT],
+            squared_weight=now[:, _SQUARED] - base[:, _SQUARED],
+            noise=now[:, _NOISE] + base[:, _NOISE] - 2 * with_now[:, ORDERS],
+            drift=drift,
+            at=at[:, ORDERS].copy(),
+        )
+
+    @staticmethod
+    def left_out(past: Floats) -> Floats:
+        """Give the weight of what lies before the newest change, in sums as they are now."""
+        return np.asarray(past[:, ORDERS, _WEIGHT])
+
+    def _ratio(self, past: Floats, at: Ints, now: Floats, with_now: Floats, sample: Floats) -> Floats:
+        """Squared difference of the means after and before each candidate over its variance; 0 for no candidate."""
+        base, split, current = past[:, ORDERS:], past[:, :ORDERS], now[:, np.newaxis]
+        after = current[..., _WEIGHT] - split[..., _WEIGHT]
+        before = split[..., _WEIGHT] - base[..., _WEIGHT]
+        some = (at[:, :ORDERS] > 0) & (after > 0) & (before > 0)
+        a, c = (1.0 / np.where(some, weight, 1.0) for weight in (after, before))
+        both = a + c
+        difference = (current[..., _SUM] - split[..., _SUM]) * a - (split[..., _SUM] - base[..., _SUM]) * c
+        noise = a * a * current[..., _NOISE] + both * both * split[..., _NOISE] + c * c * base[..., _NOISE]
+        noise = noise - 2 * a * both * with_now[:, :ORDERS] + 2 * a * c * with_now[:, ORDERS:]
+        noise = noise - 2 * both * c * split[..., _WITH_BASE]
+        samples = (current[..., _SQUARED] - split[..., _SQUARED]) * a * a
+        samples = samples + (split[..., _SQUARED] - base[..., _SQUARED]) * c * c
+        variance = np.where(some, self.draw * noise + sample[:, np.newaxis] * samples, 1.0)
+        return np.asarray(np.where(some, difference * difference / variance, 0.0))
+
+    def _with_buffers(self, held: Floats) -> Floats:
+        """Covariance of a release's noise with the buffers after its draw."""
+        weight, total = self.counter.buffers.weight, np.zeros(held.shape[:-1])
+        for m in range(len(weight)):  # in a fixed order, whatever the batch
+            total = total + held[:, :, m] * weight[m]
+        return np.asarray(self.counter.buffers.decay * total + 1.0)
