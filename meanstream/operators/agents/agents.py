@@ -310,15 +310,20 @@ class Agents:
         if pairs is not None:
             pairs.count(np.arange(len(who)), ends + 1)
 
-        sorted_point -= self.settings.grid.span // 2
-        sorted_point *= sorted_point
-        squares = rows["squares_low"][who] + np.add.reduceat(sorted_point, starts)
-        rows["squares_low"][who] = squares % SQUARES_BASE
-        rows["squares_high"][who] += squares // SQUARES_BASE
+        self._add_squares(who, sorted_point, starts)
         rows["count"][who] = count
         rows["seen"][who] = time[order[ends]]
         rows["total"][who] += prefix[ends] - before
         self._state.touch(who)
+
+    def _add_squares(self, who: Ints, point: Ints, starts: Ints) -> None:
+        """Add squares around the middle of the grid to the sums; `point` is overwritten."""
+        rows = self._state.columns
+        point -= self.settings.grid.span // 2
+        point *= point
+        squares = rows["squares_low"][who] + np.add.reduceat(point, starts)
+        rows["squares_low"][who] = squares % SQUARES_BASE
+        rows["squares_high"][who] += squares // SQUARES_BASE
 
     def _due(self, agent: Ints) -> Ints:
         """Give the number of samples at which something is next to be done: a release or, with a memory, a test."""

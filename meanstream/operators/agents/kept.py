@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
-from meanstream.operators.agents.own_changes import BLOCK, Moment, OwnChanges
+from meanstream.operators.agents.own_changes import BLOCK, OwnChanges, OwnMoment
 from meanstream.operators.agents.release_times import Every
 from meanstream.operators.agents.spread_vote import SpreadVote
 from meanstream.operators.noise.fixed_point import FixedPoint
@@ -39,10 +39,10 @@ class SumsNow(NamedTuple):
     squares_low: Ints
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> OwnMoment:
         """The same for a test of changes."""
         squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
-        return Moment(self.number, self.total, np.asarray(squares, np.float64))
+        return OwnMoment(self.number, self.total, np.asarray(squares, np.float64))
 
 
 class WeighedSamples(NamedTuple):
@@ -116,7 +116,7 @@ class KeptSums:
         old = dict(state)
         squares = old.pop("marked_high") * float(SQUARES_BASE) + old.pop("marked_low")
         found = {**self.columns(len(old["count"])), **old}
-        Moment(old["released_count"], old["marked_total"], squares).put(found, "marked", np.arange(len(squares)))
+        OwnMoment(old["released_count"], old["marked_total"], squares).put(found, "marked", np.arange(len(squares)))
         found["own_weight"], found["own_squared_weight"] = old["sums_weight"], old["sums_squared_weight"]
         found["own_due"] = (old["count"] // BLOCK + 1) * BLOCK
         return found
@@ -228,9 +228,9 @@ class KeptSums:
         """Decay what was kept, add what is new."""
         return self._added(rows, agent, now.moment, self.sums.decay(index, waited))
 
-    def _added(self, rows: Columns, agent: Ints, now: Moment, decay: Floats | float) -> WeighedSamples:
+    def _added(self, rows: Columns, agent: Ints, now: OwnMoment, decay: Floats | float) -> WeighedSamples:
         """Decay what was kept, add what there is between the mark and another moment."""
-        mark = Moment.of(rows, "marked", agent)
+        mark = OwnMoment.of(rows, "marked", agent)
         number, squares = now.number - mark.number, now.squares - mark.squares
         total = now.total - mark.total - number * (self.grid.span // 2)
         return WeighedSamples(

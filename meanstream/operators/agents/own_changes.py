@@ -25,7 +25,7 @@ _COLUMN = (slice(None), np.newaxis)
 Columns = dict[str, np.ndarray]
 
 
-class Moment(NamedTuple):
+class OwnMoment(NamedTuple):
     """Private: what an agent had at some moment: its samples, their sum, and the sum of squares around the middle."""
 
     number: Ints
@@ -33,7 +33,7 @@ class Moment(NamedTuple):
     squares: Floats
 
     @classmethod
-    def of(cls, rows: Columns, which: str, agent: Ints) -> Moment:
+    def of(cls, rows: Columns, which: str, agent: Ints) -> OwnMoment:
         """Read one that is kept of some agents."""
         number, total, squares = (rows[f"own_{which}_{name}"][agent] for name in cls._fields)
         return cls(number, total, squares)
@@ -43,9 +43,9 @@ class Moment(NamedTuple):
         for name, values in zip(self._fields, self, strict=True):
             rows[f"own_{which}_{name}"][agent] = values
 
-    def take(self, which: Any) -> Moment:
+    def take(self, which: Any) -> OwnMoment:
         """Select by an index."""
-        return Moment(self.number[which], self.total[which], self.squares[which])
+        return OwnMoment(self.number[which], self.total[which], self.squares[which])
 
 
 class Tested(NamedTuple):
@@ -55,13 +55,13 @@ class Tested(NamedTuple):
     ----------
     undone, changed : int array
         Places of those whose newest change was none, and of those whose mean has changed.
-    since : Moment
+    since : OwnMoment
         Of each of `changed` the moment after which the new mean holds.
     """
 
     undone: Ints
     changed: Ints
-    since: Moment
+    since: OwnMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class OwnChanges:
             "own_past_squares": np.zeros((n, _PLACES)),
         }
 
-    def test(self, rows: Columns, agent: Ints, now: Moment) -> Tested:
+    def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> Tested:
         """Test some agents that have come to the end of a block.
 
         Parameters
@@ -118,7 +118,7 @@ class OwnChanges:
             The agents' state; changed in place.
         agent : int array, shape (m,)
             Distinct agents.
-        now : Moment
+        now : OwnMoment
             Of each.
         """
         undone = self._undo(rows, agent, now)
@@ -128,24 +128,24 @@ class OwnChanges:
         blocks = (now.number - start.number[:, 0]) / BLOCK
         changed = np.flatnonzero(ratio[np.arange(len(agent)), best] > 8.0 + 2.0 * np.log(np.maximum(blocks, 1.0)))
         since = past.take((changed, best[changed]))
-        Moment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
+        OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
         block = now.number // BLOCK
         order = np.minimum(counter_lowest_bit(block), ORDERS - 1)
         spacing = np.where(order == ORDERS - 1, order, order + 1)
         place = order * EACH + (block >> spacing) % EACH
-        for name, values in zip(Moment._fields, now, strict=True):
+        for name, values in zip(OwnMoment._fields, now, strict=True):
             rows[f"own_past_{name}"][agent, place] = values
         rows["own_due"][agent] = now.number + BLOCK
         return Tested(undone, changed, since)
 
-    def _undo(self, rows: Columns, agent: Ints, now: Moment) -> Ints:
+    def _undo(self, rows: Columns, agent: Ints, now: OwnMoment) -> Ints:
         """Take back changes that the samples since do not bear out; give the places of whose."""
         place = np.flatnonzero(rows["own_origin_number"][agent] >= 0)
         if not len(place):
             return place
         a = agent[place]
-        origin, start = (Moment.of(rows, which, a) for which in ("origin", "start"))
+        origin, start = (OwnMoment.of(rows, which, a) for which in ("origin", "start"))
         ratio = self._ratio(origin.take(_COLUMN), start.take(_COLUMN), now.take(place))[:, 0]
         undone = np.flatnonzero(ratio < UNDONE)
         origin.take(undone).put(rows, "start", a[undone])
@@ -153,14 +153,14 @@ class OwnChanges:
         return place[undone]
 
     @staticmethod
-    def _moments(rows: Columns, agent: Ints) -> tuple[Moment, Moment]:
+    def _moments(rows: Columns, agent: Ints) -> tuple[OwnMoment, OwnMoment]:
         """Give the start, and every moment that is kept; the one of the newest release is one of them."""
-        start, newest = (Moment.of(rows, which, agent).take(_COLUMN) for which in ("start", "marked"))
-        past = Moment.of(rows, "past", agent)
+        start, newest = (OwnMoment.of(rows, which, agent).take(_COLUMN) for which in ("start", "marked"))
+        past = OwnMoment.of(rows, "past", agent)
         number, total, squares = (np.concatenate(both, axis=1) for both in zip(past, newest, strict=True))
-        return start, Moment(number, total, squares)
+        return start, OwnMoment(number, total, squares)
 
-    def _ratio(self, start: Moment, past: Moment, now: Moment) -> Floats:
+    def _ratio(self, start: OwnMoment, past: OwnMoment, now: OwnMoment) -> Floats:
         """Twice the log likelihood ratio of a change at each moment; 0 where there was none since the start."""
         some = (past.number >= start.number + LEAST) & (past.number <= now.number[:, np.newaxis] - LEAST)
         current = now.take(_COLUMN)
@@ -171,7 +171,7 @@ class OwnChanges:
         number = before + after
         return np.asarray(np.where(some, number * np.log1p(square / (number - 2.0)), 0.0))
 
-    def _segment(self, first: Moment, last: Moment, some: np.ndarray) -> tuple[Floats, Floats, Floats]:
+    def _segment(self, first: OwnMoment, last: OwnMoment, some: np.ndarray) -> tuple[Floats, Floats, Floats]:
         """Give number, mean less the middle, and variance of the samples between two moments."""
         number = np.where(some, last.number - first.number, LEAST)
         total = np.where(some, last.total - first.total - number * self.middle, 0).astype(np.float64)

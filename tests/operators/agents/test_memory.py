@@ -172,7 +172,7 @@ def test_an_agent_whose_mean_changes_leaves_what_was_before(settings: AgentsSett
 
 
 def test_false_alarms_are_taken_back() -> None:
-    """300 agents whose mean stays: who was thought to have changed and then not has its past again, but for what a doubt before that left out."""
+    """300 agents whose mean stays: who was wrongly thought to have changed has its past again, but earlier doubts."""
     n, half_life = 300, 4000
     settings = AgentsSettings(**KNOWN, memory=f"half-life:{half_life}")
     agents, rng, taken = agents_of(settings, n), np.random.default_rng(11), []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.own_changes import BLOCK, Moment, OwnChanges
+from meanstream.operators.agents.own_changes import BLOCK, OwnChanges, OwnMoment
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 
@@ -26,7 +26,7 @@ class Stream:
         self.number = self.number + BLOCK
         self.total = self.total + points.sum(axis=1)
         self.squares = self.squares + ((points - GRID.span // 2).astype(np.float64) ** 2).sum(axis=1)
-        return self.test.test(self.rows, self.agent, Moment(self.number, self.total, self.squares)).changed
+        return self.test.test(self.rows, self.agent, OwnMoment(self.number, self.total, self.squares)).changed
 
 
 def test_the_statistic_is_the_likelihood_ratio_of_two_normal_segments() -> None:
@@ -37,7 +37,7 @@ def test_the_statistic_is_the_likelihood_ratio_of_two_normal_segments() -> None:
         stream.block(block[np.newaxis])
     start, past = stream.test._moments(stream.rows, stream.agent)
     points = GRID.encode(values).ravel().astype(np.float64)
-    now = Moment(np.array([320]), np.array([int(points.sum())]), np.array([((points - GRID.span // 2) ** 2).sum()]))
+    now = OwnMoment(np.array([320]), np.array([int(points.sum())]), np.array([((points - GRID.span // 2) ** 2).sum()]))
     ratio = stream.test._ratio(start, past, now)[0]
     for place in np.flatnonzero(ratio):
         at = int(past.number[0, place])
