@@ -49,6 +49,8 @@ FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
 MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
+BEHIND, BEHIND_SECONDS = 5000, 0.02
+"""With so many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
 GATHER_SECONDS = 0.25
 """So long they are gathered if they come faster than one can take them."""
 CHUNK = 500
@@ -133,7 +135,8 @@ class TopicReader:
                 events += [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
             gathered.add(messages)
-            wanted, wait = min(CHUNK, count - len(gathered)) if more else 0, MORE_SECONDS
+            wanted = min(CHUNK, count - len(gathered)) if more else 0
+            wait = BEHIND_SECONDS if len(gathered) >= BEHIND else MORE_SECONDS
         records = self._advance(gathered.records(), progress) if len(gathered) else None
         now = time.monotonic()
         for event in events:
