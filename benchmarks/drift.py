@@ -110,7 +110,8 @@ class Together:
     def take(self, samples: Floats, time: float) -> None:
         """Take a block of samples."""
         agent = np.tile(np.arange(AGENTS), len(samples))
-        self._followed.observe(self._agents.update(agent, samples.ravel(), np.full(samples.size, time)).releases)
+        batch = self._agents.update(agent, samples.ravel(), np.full(samples.size, time))
+        self._followed.observe(batch.releases, batch.before)
 
     def answers(self) -> tuple[Floats, Floats, Floats]:
         """Fit the population and answer everybody."""

@@ -92,7 +92,7 @@ class KeptSums:
 
     def columns(self, n: int) -> Columns:
         """State of `n` agents that have seen nothing."""
-        ints = ("marked_total", "turn", "told_count", "told_total", "told_drift")
+        ints = ("marked_total", "turn", "told_count", "told_total")
         reals = ("own_weight", "own_squared_weight", "kept_total", "kept_squares", "told_variance")
         return {
             **{name: np.zeros(n, np.int64) for name in ints},
@@ -169,8 +169,8 @@ class KeptSums:
             "told_total": told.total,
             "told_variance": told.variance,
             "turn": turn,
+            "marked_total": now.total,
         }
-        said |= {"marked_total": now.total, "told_drift": np.zeros_like(index) if told.drift is None else told.drift}
         for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
             rows[name][agent] = values
         decay = self.sums.decay(index, waited)

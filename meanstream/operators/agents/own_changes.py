@@ -122,12 +122,7 @@ class OwnChanges:
             Of each.
         """
         undone = self._undo(rows, agent, now)
-        start, past = self._moments(rows, agent)
-        ratio = self._ratio(start, past, now)
-        best = np.argmax(ratio, axis=1)
-        blocks = (now.number - start.number[:, 0]) / BLOCK
-        changed = np.flatnonzero(ratio[np.arange(len(agent)), best] > 8.0 + 2.0 * np.log(np.maximum(blocks, 1.0)))
-        since = past.take((changed, best[changed]))
+        changed, since = self._changed(rows, agent, now)
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
         block = now.number // BLOCK
@@ -139,6 +134,16 @@ class OwnChanges:
         rows["own_due"][agent] = now.number + BLOCK
         return Tested(undone, changed, since)
 
+    def _changed(self, rows: Columns, agent: Ints, now: OwnMoment) -> tuple[Ints, OwnMoment]:
+        """Give the places of those whose mean has changed, and when."""
+        start, past = self._moments(rows, agent)
+        square = self._squares(start, past, now)
+        best = np.argmax(square, axis=1)  # the ratio grows with it
+        number = now.number - start.number[:, 0]
+        ratio = self._ratio(np.maximum(number, BLOCK), square[np.arange(len(agent)), best])
+        changed = np.flatnonzero(ratio > 8.0 + 2.0 * np.log(np.maximum(number / BLOCK, 1.0)))
+        return changed, past.take((changed, best[changed]))
+
     def _undo(self, rows: Columns, agent: Ints, now: OwnMoment) -> Ints:
         """Take back changes that the samples since do not bear out; give the places of whose."""
         place = np.flatnonzero(rows["own_origin_number"][agent] >= 0)
@@ -146,8 +151,8 @@ class OwnChanges:
             return place
         a = agent[place]
         origin, start = (OwnMoment.of(rows, which, a) for which in ("origin", "start"))
-        ratio = self._ratio(origin.take(_COLUMN), start.take(_COLUMN), now.take(place))[:, 0]
-        undone = np.flatnonzero(ratio < UNDONE)
+        square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), now.take(place))[:, 0]
+        undone = np.flatnonzero(self._ratio(now.number[place] - origin.number, square) < UNDONE)
         origin.take(undone).put(rows, "start", a[undone])
         rows["own_origin_number"][a[undone]] = -1
         return place[undone]
@@ -160,21 +165,25 @@ class OwnChanges:
         number, total, squares = (np.concatenate(both, axis=1) for both in zip(past, newest, strict=True))
         return start, OwnMoment(number, total, squares)
 
-    def _ratio(self, start: OwnMoment, past: OwnMoment, now: OwnMoment) -> Floats:
-        """Twice the log likelihood ratio of a change at each moment; 0 where there was none since the start."""
-        some = (past.number >= start.number + LEAST) & (past.number <= now.number[:, np.newaxis] - LEAST)
-        current = now.take(_COLUMN)
-        before, mean_before, spread_before = self._segment(start, past, some)
-        after, mean_after, spread_after = self._segment(past, current, some)
-        variance = np.maximum(np.maximum(spread_before, spread_after), _LEAST_VARIANCE)
-        square = (mean_before - mean_after) ** 2 / (variance * (1.0 / before + 1.0 / after))
-        number = before + after
-        return np.asarray(np.where(some, number * np.log1p(square / (number - 2.0)), 0.0))
+    def _squares(self, start: OwnMoment, past: OwnMoment, now: OwnMoment) -> Floats:
+        """Squared difference of the means before and after each moment over its variance; 0 where there is none."""
+        number = now.number[:, np.newaxis] - start.number
+        before = past.number - start.number
+        some = (before >= LEAST) & (before <= number - LEAST)
+        before = np.where(some, before, 2)
+        after = np.where(some, number - before, 2)
+        whole = now.total[:, np.newaxis] - start.total - number * self.middle
+        total = (past.total - start.total - before * self.middle).astype(np.float64)
+        rest = whole - total
+        squares = past.squares - start.squares
+        mean, other = total / before, rest / after
+        variance = (squares - total * mean) / (before - 1)
+        after_variance = (now.squares[:, np.newaxis] - start.squares - squares - rest * other) / (after - 1)
+        variance = np.maximum(np.maximum(variance, after_variance), _LEAST_VARIANCE)
+        mean -= other
+        return np.asarray(np.where(some, mean * mean * before * after / (number * variance), 0.0))
 
-    def _segment(self, first: OwnMoment, last: OwnMoment, some: np.ndarray) -> tuple[Floats, Floats, Floats]:
-        """Give number, mean less the middle, and variance of the samples between two moments."""
-        number = np.where(some, last.number - first.number, LEAST)
-        total = np.where(some, last.total - first.total - number * self.middle, 0).astype(np.float64)
-        mean = total / number
-        spread = np.where(some, last.squares - first.squares, 0.0) - total * mean
-        return number.astype(np.float64), mean, np.maximum(spread, 0.0) / (number - 1.0)
+    @staticmethod
+    def _ratio(number: Ints, square: Floats) -> Floats:
+        """Twice the log likelihood ratio of a change among so many samples."""
+        return np.asarray(number * np.log1p(square / (number - 2.0)))

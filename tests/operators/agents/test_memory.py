@@ -135,7 +135,7 @@ def test_state_of_before_there_were_tests_of_changes_goes_on() -> None:
     found = [first.update(agent[:300], value[:300], time[:300])]
     new = first.snapshot_chunk(0)
     assert int(new["version"]) == 3
-    added = ("own_", "before_", "sums_change", "told_drift")
+    added = ("own_", "before_", "sums_change")
     old = {name: column for name, column in new.items() if not name.startswith(added)}
     old |= {"version": np.array(2), "marked_high": np.zeros(M, np.int64)}
     old["marked_low"] = new["own_marked_squares"].astype(np.int64)

@@ -38,7 +38,7 @@ def test_the_statistic_is_the_likelihood_ratio_of_two_normal_segments() -> None:
     start, past = stream.test._moments(stream.rows, stream.agent)
     points = GRID.encode(values).ravel().astype(np.float64)
     now = OwnMoment(np.array([320]), np.array([int(points.sum())]), np.array([((points - GRID.span // 2) ** 2).sum()]))
-    ratio = stream.test._ratio(start, past, now)[0]
+    ratio = stream.test._ratio(np.array([[320]]), stream.test._squares(start, past, now))[0]
     for place in np.flatnonzero(ratio):
         at = int(past.number[0, place])
         one, two = points[:at], points[at:]
