@@ -108,7 +108,14 @@ def _steps(numbers: list[int], stride: int) -> int:
 
 
 def _repeats(key: bytes) -> bool:
-    return any(key[period:] == key[:-period] for period in range(1, len(key) // 2 + 1))
+    """Say whether a key is one piece again and again, the last time perhaps in part: in time linear in its length."""
+    border = [0]  # of each beginning of the key: how much of its end is its beginning (Knuth, Morris and Pratt 1977)
+    for byte in key[1:]:
+        length = border[-1]
+        while length and key[length] != byte:
+            length = border[length - 1]
+        border.append(length + (key[length] == byte))
+    return len(key) - border[-1] <= len(key) // 2
 
 
 def _is_mixed(key: bytes) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import random
 import secrets
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from meanstream.operators.noise.key_strength import key_weakness
+from meanstream.operators.noise.key_strength import _repeats, key_weakness
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.store.secret import is_named_secret, load_secret, make_secret, noise_from_secret, read_secret
 
@@ -133,3 +134,27 @@ def test_a_derived_key_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def _nobody(*_: object) -> None:
     raise AssertionError
+
+
+def test_a_file_may_be_as_long_as_is_said_and_no_longer(tmp_path: Path) -> None:
+    most, path = 1 << 20, tmp_path / "key"
+    path.write_bytes(secrets.token_bytes(most))
+    path.chmod(0o600)
+    assert len(read_secret(path)) == most
+    path.write_bytes(secrets.token_bytes(most + 1))
+    with pytest.raises(ValueError, match=f"secret must be at most {most} bytes, got more"):
+        read_secret(path)
+
+
+def test_a_repetition_is_found_whatever_its_length_and_at_once() -> None:
+    """By the definition, over short words of two letters; and of a mebibyte, in no time."""
+
+    def repeats(key: bytes) -> bool:
+        return any(key[period:] == key[:-period] for period in range(1, len(key) // 2 + 1))
+
+    rng = random.Random(1)  # noqa: S311 - words of a test
+    words = [bytes(rng.choices(b"ab", k=rng.randint(2, 14))) for _ in range(3000)]
+    words += [(word * 5)[: rng.randint(len(word) + 1, 4 * len(word))] for word in words]
+    assert [_repeats(word) for word in words] == [repeats(word) for word in words]
+    assert 500 < sum(map(repeats, words)) < 5500
+    assert not _repeats(b"a" * (1 << 20) + b"b")

@@ -166,3 +166,12 @@ def test_half_of_the_options_is_refused(signed: Path) -> None:
     assert "signature must be given" in meanstream(*asked, "--signer", str(signed / "signing.key.pub")).message
     both = (*pair, "--signer", str(signed / "signing.key.pub"), "--rows", "1")
     assert "without rows and head" in meanstream(*asked, *both).message
+
+
+def test_a_head_may_be_as_long_as_it_is_read_and_no_longer(signed: Path) -> None:
+    text = (signed / "head.json").read_text().rstrip()
+    for longer, code in ((0, 0), (1, 2)):
+        (signed / "padded.json").write_text(text.ljust((1 << 16) + longer))
+        ran = verify(signed, signature="padded.json")
+        assert ran.code == code, ran.err
+    assert "signature must be a signed head of version 1, got something else" in ran.message
