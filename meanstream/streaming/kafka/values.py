@@ -125,7 +125,7 @@ def value_sizes(values: Sequence[bytes | None]) -> Ints:
         return np.fromiter((len(value or b"") for value in values), np.int64, len(values))
 
 
-def join_values(values: Sequence[bytes]) -> JoinedValues:
+def _join_values(values: Sequence[bytes]) -> JoinedValues:
     """Make one text of values, in which each is a line."""
     return JoinedValues(value_sizes(values), b"\n".join([*values, b""]))
 
@@ -137,13 +137,13 @@ def join_joined_values(parts: Sequence[JoinedValues]) -> JoinedValues:
 
 def block_of_records(records: PartitionRecords, number: Ints) -> LineBlock:
     """Give values as lines; none of them is empty."""
-    size, text = records.joined or join_values(cast("list[bytes]", records.values))
+    size, text = records.joined or _join_values(cast("list[bytes]", records.values))
     return LineBlock(memoryview(text), np.cumsum(size + 1), number)
 
 
 def block_of_values(values: Sequence[bytes], number: Ints) -> LineBlock:
     """Join values to one text; neither empty."""
-    size, text = join_values(values)
+    size, text = _join_values(values)
     return LineBlock(memoryview(text), np.cumsum(size + 1), number)
 
 
