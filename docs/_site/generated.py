@@ -16,12 +16,14 @@ from meanstream.streaming.metrics.collaboration import CollaborationMetrics, Pri
 from meanstream.streaming.metrics.metrics import Metrics
 from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds import RoundsMetrics
+from meanstream.streaming.metrics.statistician import StatisticianMetrics
 
 SHOWN_BY = {
     "Agents": Metrics,
     "Agents, private": PrivateMetrics,
     "Rounds": RoundsMetrics,
     "Rounds, private": PrivateRoundsMetrics,
+    "Rounds, statistician's side": StatisticianMetrics,
     "Collaborate": CollaborationMetrics,
     "Collaborate, private": PrivateCollaborationMetrics,
 }

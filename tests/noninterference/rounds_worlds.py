@@ -103,6 +103,10 @@ def two_sides(folder: Path, users: int, ports: tuple[int, ...], changed: str | N
                 f"statistician, turn {turn}", "run", "rounds", from_reports="reports.jsonl", store="statistician.db",
                 sink="means.jsonl", log_format="json", json=True, **agreed,
             )  # fmt: skip
+        watched.run(
+            "dry run of the statistician", "run", "rounds", from_reports="reports.jsonl", store="statistician.db",
+            sink="means.jsonl", dry_run=True, **agreed,
+        )  # fmt: skip
         watched.run("ledger verify of the statistician's", "ledger", "verify", "--store", "statistician.db")
         read_all(watched, "users.db")
         return of_everybody(watched.seen())

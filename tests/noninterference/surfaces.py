@@ -168,6 +168,12 @@ PUBLIC_METRICS = {
         "prior_components", "prior_spread", "prior_count_ratio", "answer_lag_seconds", "ready", "events_per_second",
         "start_timestamp_seconds", "kafka_connected",
     },
+    "StatisticianMetrics": {
+        "rounds", "statistician_reports", "statistician_stages", "rounds_waiting", "rounds_half_width", "rounds_lower",
+        "rounds_stages", "rounds_upper", "rounds_value", "rounds_window_end_timestamp_seconds", "rounds_window_users",
+        "rounds_period_seconds", "rounds_answer_age_seconds", "allowed_lateness_seconds", "ready", "kafka_connected",
+        "start_timestamp_seconds",
+    },
     "Beam": {
         "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
         "results_refused", "rounds", "rounds_reports_", "samples", "sent", "batch_samples", "batch_milliseconds",

@@ -31,6 +31,7 @@ from meanstream.streaming.metrics.families import FORECASTS
 from meanstream.streaming.metrics.metrics import Metrics
 from meanstream.streaming.metrics.private import PrivateMetrics, PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds import RoundsMetrics
+from meanstream.streaming.metrics.statistician import StatisticianMetrics
 from meanstream.streaming.sinks import group
 from tests.noninterference import agents_worlds, kafka_worlds, rounds_worlds, surfaces
 from tests.noninterference.surfaces import Reader
@@ -117,6 +118,10 @@ LISTS: dict[str, tuple[Callable[[], set[Any]], set[Any]]] = {
     ),
     "metrics of agents": (lambda: metrics_of(Metrics), surfaces.PUBLIC_METRICS["Metrics"]),
     "metrics of rounds": (lambda: metrics_of(RoundsMetrics), surfaces.PUBLIC_METRICS["RoundsMetrics"]),
+    "metrics of a statistician": (
+        lambda: metrics_of(StatisticianMetrics),
+        surfaces.PUBLIC_METRICS["StatisticianMetrics"],
+    ),
     "metrics of a collaboration": (
         lambda: metrics_of(CollaborationMetrics),
         surfaces.PUBLIC_METRICS["CollaborationMetrics"],
@@ -210,6 +215,7 @@ TWINS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "events": one_more_in(wire.EVENTS, Release),
     "metrics of agents": one_more_in(Metrics.gauges),
     "metrics of rounds": one_more_in(RoundsMetrics.gauges),
+    "metrics of a statistician": one_more_in(StatisticianMetrics.gauges),
     "metrics of a collaboration": one_more_in(CollaborationMetrics.gauges),
     "private metrics of a collaboration": one_more_in(PrivateCollaborationMetrics.counters),
     "private metrics of agents": one_more_in(PrivateMetrics.counters),

@@ -256,3 +256,23 @@ def test_a_statistician_that_dies_publishes_the_same(
         one.close()
     two.alternate()
     assert {role: two.values(role) for role in together} == together
+
+
+def test_a_dry_run_of_the_statistician_looks_at_its_topics_and_makes_none(
+    sides: Callable[[str], TwoSides], broker_address: str
+) -> None:
+    two = sides("dry")
+    two.run(two.users)
+    dry = {**two.statistician, "dry_run": True}
+    told = two.run(dry)
+    assert told["from_reports"] == two.place("reports")
+    assert told["store"] == {"place": str(two.folder / "statistician.db"), "name": "weekly", "begun": False}
+    assert not (two.folder / "statistician.db").exists()
+    assert two.values("stages") == two.values("means") == []
+    missing = f"kafka://{broker_address}/no-such-reports"
+    ran = meanstream("run", "rounds", *arguments({**dry, "from_reports": missing, "wait_for": "0s"}))
+    assert ran.message.startswith("from_reports must be a topic that exists, got 'no-such-reports'")
+    made = {**dry, "from_reports": f"{missing}?create=1"}
+    assert two.run(made)["from_reports"] == f"{missing}?create=1"
+    topics = AdminClient({"bootstrap.servers": broker_address}).list_topics(timeout=10).topics
+    assert "no-such-reports" not in topics

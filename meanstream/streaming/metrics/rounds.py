@@ -77,23 +77,27 @@ class RoundsMetrics(Metrics):
     def __init__(self, *, settings: HasWindows, **options: Any) -> None:
         super().__init__(settings=settings, **options)
         windows = Windows.parse(settings.window)
-        self._window = None if windows.kind == "session" else windows.period / MICROS
+        self.period = None if windows.kind == "session" else windows.period / MICROS
         self._answered_at, self._rounds = self._began, 0
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest public figures."""
         public = public_stats(rounds_stats(stats))
-        if public.rounds > self._rounds:
-            self._rounds, self._answered_at = public.rounds, self._clock.now()
+        self.note_answers(public.rounds)
         super().observe(public)
+
+    def note_answers(self, rounds: int) -> None:
+        """Note how many rounds have come to their end, and when it was that there was one more."""
+        if rounds > self._rounds:
+            self._rounds, self._answered_at = rounds, self._clock.now()
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         stats = rounds_stats(stats)
         return {
             **{name: getattr(stats, figure) for name, figure in _STATS.items()},
             "rounds_waiting": stats.waiting,
-            "rounds_period_seconds": self._window,
-            **({} if stats.answer is None else _answer(stats.answer)),
+            "rounds_period_seconds": self.period,
+            **({} if stats.answer is None else window_answer_figures(stats.answer)),
         }
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
@@ -112,7 +116,7 @@ class _Answer(msgspec.Struct):
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
-def _answer(line: bytes) -> dict[str, float]:
+def window_answer_figures(line: bytes) -> dict[str, float]:
     """Take the figures from the line of a window estimate."""
     found = _ANSWER.decode(line)
     shown = {

@@ -83,6 +83,8 @@ class _GrowingTopic:
         topic = require_topic(make_client_admin(location), location, "READ")
         self._next = dict.fromkeys(range(topic.partitions), 0)
         self._ends: dict[int, int] | None = None  # when it was read last
+        self.problem: str | None = None
+        """Why no broker told where the topic ends when one was asked last, or None."""
         self._consumer = make_client_consumer(location)
 
     def grew(self) -> bool:
@@ -116,13 +118,16 @@ class _GrowingTopic:
     def _marks(self) -> dict[int, int] | None:
         """Ask where partitions end; None if nobody answers."""
         try:
-            return {
+            ends = {
                 partition: int(self._consumer.get_watermark_offsets(self._place(partition), timeout=_SECONDS)[1])
                 for partition in self._next
             }
         except KafkaException as error:
-            _log.debug("ends of topic %r: %s", self._location.topic, describe_client_error(error))
+            self.problem = describe_client_error(error)
+            _log.debug("ends of topic %r: %s", self._location.topic, self.problem)
             return None
+        self.problem = None
+        return ends
 
     def _place(self, partition: int) -> Place:
         return Place(self._location.topic, partition)
@@ -177,6 +182,9 @@ class StageResultsTopic:
 class ReportsTopic:
     """Reports that users' sides have written to a topic: for the statistician's side alone."""
 
+    client = "from_reports"
+    watched = True
+
     def __init__(self, location: KafkaLocation, *, follow: bool) -> None:
         self._topic = _GrowingTopic(location)
         self.follows = follow
@@ -193,3 +201,7 @@ class ReportsTopic:
     def close(self) -> None:
         """Let go of the brokers."""
         self._topic.close()
+
+    def connection_problem(self) -> str | None:
+        """Say why no broker answered when one was asked last, or None."""
+        return self._topic.problem

@@ -18,7 +18,7 @@ from meanstream.operators.validation import require
 from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
 from meanstream.streaming.engine.delivery import ROUNDS_OUTBOX, CommittedDelivery
-from meanstream.streaming.engine.health import EngineHealth
+from meanstream.streaming.engine.health import Connected, EngineHealth
 from meanstream.streaming.engine.loop import never_stop_loop
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.encode import EventLines
@@ -27,6 +27,7 @@ from meanstream.streaming.rounds.curator import NO_SIDES
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
 from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsPlace, read_report
 from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
+from meanstream.streaming.rounds.statistician_stats import StatisticianStats
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sinks.group import Sinks
@@ -35,32 +36,6 @@ from meanstream.streaming.store.store import Store
 
 _POLL_SECONDS = 0.2
 _log = logging.getLogger("meanstream.statistician")
-
-
-@dataclass(slots=True)
-class StatisticianStats:
-    """Counts of one run.
-
-    Attributes
-    ----------
-    reports : int
-        Reports that were read.
-    rejected : Counter of str
-        Reports and lines that were not used, by reason.
-    stages, estimates : int
-        Stage results and estimates made in this run.
-    rounds : int
-        Rounds that are known.
-    waiting : int
-        Rounds of which the reports of a stage are not complete.
-    """
-
-    reports: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
-    stages: int = 0
-    estimates: int = 0
-    rounds: int = 0
-    waiting: int = 0
 
 
 @dataclass(slots=True)
@@ -93,6 +68,10 @@ class Statistician:
         Of its own, opened with `statistician_identity`; what was found is kept in it.
     sinks : Sinks
         `stages` and `means`.
+    on_pass : callable, optional
+        Called with the figures at the start and whenever reports were read.
+    health : EngineHealth, optional
+        For probes and metrics.
 
     Notes
     -----
@@ -111,7 +90,7 @@ class Statistician:
         on_pass: Callable[[StatisticianStats], None] | None = None,
         health: EngineHealth | None = None,
     ) -> None:
-        self.stats = StatisticianStats()
+        self.stats = StatisticianStats(lateness=settings.allowed_lateness)
         self._reports = reports
         self._on_pass = on_pass
         self._received: dict[str, dict[int, ReceivedReports]] = defaultdict(lambda: defaultdict(ReceivedReports))
@@ -119,12 +98,15 @@ class Statistician:
         self._store = store
         self._crash = crash
         self._rounds: dict[str, _Progress] = {}
+        self._health = health or EngineHealth()
+        if isinstance(reports, Connected) and reports.watched:
+            self._health.watch(reports)
         self._delivery = CommittedDelivery(
             store=store,
             sinks=sinks,
             stats=EngineStats(),
             clock=clock or SystemClock(),
-            health=health or EngineHealth(),
+            health=self._health,
             crash=crash,
             meanwhile=lambda: None,
             charged=Report,
@@ -139,12 +121,17 @@ class Statistician:
         self._rounds = {name: _Progress(**one) for name, one in state.items()}
         self._delivery.resume()
         self._delivery.deliver_committed(stop)
+        self._health.waiting("reports are being read")
+        self._tell()
         self._pass(stop)
+        self._health.started()
         while self._reports.follows and not stop():
             if self._reports.grew():
                 self._pass(stop)
             else:
                 time.sleep(_POLL_SECONDS)
+            self._health.turned()
+        self._health.stopping()
         self._delivery.mark()
         return self.stats
 
@@ -163,6 +150,9 @@ class Statistician:
                 self._store.post(lines.kind.topic, lines.lines)
             self._delivery.save()
         self._delivery.deliver_committed(stop)
+        self._tell()
+
+    def _tell(self) -> None:
         if self._on_pass is not None:
             self._on_pass(self.stats)
 
@@ -229,6 +219,7 @@ class Statistician:
             progress.found.append(len(came.users))
             if isinstance(found, Estimate):
                 events.append(estimate_event_line(this, found, sum(progress.counted)))
+                self.stats.answer = events[-1].lines[-1]
                 progress.done = True
                 self.stats.estimates += 1
             else:

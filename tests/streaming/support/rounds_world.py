@@ -20,12 +20,8 @@ from meanstream.streaming.rounds.engine import RoundsEngine
 from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsFile
-from meanstream.streaming.rounds.statistician import (
-    PUBLIC_SECRET,
-    Statistician,
-    StatisticianStats,
-    statistician_identity,
-)
+from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.statistician_stats import StatisticianStats
 from meanstream.streaming.rounds.stats import RoundsStats
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.jsonl import JsonlSink

@@ -15,7 +15,7 @@ from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.page import page_telemetry_of_rounds
 from meanstream.pipelines.commands.run.private import private_rounds_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import Progress
-from meanstream.pipelines.commands.run.statistician import run_statistician
+from meanstream.pipelines.commands.run.statistician import dry_run_statistician, run_statistician
 from meanstream.pipelines.commands.run.watching import (
     Watch,
     watching,
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were asked for, and say what was done."""
     _check_sides(options)
+    if options.dry_run and options.from_reports is not None:
+        dry_run_statistician(options, options.from_reports)
+        return
     if options.dry_run:
         from meanstream.pipelines.commands.run.rounds_dry_run import dry_run_rounds
 
@@ -181,8 +184,8 @@ def _check_sides(options: RoundsOptions) -> None:
             runner_arguments(options.runner, options.runner_arg or [])
     if options.page is not None and (options.runner is not None or options.from_reports is not None):
         raise BadOption("page must be of the engine that reads samples: without --runner and --from-reports")
-    if options.dry_run and (options.runner is not None or options.from_reports is not None):
-        raise BadOption("dry_run must be of the engine that reads samples: without --runner and --from-reports")
+    if options.dry_run and options.runner is not None:
+        raise BadOption("dry_run must be of the engine: without --runner")
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None and options.runner is None:

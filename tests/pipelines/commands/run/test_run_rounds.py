@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.wire import EVENTS
+from meanstream.streaming.metrics.statistician import StatisticianMetrics
 from meanstream.streaming.sources import lines as sources_lines
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, spoil_row
 
@@ -309,6 +311,48 @@ def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None
     assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith("epsilon must be 1.0 as in the store")
     assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be of the engine")
     assert files(folder) == before
+
+
+def test_a_dry_run_of_the_statistician_touches_nothing(folder: Path) -> None:
+    assert run(folder, reports=folder / "reports.jsonl").code == 0
+    side = dict.fromkeys(("source", "user", "value", "time")) | {"sink": folder / "means.jsonl", "name": "test"}
+    side |= {"from_reports": folder / "reports.jsonl", "stages": folder / "s.jsonl", "store": folder / "other.db"}
+    before = files(folder)
+    told = run(folder, "--dry-run", "--json", **side).json
+    assert told["store"] == {"place": str(folder / "other.db"), "name": "test", "begun": False}
+    assert told["from_reports"] == str(folder / "reports.jsonl")
+    assert files(folder) == before
+    assert run(folder, **side).code == 0
+    before = files(folder)
+    text = run(folder, "--dry-run", **side).out.decode()
+    assert "other.db, which goes on; deployment 'test'" in text
+    for changes, said in (
+        ({"epsilon": 2}, "epsilon must be 1.0 as in the store"),
+        ({"store": folder / "rounds.db"}, "store must be one of a statistician"),
+        ({"from_reports": folder / "none.jsonl"}, "from_reports must be a readable file or a topic"),
+        ({"metrics": "nowhere"}, "metrics must be HOST:PORT"),
+    ):
+        assert run(folder, "--dry-run", **{**side, **changes}).message.startswith(said)
+    assert files(folder) == before
+
+
+def test_the_statistician_serves_its_metrics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for at the last pass is what the run says at its end."""
+    assert run(folder, reports=folder / "reports.jsonl").code == 0
+    side = dict.fromkeys(("source", "user", "value", "time")) | {"sink": folder / "means.jsonl", "name": "test"}
+    side |= {"from_reports": folder / "reports.jsonl", "stages": folder / "s.jsonl", "store": folder / "other.db"}
+    pages: list[str] = []
+    observe = StatisticianMetrics.observe
+
+    def asked(self: StatisticianMetrics, stats: EngineStats) -> None:
+        observe(self, stats)
+        pages.append(self.exposition().decode())
+
+    monkeypatch.setattr(StatisticianMetrics, "observe", asked)
+    ran = run(folder, "--json", metrics="127.0.0.1:0", **side)
+    assert len(pages) == 2
+    assert f"meanstream_statistician_reports_total {float(ran.json['reports'])}" in pages[-1]
+    assert f"meanstream_rounds_total {float(ran.json['estimates'])}" in pages[-1]
 
 
 def test_reports_that_cannot_be_read_are_one_line_and_the_next_run_goes_on(
