@@ -3,6 +3,7 @@
     python benchmarks/beam/agents.py            per event: ReleaseMeans, Map, one running mean per key
     python benchmarks/beam/agents.py --large    100,000 agents and 10 million samples: time and peak memory
     python benchmarks/beam/agents.py --snapshot  everybody's newest release of a million agents: kept, joined, fitted
+    python benchmarks/beam/agents.py --state    what a shard of 25,000 agents keeps: of a million in 40, of ten in 400
     python benchmarks/beam/agents.py --scaling  one shard, and what waits for all: the speed-up that is computed from it
     python benchmarks/beam/agents.py --flink    the same pipeline on a Flink cluster with parallelism 2 (`make flink`)
 
@@ -19,7 +20,7 @@ import resource
 import time
 
 from benchmarks.beam.agents_flink import flink
-from benchmarks.beam.agents_scale import scaling, snapshot
+from benchmarks.beam.agents_scale import scaling, snapshot, state
 from benchmarks.beam.agents_work import collaborated, cpu_seconds, mapped, per_element, released, summed
 
 GOALS = {"map_ratio": 3.0, "element_ratio": 0.1}
@@ -60,6 +61,7 @@ def large(samples: int, agents: int) -> dict[str, float]:
 MODES = {
     "large": lambda: large(10_000_000, 100_000),
     "snapshot": lambda: snapshot(1_000_000),
+    "state": lambda: state(25_000, 250_000),
     "scaling": lambda: scaling(12_500, 1_250_000),
     "flink": lambda: flink(20_000_000, 1000),
 }

@@ -108,31 +108,50 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
     return found
 
 
+def state(agents: int, samples: int) -> dict[str, float]:
+    """Measure what one shard keeps when a window has ended, and what waits in it before; nothing of it is a mean."""
+    packed = _split(0, agents, samples)
+    waiting, kept, made = _released(0, packed)
+    latest = One()
+    _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest)
+    found = {"waiting": waiting, **kept, "latest releases": latest}
+    mebibytes = {f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()}
+    return {"agents": agents, "samples": samples, "releases": sum(map(len, made)), **mebibytes}
+
+
 def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
     """Let one shard do all of its work: split its samples off, release, keep the newest; give its summary and time."""
-    rng = np.random.default_rng(number)
-    names = [f"agent {number} {i}" for i in range(agents)]
-    who, value = rng.integers(0, agents, samples), rng.normal(10.0, 20.0, samples)
-    time_, position = BEGIN + np.arange(samples) * 0.01, np.arange(samples)
 
     def work() -> bytes:
-        directory, packed = AgentDirectory(1), []
-        for start in range(0, samples, BATCH):
-            part = slice(start, start + BATCH)
-            columns = {"point": SETTINGS.grid.encode(value[part]), "time": time_[part], "position": position[part]}
-            packed += [out.value[1] for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)]
-        made = _released(number, packed)
+        _, _, made = _released(number, _split(number, agents, samples))
         return _gathered(number, [AgentReleasesCoder().encode(batch) for batch in made])
 
     return _timed(work)
 
 
-def _released(number: int, packed: list[Packed]) -> list[AgentReleases]:
+def _split(number: int, agents: int, samples: int) -> list[Packed]:
+    """Make samples, and split them off as they travel to their shard."""
+    rng = np.random.default_rng(number)
+    names = [f"agent {number} {i}" for i in range(agents)]
+    who, value = rng.integers(0, agents, samples), rng.normal(10.0, 20.0, samples)
+    time_, position = BEGIN + np.arange(samples) * 0.01, np.arange(samples)
+    directory, packed = AgentDirectory(1), []
+    for start in range(0, samples, BATCH):
+        part = slice(start, start + BATCH)
+        columns = {"point": SETTINGS.grid.encode(value[part]), "time": time_[part], "position": position[part]}
+        packed += [out.value[1] for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)]
+    return packed
+
+
+def _released(number: int, packed: list[Packed]) -> tuple[Bag, dict[str, Cell], list[AgentReleases]]:
+    """Give what waited, what is kept, and the releases."""
     shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), OWNER, final_release=True)
     shard.setup()
-    cells = Bag(*(one.encoded for one in packed)), Bag(ForShardCoder().encode(TICK)), One(), One(), Bag(), _made()
-    made = shard.due(number, MAX_TIMESTAMP, *cells, One(), One())
-    return [out.value for out in made if not isinstance(out, TaggedOutput)]
+    waited = Bag(*(one.encoded for one in packed))
+    kept: dict[str, Cell] = {"agents": One(), "charges": One(), "ledger": Bag()}
+    given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made()
+    made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
+    return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
 
 
 def _made() -> One:
@@ -142,11 +161,11 @@ def _made() -> One:
     return cell
 
 
-def _gathered(number: int, batches: list[bytes]) -> bytes:
+def _gathered(number: int, batches: list[bytes], latest: Cell | None = None) -> bytes:
     """Keep a shard's newest releases; give the bytes of their summary."""
     gather = GatherShard(SETTINGS, OPTIONS, WINDOWS, OWNER)
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), One(), _made(), One(), One()
+    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), _made(), One(), One()
     (out,) = gather.gather(number, MAX_TIMESTAMP, *cells)
     return bytes(out.value[1].encoded)
 

@@ -17,8 +17,8 @@ from meanstream.streaming.events.columns import SampleColumns
 
 SHARDS = 8
 """Of users of rounds, by default."""
-AGENT_SHARDS = 32
-"""Of agents: one for each 31,250 of those that are taken by default, so that the state of each stays small.
+AGENT_SHARDS = 40
+"""Of agents: one for each 25,000 of those that are taken by default, so that the state of each stays small.
 
 Each costs a turn's overhead in every window that it has samples in.
 """
