@@ -35,7 +35,7 @@ from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Words
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, valid_float
 from meanstream.pipelines.beam.agent_batch import AgentBatch
 from meanstream.pipelines.beam.agents.answer import (
     FormatEstimates,
@@ -47,7 +47,7 @@ from meanstream.pipelines.beam.agents.parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.records import AgentReleases
 from meanstream.pipelines.beam.agents.snapshot import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.arguments import as_seconds, as_shards, settings_given, shown_settings
+from meanstream.pipelines.beam.arguments import as_kind, as_seconds, as_shards, settings_given, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.parsing import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.samples import AGENT_SHARDS, sample_batch
@@ -213,6 +213,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
         collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
         make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
+        level = valid_float("level", level)
         self._options = EngineOptions(collaboration=collaboration, level=level, stddev=stddev)
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._shards = shards
@@ -257,7 +258,7 @@ class SingleEvents(beam.PTransform):  # type: ignore[misc]
 
     def __init__(self, settings: AgentsSettings) -> None:
         super().__init__()
-        self._settings = settings
+        self._settings = as_kind("settings", settings, AgentsSettings)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Write them."""

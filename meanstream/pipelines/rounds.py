@@ -23,6 +23,7 @@ from apache_beam.transforms.window import WindowFn
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require, valid_int
 from meanstream.pipelines.beam.arguments import (
+    as_kind,
     as_seconds,
     as_shards,
     as_window,
@@ -252,14 +253,14 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         max_users: int = MAX_AGENTS,
     ) -> None:
         super().__init__()
-        require_rounds_parts(settings)
+        require_rounds_parts(as_kind("settings", settings, RoundsSettings))
         require((pins is None) == (results is None), "pins", "be given with results, and only then", pins)
         require(pins is None or Path(pins).is_absolute(), "pins", "be an absolute path", pins)
         self._settings = settings
         self._secret = secret or SecretPlace()
         self._results = results
         self._pins = None if pins is None else str(pins)
-        self._shards = shards
+        self._shards = shards = as_shards(shards)
         self._summarize = SummarizeUsers(
             settings, shards=shards, user=user, value=value, time=time, id=id, secret=secret, max_future=max_future,
             max_users=max_users,
@@ -303,7 +304,7 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
 
     def __init__(self, settings: RoundsSettings, *, max_stages: int | None = None) -> None:
         super().__init__()
-        require_rounds_parts(settings)
+        require_rounds_parts(as_kind("settings", settings, RoundsSettings))
         self._settings = settings
         self._stages = rounds_part_stages(settings, max_stages)
 

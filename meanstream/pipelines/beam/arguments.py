@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import timedelta
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration
@@ -15,6 +15,7 @@ from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.durations import parse_duration
 from meanstream.operators.validation import require, valid_float, valid_int
 
+_T = TypeVar("_T")
 MOST_SHARDS = 2**15
 _RUNNERS_WITHOUT_TIMERS = ("Spark",)
 
@@ -24,8 +25,8 @@ def as_seconds(name: str, value: Any) -> float:
 
     Examples
     --------
-    >>> as_seconds("refresh", "60s"), as_seconds("refresh", Duration(seconds=60)), as_seconds("refresh", 60)
-    (60.0, 60.0, 60.0)
+    >>> [as_seconds("refresh", one) for one in (60, "60s", Duration(seconds=60), FixedWindows(60))]
+    [60.0, 60.0, 60.0, 60.0]
     >>> as_seconds("refresh", "soon")
     Traceback (most recent call last):
     ValueError: refresh must be a duration such as 90s, 15m, 1h, 1d or 2w, got 'soon'
@@ -36,7 +37,11 @@ def as_seconds(name: str, value: Any) -> float:
         return value.total_seconds()
     if isinstance(value, str) and value.strip()[-1:].isalpha():
         return parse_duration(name, value)
-    require(isinstance(value, Real | str), name, "be a number of seconds or a duration such as '60s'", value)
+    if isinstance(value, FixedWindows):
+        require(not value.offset.micros, name, "begin at the epoch, without an offset", value.offset.micros / 1e6)
+        return float(value.size.micros / 1e6)
+    rule = "be a number of seconds or a duration such as '60s'"
+    require(isinstance(value, Real | str), name, rule, type(value).__name__)
     return valid_float(name, value)
 
 
@@ -51,6 +56,20 @@ def as_shards(value: Any) -> int:
     shards = valid_int("shards", value)
     require(1 <= shards <= MOST_SHARDS, "shards", f"be in 1..{MOST_SHARDS}", shards)
     return shards
+
+
+def as_kind(name: str, value: _T, kind: type[_T]) -> _T:
+    """Take what is of a kind; of anything else the type is told, and not what it holds.
+
+    Examples
+    --------
+    >>> as_kind("secret", "hunter2", bytes)
+    Traceback (most recent call last):
+    ValueError: secret must be of type bytes, got str
+    """
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}")
+    return value
 
 
 def as_window(value: Any) -> str:

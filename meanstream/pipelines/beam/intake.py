@@ -22,6 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.records import Bools
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.arguments import as_kind, as_seconds
 from meanstream.pipelines.beam.elements import BadElementError, ElementParts, SampleFields, element_fields
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.parse import PrivacyUnit, dead_letters_of_parse
@@ -82,13 +83,13 @@ class SampleIntake:
         privacy_unit: PrivacyUnit = "sample",
     ) -> SampleIntake:
         """Take what a transform was given; without a time of one's own, the engine's `max_future`."""
-        limit = MAX_FUTURE if max_future is None else max_future
+        limit = MAX_FUTURE if max_future is None else as_seconds("max_future", max_future)
         require(limit >= 0, "max_future", "be at least 0", limit)
         return cls(
             fields=fields,
             tuples=fields == default,
             coordinates=coordinates,
-            secret=secret or SecretPlace(),
+            secret=SecretPlace() if secret is None else as_kind("secret", secret, SecretPlace),
             max_future=limit,
             privacy_unit=privacy_unit,
         )

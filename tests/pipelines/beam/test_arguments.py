@@ -18,8 +18,15 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions,
 from apache_beam.utils.timestamp import Duration
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans
-from meanstream.pipelines.rounds import RunRounds
+from meanstream.pipelines.agents import (
+    AgentWindows,
+    CollaborateAgents,
+    CollaboratePairwise,
+    ReleaseMeans,
+    SingleEvents,
+    SnapshotReleases,
+)
+from meanstream.pipelines.rounds import AnswerReports, ReportRounds, RunRounds
 from meanstream.streaming.rounds.settings import RoundsSettings
 from tests.pipelines.beam.support.agents_world import SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
@@ -29,10 +36,13 @@ AGENTS = {"name": "test", "lower": 0, "upper": 10, "epsilon": 1.0, "delta": 1e-6
 ROUNDS = {"name": "test", "lower": 0, "upper": 10, "epsilon": 1.0, "window": "60s"}
 
 
-@pytest.mark.parametrize("refresh", [60, 60.0, "60", "60s", "1m", Duration(seconds=60), timedelta(minutes=1)])
+@pytest.mark.parametrize(
+    "refresh", [60, 60.0, "60", "60s", "1m", Duration(seconds=60), timedelta(minutes=1), FixedWindows(60)]
+)
 def test_durations_are_taken_as_meant(refresh: Any) -> None:
     for made in (ReleaseMeans(SETTINGS, refresh=refresh), CollaborateAgents(**AGENTS, refresh=refresh)):  # type: ignore[arg-type]
         assert made._windows.refresh == 60.0
+    assert AgentWindows(refresh=refresh, lateness="5s") == AgentWindows(refresh=60.0, lateness=5.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +66,27 @@ def test_windows_are_taken_as_meant(window: Any, expected: str) -> None:
         (lambda: ReleaseMeans(SETTINGS, refresh="soon"), "refresh must be a duration such as 90s"),
         (lambda: ReleaseMeans(SETTINGS, refresh=True), "refresh must be a number, got True"),
         (lambda: ReleaseMeans(SETTINGS, refresh=[60]), "refresh must be a number of seconds or a duration such as"),
+        (
+            lambda: ReleaseMeans(SETTINGS, refresh=FixedWindows(60, 5)),
+            "refresh must begin at the epoch, without an offset",
+        ),
+        (lambda: AgentWindows(refresh="soon"), "refresh must be a duration such as 90s"),
+        (lambda: AgentWindows(refresh=60, lateness=-1), "lateness must be at least 0, got -1"),
+        (lambda: ReleaseMeans(SETTINGS, max_future="soon"), "max_future must be a duration such as 90s"),
+        (lambda: ReleaseMeans(SETTINGS, secret=b"hunter2"), "secret must be of type SecretPlace, got bytes$"),
+        (
+            lambda: ReleaseMeans(SETTINGS, final_release="yes"),
+            "final_release must be true, false or left out, got 'yes'",
+        ),
+        (lambda: ReleaseMeans({"lower": 0}), "settings must be of type AgentsSettings, got dict"),
+        (lambda: SnapshotReleases(SETTINGS, shards="many"), "shards must be a number, got 'many'"),
+        (lambda: SnapshotReleases({"lower": 0}), "settings must be of type AgentsSettings, got dict"),
+        (lambda: CollaboratePairwise(SETTINGS), "settings must be of type FederationSettings, got AgentsSettings"),
+        (lambda: CollaborateAgents(SETTINGS, level="high"), "level must be a number, got 'high'"),
+        (lambda: SingleEvents(3), "settings must be of type AgentsSettings, got int"),
+        (lambda: ReportRounds({"lower": 0}), "settings must be of type RoundsSettings, got dict"),
+        (lambda: AnswerReports(SETTINGS), "settings must be of type RoundsSettings, got AgentsSettings"),
+        (lambda: ReportRounds(rounds_settings(), shards="many"), "shards must be a number, got 'many'"),
         (lambda: ReleaseMeans(SETTINGS, shards="many"), "shards must be a number, got 'many'"),
         (lambda: ReleaseMeans(SETTINGS, shards=2.5), "shards must be a whole number, got 2.5"),
         (lambda: CollaborateAgents(**AGENTS, shards=0), r"shards must be in 1\.\.32768, got 0"),
@@ -84,7 +115,8 @@ def test_every_setting_is_a_parameter_by_name(transform: Any, settings: Any) -> 
 
 
 def test_what_a_runner_shows_is_the_settings() -> None:
-    for made in (CollaborateAgents(**AGENTS, refresh="60s"), ReleaseMeans(SETTINGS), RunRounds("one_shot", **ROUNDS)):  # type: ignore[arg-type]
+    agents = (CollaborateAgents(**AGENTS, refresh="60s"), ReleaseMeans(SETTINGS), SnapshotReleases(SETTINGS))  # type: ignore[arg-type]
+    for made in (*agents, RunRounds("one_shot", **ROUNDS)):  # type: ignore[arg-type]
         shown = {item.key: item.value for item in DisplayData.create_from(made).items}
         assert shown["epsilon"] == 1.0
         assert shown["name"] == "test"

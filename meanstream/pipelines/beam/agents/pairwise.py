@@ -18,7 +18,7 @@ from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Bools
-from meanstream.operators.validation import require, require_between
+from meanstream.operators.validation import require, require_between, valid_float
 from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
@@ -35,7 +35,7 @@ from meanstream.pipelines.beam.agents.waiting import (
     waiting_up_to,
 )
 from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.arguments import as_seconds, require_timers, shown_settings
+from meanstream.pipelines.beam.arguments import as_kind, as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import SampleIntake
 from meanstream.pipelines.beam.metrics import metric_counter
@@ -133,10 +133,11 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         max_future: float | None = None,
     ) -> None:
         super().__init__()
-        require_beam_secret_named(settings)
+        require_beam_secret_named(as_kind("settings", settings, FederationSettings))
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
         require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
+        level = valid_float("level", level)
         require_between(0, 1, level=level)
         self._settings = settings
         self._secret = secret or SecretPlace()

@@ -19,7 +19,7 @@ from meanstream.pipelines.beam.agents.release import NOTICES, OWN, REFUSALS, Rel
 from meanstream.pipelines.beam.agents.split import NOTES, SplitByShard
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.arguments import as_seconds, as_shards, require_timers, shown_settings
+from meanstream.pipelines.beam.arguments import as_kind, as_seconds, as_shards, require_timers, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import REJECTED, SampleIntake
 from meanstream.pipelines.beam.outputs import typed_outputs
@@ -113,11 +113,12 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         max_agents: int = MAX_AGENTS,
     ) -> None:
         super().__init__()
-        require_beam_secret_named(settings)
+        require_beam_secret_named(as_kind("settings", settings, AgentsSettings))
         require(person is None or settings.per_person is not None, "per_person", "be given with person", None)
         shards, max_agents = as_shards(shards), valid_int("max_agents", max_agents)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         allowed_lateness = as_seconds("allowed_lateness", allowed_lateness)
+        require(final_release in {None, True, False}, "final_release", "be true, false or left out", final_release)
         require(not final_release or refresh is None, "final_release", "be left out with refresh", final_release)
         require(allowed_lateness >= 0, "allowed_lateness", "be at least 0", allowed_lateness)
         require(max_agents >= shards, "max_agents", f"be at least the shards, {shards}", max_agents)

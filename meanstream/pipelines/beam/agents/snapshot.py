@@ -20,7 +20,7 @@ from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatc
 from meanstream.pipelines.beam.agents.split import NOTES
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.arguments import require_populations
+from meanstream.pipelines.beam.arguments import as_kind, as_shards, require_populations, shown_settings
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.state import StateOwner
@@ -86,7 +86,8 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         max_samples: int | None = None,
     ) -> None:
         super().__init__()
-        PossibleReleases(settings, max_samples)  # refused here if it cannot be
+        shards = as_shards(shards)
+        PossibleReleases(as_kind("settings", settings, AgentsSettings), max_samples)  # refused here if it cannot be
         self._settings = settings
         self._options = options or EngineOptions()
         self._windows = windows or AgentWindows(refresh=None)
@@ -95,6 +96,10 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         state = agents_part_state(self._settings, self._windows, shards)
         self._owner = StateOwner(settings={**state, "state": "releases", "name": None})  # they are of many deployments
         self._max_samples = max_samples
+
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, refresh=self._windows.refresh, shards=self._shards)
 
     def expand(self, made: Released | beam.PCollection) -> beam.PCollection:
         """Keep everybody's newest per shard; join the shards; fit."""
@@ -166,12 +171,16 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         shards: int = AGENT_SHARDS,
     ) -> None:
         super().__init__()
-        self._shards = shards
-        self._settings = settings
+        self._shards = shards = as_shards(shards)
+        self._settings = as_kind("settings", settings, AgentsSettings)
         self._options = options
         self._windows = windows
         self._population = population
         self._owner = StateOwner(settings={**agents_part_state(settings, windows, shards), "state": "answers"})
+
+    def display_data(self) -> dict[str, Any]:
+        """Show the settings, which are public."""
+        return shown_settings(self._settings, refresh=self._windows.refresh, shards=self._shards)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Answer a shard of agents at a time."""

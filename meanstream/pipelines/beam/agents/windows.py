@@ -23,6 +23,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.arguments import as_seconds
 
 MILLI = 1000
 LEAST_REFRESH = 1.0
@@ -52,7 +53,10 @@ class AgentWindows:
     lateness: float = 0.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lateness", as_seconds("lateness", self.lateness))
+        require(self.lateness >= 0, "lateness", "be at least 0", self.lateness)
         if self.refresh is not None:
+            object.__setattr__(self, "refresh", as_seconds("refresh", self.refresh))
             require(self.refresh >= LEAST_REFRESH, "refresh", f"be at least {LEAST_REFRESH:g} s on Beam", self.refresh)
 
     def number(self, time: Floats) -> Ints:
