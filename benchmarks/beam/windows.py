@@ -1,6 +1,7 @@
 """CPU time of many windows on Beam's FnApiRunner: per sample, as windows wait, and as agents grow.
 
     python benchmarks/beam/windows.py               100 windows of 600 samples, and 1,000 that wait; with baselines
+    python benchmarks/beam/windows.py --shards 8    the hundred windows, of arrays, with so many shards
     python benchmarks/beam/windows.py --agents      a window of 1,000 samples among 10,000 and a million agents
     python benchmarks/beam/windows.py --everybody   a million agents at once: time and peak memory
 
@@ -86,6 +87,18 @@ CASES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def sharded(shards: int) -> dict[str, float]:
+    """Measure a hundred windows of arrays with so many shards."""
+
+    def build(start: Any) -> Any:
+        return arrays(start) | CollaborateAgents(SETTINGS, refresh=REFRESH, shards=shards)
+
+    cpu_seconds(1, build)  # warm
+    idle = min(cpu_seconds(1, build) for _ in range(ROUNDS))
+    best = min(cpu_seconds(100, build) for _ in range(ROUNDS))
+    return {"arrays_microseconds": best / (100 * PER_WINDOW) * 1e6, "arrays_one_window_seconds": idle}
+
+
 def windows() -> dict[str, float]:
     """Measure a hundred windows, and a thousand that wait for the end of the input."""
     for build in CASES.values():
@@ -154,9 +167,13 @@ def main() -> None:
     modes = {"agents": agents, "everybody": everybody}
     for name in modes:
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--shards", type=int)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    found = next((measure for name, measure in modes.items() if getattr(options, name)), windows)()
+    if options.shards is not None:
+        found = sharded(options.shards)
+    else:
+        found = next((measure for name, measure in modes.items() if getattr(options, name)), windows)()
     if options.json:
         print(json.dumps(found))
     else:
