@@ -38,8 +38,7 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
         model="Central",
         model_details="One trusted operator runs the private side. With `run agent-side` each party runs it for its "
         "own agents (federated), and only what is released leaves it.",
-        release_details=f"Each agent at most {mechanism['horizon']} times, by the schedule "
-        f"{facts['releases']['schedule']}; then it stops for good. The budget does not come back.",
+        release_details=_release_details(mechanism["horizon"], facts["releases"]["schedule"]),
         composition=f"All releases of an agent together, over the life of its stream, by the {mechanism['counter']} "
         f"counter's column norm {mechanism['column_norm']:.6g}. {unit['adds_up']} {unit['amplification']}",
         post_processing=f"{facts['collaboration']['estimate']}: a function of releases, but for each agent's own mean, "
@@ -48,6 +47,18 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
         f"counter; standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} of a fresh draw in the value's unit\n"
         f"- Float arithmetic: sums are integers, the noised integer is published; numerics add at most "
         f"{total['epsilon_with_numerics'] - total['epsilon']:.2g} to epsilon",
+    )
+
+
+def _release_details(horizon: int | None, schedule: str) -> str:
+    if horizon is None:
+        return (
+            f"By the schedule {schedule}, without end. Older samples weigh less: what a sample changes in all releases "
+            "that are still to come has a limit, and the budget pays for that once."
+        )
+    return (
+        f"Each agent at most {horizon} times, by the schedule {schedule}; then it stops for good. "
+        "The budget does not come back."
     )
 
 

@@ -146,3 +146,12 @@ def test_no_name_breaks_the_record(slug: str, tmp_path: Path) -> None:
         assert ran.message.startswith("name must ")
         return
     assert yaml.safe_load(ran.out)["deployment"]["basic"]["name"] == slug
+
+
+def test_agents_that_forget_have_no_last_release() -> None:
+    plain, endless = (
+        meanstream("explain", *AGENTS, *more, "--registry").out.decode() for more in ((), ("--memory", "half-life:500"))
+    )
+    assert "at most 40 times" in plain
+    assert "without end" in endless
+    assert "None times" not in endless
