@@ -179,7 +179,7 @@ def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
                 f"by must be a column of names (text, integers, dates, true and false), got {column.type} in {name!r}"
             )
         plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        if pa.types.is_string_view(plain.type) or pa.types.is_large_string(plain.type):
+        if pa.types.is_null(plain.type) or pa.types.is_string_view(plain.type) or pa.types.is_large_string(plain.type):
             plain = plain.cast(pa.string())
         encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):  # of no rows, or too large for one piece
