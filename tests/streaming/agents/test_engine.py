@@ -129,6 +129,7 @@ def test_the_horizon_ends_the_releases_with_a_notice(world: Any) -> None:
     assert len(world.lines("releases")) == 5
     shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in agents_budgets(world.folder / "s.db").agents}
     assert shown == {"ann": (4, 0, 4), "bob": (1, 3, 4)}
+    assert (stats.spenders, stats.most_spent) == (2, 4)
 
 
 def test_what_the_engine_counts_is_what_it_wrote(world: Any) -> None:
@@ -146,7 +147,10 @@ def test_what_the_engine_counts_is_what_it_wrote(world: Any) -> None:
     assert [s.agents for s in lives] == [3, 4]
     assert [s.commits for s in lives] == [4, 3]  # batches of 16, and the end
     last = lives[-1]
-    made = Counter(event["agent"] for event in world.events("releases"))
+    names = [event["agent"] for event in world.events("releases")]
+    of_lives = [Counter(part) for part in (names[: lives[0].releases], names[lives[0].releases :])]
+    assert [(s.spenders, s.most_spent) for s in lives] == [(len(one), max(one.values())) for one in of_lives]
+    made = Counter(names)
     assert last.spent == tuple(list(made.values()).count(k) for k in range(world.settings.horizon + 1))
     assert last.event_time == 61.0
     assert (last.refusals, last.exhausted) == (0, 0)
