@@ -13,13 +13,15 @@ import pyarrow as pa
 from meanstream.frames.columns import FrameSamples, frame_samples
 from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateMeans
+from meanstream.frames.shares import shares_answers, shares_columns
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.operators.agents.usual import HISTOGRAM_SHARE, SPREAD_SHARE
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
+from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.records import ReleaseColumns
+from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
@@ -48,6 +50,8 @@ def private_means(
     schedule: str | None = None,
     collaboration: str = "learned_prior",
     level: float = 0.95,
+    quantiles: Sequence[float] = (),
+    exceeds: Sequence[float] = (),
     secret: str | bytes | None = None,
     name: str | None = None,
     store: str | Path | None = None,
@@ -79,6 +83,10 @@ def private_means(
         How groups learn of each other, as for `meanstream run agents`; "none": each by itself.
     level : float
         Nominal coverage of the intervals.
+    quantiles, exceeds : sequence of float
+        Quantiles of each group's values, as 0.9, and thresholds: which share of them is above 30. A part of the budget
+        (`histogram_share`, 0.1) goes into a noised histogram then. Columns `q0.9`, `q0.9_lower`, `q0.9_upper`, and
+        `exceeds30` likewise. Quantiles of values that are few different ones, as yes and no, are best asked as shares.
     secret, name : optional
         Key of the noise (128 random bits or more) and name of the deployment: the same frame gives the same releases
         then. Another value column needs another name. Without them the noise is drawn anew in each call.
@@ -116,31 +124,54 @@ def private_means(
     ['plane', 'rows', 'mean', 'lower', 'upper', 'released', 'noise_stddev']
     >>> found.to_frame().slice(0, 1).to_pylist()[0]["rows"], len(found)
     (50, 40)
+    >>> found = private_means(table, by="plane", value="delay", lower=0, upper=30, epsilon=1.0, delta=1e-6,
+    ...                       quantiles=[0.5], exceeds=[20], secret="9b1f6c04d2a85e73bb40c9f1e6a7250d", name="doc")
+    >>> found.to_frame().column_names[7:]
+    ['q0.5', 'q0.5_lower', 'q0.5_upper', 'exceeds20', 'exceeds20_lower', 'exceeds20_upper']
     """
     require(isinstance(horizon, int) and horizon >= 1, "horizon", "be a whole number of at least 1", horizon)
     chosen = schedule or (AT_THE_END if horizon == 1 else AgentsSettings.schedule)
-    given = {"spread_share": SPREAD_SHARE, **settings}
+    asked = valid_quantiles(quantiles)
+    given = {"spread_share": SPREAD_SHARE, **_histogram(asked, exceeds, settings), **settings}
     require(given.get("per_person") is None, "per_person", "be left out: a frame's unit is a row", "another")
     private = AgentsSettings(
         lower=lower, upper=upper, epsilon=epsilon, delta=delta, horizon=horizon, schedule=chosen, name=name, **given
     )
     options = EngineOptions(collaboration=collaboration, level=level, refresh=None)
     samples = frame_samples(frame, by=by, value=value, time=time)
-    taken = next((name for name in samples.keys.column_names if name in ANSWERS), None)
-    require(taken is None, "by", f"not be named like a column of the result ({', '.join(ANSWERS)})", taken)
+    _check_names(samples, [*ANSWERS, *shares_columns(asked, private.exceeds)])
     if store is not None:
         from meanstream.frames.stored import releases_by_store
 
         require(secret is None, "secret", "be left out with a store, which has its own", "another")
+        require(not private.histogram_share, "store", "be left out with quantiles or exceeds", store)
         private, releases = releases_by_store(Path(store), samples, private, options)
-    else:
-        key, called = frame_key(secret, name)
-        private = replace(private, name=called)
-        releases = _released(samples, private, noise_from_secret(key, called))
-    return _answered(frame, samples, private, options, releases)
+        return _answered(frame, samples, private, options, releases)
+    key, called = frame_key(secret, name)
+    private = replace(private, name=called)
+    agents, releases = _released(samples, private, noise_from_secret(key, called))
+    shares = shares_answers(agents, asked, options) if private.histogram_share else None
+    return _answered(frame, samples, private, options, releases, shares)
 
 
-def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise) -> list[ReleaseColumns]:
+def _check_names(samples: FrameSamples, columns: list[str]) -> None:
+    taken = next((name for name in samples.keys.column_names if name in columns), None)
+    require(taken is None, "by", f"not be named like a column of the result ({', '.join(columns)})", taken)
+
+
+def _histogram(quantiles: tuple[float, ...], exceeds: Sequence[float], settings: dict[str, Any]) -> dict[str, Any]:
+    """Give the settings of a histogram where something is asked of it."""
+    share = settings.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
+    if quantiles or len(exceeds):
+        require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)
+        return {"histogram_share": HISTOGRAM_SHARE, "exceeds": tuple(exceeds)}
+    require(not share, "histogram_share", "be left out without quantiles or exceeds", share)
+    return {}
+
+
+def _released(
+    samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
+) -> tuple[Agents, list[ReleaseColumns]]:
     """Have everybody release as an engine would, at the end once more."""
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
@@ -150,11 +181,16 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
         found.append(agents.update(samples.group[part], samples.value[part], samples.time[part]).releases)
     if len(samples.time):
         found.append(agents.release_now(float(samples.time[-1])).releases)
-    return [one for one in found if len(one)]
+    return agents, [one for one in found if len(one)]
 
 
-def _answered(
-    frame: Any, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions, found: list[ReleaseColumns]
+def _answered(  # noqa: PLR0917 - the parts of one result
+    frame: Any,
+    samples: FrameSamples,
+    settings: AgentsSettings,
+    options: EngineOptions,
+    found: list[ReleaseColumns],
+    shares: dict[str, Floats] | None = None,
 ) -> PrivateMeans:
     """Answer for every group from releases alone."""
     pool, before = FollowedReleases(settings), NewestReleases()
@@ -163,7 +199,9 @@ def _answered(
     newest = _newest(found)
     columns: dict[str, Any] = dict(zip(samples.keys.column_names, samples.keys.columns, strict=True))
     if not len(newest):
-        nobody = {name: pa.array([], pa.float64()) for name in ANSWERS} | {"rows": pa.array([], pa.int64())}
+        nobody = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *(shares or ()))} | {
+            "rows": pa.array([], pa.int64())
+        }
         empty = {name: column.slice(0, 0) for name, column in columns.items()}
         return _result(frame, samples, pa.table(empty | nobody), settings, options, found=found)
     people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
@@ -179,6 +217,7 @@ def _answered(
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
+    table |= {name: pa.array(values) for name, values in (shares or {}).items()}
     return _result(frame, samples, pa.table(table), settings, options, found=found)
 
 

@@ -24,6 +24,7 @@ NO_CODE = {
 MOST_OF_A_FOLDER = 28
 """Modules beside `__init__.py`."""
 LONG_FUNCTIONS = {
+    "frames/means.py private_means": "a list of parameters, and what is made of them",
     "operators/collaboration/count_trend.py TrendFit.of": "one integration in the order of its formula",
     "operators/estimators/kent/sparse_select.py SparseSelect.__init__": "a list of parameters",
     "operators/forecast/agents.py forecast_agents_table": "its parameters and the entries of its table are half of it",
@@ -42,6 +43,7 @@ LONG_FILES = {
     "operators/agents/agents.py": "one state as columns, and all that is read off it",
     "operators/agents/settings.py": "one record, its rules, and what is made of them, half of it what it means",
     "operators/agents/running_mean.py": "one statistic, a third of it the privacy that its users must read",
+    "operators/audit/mechanisms.py": "the list of audits, and each of them",
     "operators/collaboration/release_bins.py": "one summary: what is added to it, taken out of it and read off it",
     "operators/estimators/plan/unknown_sizes.py": "the three stages of one plan, each of which reads the one before",
     "operators/simulation/transcription.py": "Algorithm 1 from its first line to its last, to lie beside the paper",

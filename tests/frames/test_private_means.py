@@ -261,3 +261,58 @@ def test_integers_that_floats_round_are_clipped_like_others_and_not_shown() -> N
     found = meanstream.private_means(three(v=[2**53 + 1, -(2**60), 3]), by="g", value="v", **BOUNDS, **SAME)
     clipped = meanstream.private_means(three(v=[120.0, -30.0, 3.0]), by="g", value="v", **BOUNDS, **SAME)
     assert found.to_arrow().equals(clipped.to_arrow())
+
+
+def test_quantiles_and_exceedances_are_columns_beside_the_mean() -> None:
+    found = asked(TABLE, quantiles=[0.9, 0.5], exceeds=[30]).to_arrow()
+    names = [f"{name}{end}" for name in ("q0.5", "q0.9", "exceeds30") for end in ("", "_lower", "_upper")]
+    assert found.column_names[7:] == names
+    values = {name: np.asarray(found.column(name)) for name in found.column_names[1:]}
+    for name in ("q0.5", "q0.9", "exceeds30"):
+        assert (values[f"{name}_lower"] <= values[name]).all()
+        assert (values[name] <= values[f"{name}_upper"]).all()
+    raw = {
+        g: TABLE.filter(pa.compute.equal(TABLE["plane"], g))["delay"].to_numpy()
+        for g in set(TABLE["plane"].to_pylist())
+    }
+    groups = found.column("plane").to_pylist()
+    held = dict.fromkeys(("q0.5", "q0.9", "exceeds30"), 0)
+    for row, group in enumerate(groups):
+        truths = (np.quantile(raw[group], 0.5), np.quantile(raw[group], 0.9), float((raw[group] > 30).mean()))
+        for name, truth in zip(held, truths, strict=True):
+            held[name] += int(values[f"{name}_lower"][row] <= truth <= values[f"{name}_upper"][row])
+    assert min(held.values()) >= 0.8 * len(groups)
+
+
+def test_what_is_asked_of_a_histogram_comes_out_of_the_same_budget() -> None:
+    plain, more = asked(TABLE), asked(TABLE, quantiles=[0.5])
+    assert plain.settings.histogram is None
+    assert more.settings.histogram_share == 0.1
+    assert more.settings.rho == pytest.approx(plain.settings.rho)
+    wider = np.asarray(more.to_arrow()["noise_stddev"]) / np.asarray(plain.to_arrow()["noise_stddev"])
+    assert wider == pytest.approx((0.9 / 0.8) ** 0.5, rel=1e-3)
+    again = asked(TABLE, quantiles=[0.5])
+    assert more.to_arrow().equals(again.to_arrow())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"quantiles": [1.5]}, r"quantiles must lie in \(0, 1\), got 1\.5"),
+        ({"exceeds": [120]}, r"exceeds must lie in \[-30\.0, 120\.0\), got 120\.0"),
+        ({"histogram_share": 0.2}, "histogram_share must be left out without quantiles or exceeds, got 0.2"),
+        ({"quantiles": [0.5], "histogram_share": 0.0}, "histogram_share must be more than 0 with quantiles"),
+        ({"quantiles": [0.5], "secret": None, "name": None, "store": "s.db"}, "store must be left out with quantiles"),
+    ],
+)
+def test_histograms_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        asked(TABLE, **changes)
+
+
+def test_groups_of_two_are_answered_with_all_of_the_bounds() -> None:
+    table = pa.table({"plane": ["a", "a", "b"], "delay": [1.0, 2.0, 3.0]})
+    found = asked(table, time=None, quantiles=[0.5]).to_arrow()
+    assert found["q0.5_lower"].to_pylist() == [-30.0, -30.0]
+    assert found["q0.5_upper"].to_pylist() == [120.0, 120.0]
+    assert asked(table.slice(0, 0), time=None, quantiles=[0.5]).to_arrow().num_rows == 0

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
@@ -15,6 +16,7 @@ from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released import PendingReleases, ReleaseBatch, released_columns
 from meanstream.operators.agents.rows import CHUNK, NEVER, AgentRows
 from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.spread_vote import SpreadPairs
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import (
@@ -56,7 +58,8 @@ class Agents:
     public. All releases of an agent together are (epsilon, delta)-differentially private with respect to each sample,
     against everybody else together. Sums are exact integers of sensitivity `settings.grid.span`; the fresh draws are
     calibrated to the column norm of the counter's strategy matrix over its horizon. With `spread_share` some releases
-    carry a vote on the spread of the agent's samples; means and votes are one Gaussian mechanism, calibrated together.
+    carry a vote on the spread of the agent's samples, and with `histogram_share` a histogram of them; means, votes and
+    histograms are one Gaussian mechanism, calibrated together.
     Past the horizon nothing is released. With a `memory` that forgets there is none, and the budget is of the stream
     without end. Release times depend on counts and event times only. With
     `settings.per_person` neighboring streams differ in the values of all samples of one person within an agent: at most
@@ -236,6 +239,20 @@ class Agents:
         rows = self._state.columns
         return self._newest(np.flatnonzero(rows["released"][: self.n_agents]))
 
+    def histograms(self) -> HistogramColumns:
+        """Public: the noised histogram of every agent that has released one; of nobody where there are none."""
+        histogram, rows = self.settings.histogram, self._state.columns
+        if histogram is None:
+            none = np.zeros(0, np.int64)
+            return HistogramColumns(none, none, none, np.zeros((0, 0), np.int64))
+        return histogram.released(rows, np.flatnonzero(rows["histogram_noised"][: self.n_agents, 0]))
+
+    def own_histograms(self, agents: Ints | None = None) -> Ints:
+        """Private: each agent's own samples by cells, exactly, shape (n, cells); for that agent only."""
+        require(self.settings.histogram is not None, "histogram_share", "be more than 0 for histograms", 0.0)
+        index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
+        return np.asarray(self._state.columns["histogram_own"][index], np.int64)
+
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
         rows, n = self._state.columns, self.n_agents
@@ -287,8 +304,7 @@ class Agents:
         prefix = np.cumsum(sorted_point)
         before = prefix[starts] - sorted_point[starts]
 
-        vote = self.settings.vote
-        pairs = None if vote is None else vote.pairs(rows, who, sorted_point, starts, added)
+        counted = self._counted(who, sorted_point, starts, added)
         count = rows["count"][who] + added
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
         due = np.flatnonzero(self._due(who) <= count)
@@ -302,13 +318,13 @@ class Agents:
                 now.squares = rows["squares_low"][a] + squared[0][last] - squared[1][due]
                 self._test(a, now)
             releases = rows["due"][a] == at
-            if pairs is not None:
-                pairs.count(due[releases], last[releases] + 1)
+            for counts in counted:
+                counts.count(due[releases], last[releases] + 1)
             if releases.any():
                 self._release(a[releases], now.take(releases), pending)
             due = due[self._due(a) <= count[due]]
-        if pairs is not None:
-            pairs.count(np.arange(len(who)), ends + 1)
+        for counts in counted:
+            counts.count(np.arange(len(who)), ends + 1)
 
         self._add_squares(who, sorted_point, starts)
         rows["count"][who] = count
@@ -338,6 +354,12 @@ class Agents:
         a, sums = agent[tested], now.take(tested)
         if len(a) and self.settings.kept is not None:
             self.settings.kept.test(rows, a, SumsNow(sums.count, sums.total, rows["squares_high"][a], sums.squares))
+
+    def _counted(self, who: Ints, point: Ints, starts: Ints, added: Ints) -> list[SpreadPairs]:
+        """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them."""
+        rows, vote, histogram = self._state.columns, self.settings.vote, self.settings.histogram
+        found = [] if vote is None else [vote.pairs(rows, who, point, starts, added)]
+        return found if histogram is None else [*found, histogram.samples(rows, who, point, starts)]
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
         """Release for everybody with new samples when event time has left the current window."""
@@ -383,14 +405,18 @@ class Agents:
         index = rows["released"][agent] + 1
         pending.before.append(self._newest(agent[index > 1]))
         version = self._noise.version_of(now.count, now.total)
-        vote, voting = settings.vote, np.zeros(0, np.int64)
-        if vote is not None:
-            voting = np.flatnonzero(vote.due(rows, agent, now.count))
-            version[voting] = vote.version(rows, agent[voting], version[voting], self._noise)
+        casts = [
+            (counts, np.flatnonzero(counts.due(rows, agent, now.count)))
+            for counts in (settings.vote, settings.histogram)
+            if counts is not None
+        ]
+        for counts, some in casts:
+            version[some] = counts.version(rows, agent[some], version[some], self._noise)
         ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
-        if vote is not None and len(voting):
-            cast = NoiseIds(owner=ids.owner[voting], index=index[voting], version=version[voting])
-            vote.cast(rows, agent[voting], now.count[voting], cast, self._noise)
+        for counts, some in casts:
+            if len(some):
+                own = NoiseIds(owner=ids.owner[some], index=index[some], version=version[some])
+                counts.cast(rows, agent[some], now.count[some], own, self._noise)
         fresh = settings.fresh.sample(self._noise.bits(ids))
         count, total, variance, drift = self._noised(agent, index, now, fresh)
         rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, now.count, total

@@ -110,6 +110,7 @@ def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     rows["due"] = np.full(n, first, np.int64)
     rows.update({} if settings.vote is None else settings.vote.columns(n))
+    rows.update({} if settings.histogram is None else settings.histogram.columns(n))
     if settings.kept is not None:
         rows.update(settings.kept.columns(n))
     else:

@@ -10,6 +10,13 @@ from typing import Any, cast
 import numpy as np
 
 from meanstream.operators.agents.forgetting import DecayedSums
+from meanstream.operators.agents.histogram import (
+    MOST_BINS,
+    SAMPLE_SENSITIVITY,
+    SampleHistogram,
+    histogram_edges,
+    histogram_thresholds,
+)
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.memory import FOREVER, Memory, parse_memory
 from meanstream.operators.agents.release_changes import ReleaseChanges
@@ -87,6 +94,12 @@ class AgentsSettings:
         "forever", "half-life:SAMPLES" in the agent's own samples, for schedules of these, which release at least 8
         times in each half-life then, or "half-life:DURATION" of event time, for "every:DURATION". An agent's own mean
         and its releases forget alike. For Gaussian noise and the tuned mode.
+    histogram_share : float
+        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`), of which quantiles
+        and exceedances are told. 0, the default, turns it off. For Gaussian noise, the tuned mode and memory
+        "forever".
+    exceeds : sequence of float
+        Thresholds in the value's unit that are edges of the histogram's bins; with `histogram_share` only.
 
     Raises
     ------
@@ -133,12 +146,14 @@ class AgentsSettings:
     # A number once it is known who may vote; keys of before there were votes do not name it.
     spread_share: float = field(default=cast("float", None), metadata={UNSPELLED: 0.0})
     memory: str = FOREVER
+    histogram_share: float = 0.0
+    exceeds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         usual = usual_spread_share(self.mode, self.noise)
         if cast("float | None", self.spread_share) is None:
             object.__setattr__(self, "spread_share", usual)
-        for name in ("lower", "upper", "epsilon", "delta", "spread_share"):
+        for name in ("lower", "upper", "epsilon", "delta", "spread_share", "histogram_share"):
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
         self._remember()
         if self.levels is not None:
@@ -162,10 +177,21 @@ class AgentsSettings:
             )
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
         require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
+        self._check_histogram()
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
         if self.levels is None and self.counter == Pm2.name:
             object.__setattr__(self, "levels", make_counter(self.counter, horizon=self.horizon).parts)
+
+    def _check_histogram(self) -> None:
+        """Bring the thresholds to their type, and refuse a histogram where there can be none."""
+        share, rest = self.histogram_share, 1 - self.spread_share
+        object.__setattr__(self, "exceeds", histogram_thresholds(self.exceeds, self.lower, self.upper))
+        require(0 <= share < rest, "histogram_share", f"lie in [0, {rest!r}): what spread_share leaves", share)
+        require(share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share)
+        plain = self.mode == "tuned" and self.noise == "gaussian" and not self.remembers.forgets
+        other = "be 0 in paper mode, with Laplace noise and with a memory that forgets"
+        require(plain or not share, "histogram_share", other, share)
 
     def _remember(self) -> None:
         """Bring memory, horizon and counter, which go together, to their types."""
@@ -210,7 +236,7 @@ class AgentsSettings:
             return self.remembers.counter(self.times)
         sampling: tuple[float, ...] = ()
         if self.counter == Optimal.name and isinstance(self.times, Counts):
-            units = (self.per_person or 1) / math.sqrt(1 - self.spread_share)
+            units = (self.per_person or 1) / math.sqrt(self._means_share)
             sampling = optimal_counter_sampling(self.times.times(self.horizon), self.epsilon, units=units)
         return make_counter(self.counter, horizon=self.horizon, levels=self.levels, sampling=sampling)
 
@@ -229,12 +255,12 @@ class AgentsSettings:
     def fresh(self) -> GaussianNoise | LaplaceNoise:
         """Distribution of the one fresh draw of a release, in grid units."""
         # Gaussian mechanisms compose like orthogonal parts of one: the budget bounds the sum of their squared ratios of
-        # sensitivity to noise, and the means get 1 - spread_share of it.
+        # sensitivity to noise, and the means get what the votes and the histogram leave of it.
         return counter_noise(
             self.mechanism,
             epsilon=self.epsilon,
             delta=self.delta_of_noise,
-            sensitivity=self.grid.span * (self.per_person or 1) / math.sqrt(1 - self.spread_share),
+            sensitivity=self.grid.span * (self.per_person or 1) / math.sqrt(self._means_share),
             noise=self.noise,
             calibration=self.calibration,
             composition="basic" if self.mode == "paper" else "concentrated",
@@ -243,20 +269,28 @@ class AgentsSettings:
     @cached_property
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
-        means, votes = (self.epsilon * share for share in (1 - self.spread_share, self.spread_share))
         try:
-            found = require_small_numeric_slack(self.fresh, epsilon=means, delta=self.delta, draws=self.mechanism.reach)
-            if self.vote is None:
-                return found
-            return found + require_small_numeric_slack(
-                self.vote.noise, epsilon=votes, delta=self.delta, draws=self._vote_draws
+            shares = [(self.fresh, self._means_share, self.mechanism.reach)]
+            if self.vote is not None:
+                shares.append((self.vote.noise, self.spread_share, self._vote_draws))
+            if self.histogram is not None:
+                shares.append((self.histogram.noise, self.histogram_share, self._histogram_draws))
+            return sum(
+                require_small_numeric_slack(noise, epsilon=self.epsilon * share, delta=self.delta, draws=draws)
+                for noise, share, draws in shares
             )
         except ValueError:
-            if not self.spread_share:
+            if not self.spread_share and not self.histogram_share:
                 raise
-            replace(self, spread_share=0.0)  # where all of epsilon is too little, that is what is refused
+            # Where all of epsilon is too little, that is what is refused.
+            name, given = ("spread_share", self.spread_share)
+            if self.histogram_share:
+                replace(self, histogram_share=0.0, exceeds=())
+                name, given = "histogram_share", self.histogram_share
+            else:
+                replace(self, spread_share=0.0)
             rule = f"be 0, or a part of epsilon ({self.epsilon!r}) that suffices for votes and leaves enough for means"
-            raise ValueError(f"spread_share must {rule}, got {self.spread_share!r}") from None
+            raise ValueError(f"{name} must {rule}, got {given!r}") from None
 
     def sum_variance(self, index: Ints) -> Floats:
         """Variance of the noise in released sums, by the index of the release, in squared grid units.
@@ -278,14 +312,36 @@ class AgentsSettings:
         if not self.spread_share:
             return None
         # K samples of a person are in K pairs at most; where all move alike, that is K times the change of one.
-        sensitivity = PAIR_SENSITIVITY * (self.per_person or 1) / math.sqrt(self.spread_share)
+        noise = self._counts_noise(PAIR_SENSITIVITY, self.spread_share)
+        return SpreadVote(self.grid.span, noise, self.remembers.forgets)
+
+    @cached_property
+    def histogram(self) -> SampleHistogram | None:
+        """The histogram of the samples; None if no part of the budget is for it."""
+        if not self.histogram_share:
+            return None
+        noise = self._counts_noise(SAMPLE_SENSITIVITY, self.histogram_share)
+        return SampleHistogram(histogram_edges(self.grid, self.exceeds), noise)
+
+    def _counts_noise(self, sensitivity: float, share: float) -> GaussianNoise:
+        """Noise of counts of what a sample is in once, for a share of the budget."""
+        sensitivity = sensitivity * (self.per_person or 1) / math.sqrt(share)
         rule = cast("Calibration", self.calibration)  # checked where it is used
-        stddev = calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
-        return SpreadVote(self.grid.span, GaussianNoise(stddev), self.remembers.forgets)
+        return GaussianNoise(
+            calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
+        )
+
+    @property
+    def _means_share(self) -> float:
+        return 1 - self.spread_share - self.histogram_share
 
     @property
     def _vote_draws(self) -> int:
         return min(self.horizon, MOST_VOTES) * VOTE_BINS if self.spread_share else 0
+
+    @property
+    def _histogram_draws(self) -> int:
+        return min(self.horizon, MOST_VOTES) * MOST_BINS if self.histogram_share else 0
 
     @property
     def delta_of_noise(self) -> float:
@@ -293,7 +349,7 @@ class AgentsSettings:
 
         The inversion cuts them off, once per draw; Laplace noise takes no other delta.
         """
-        tails = (self.mechanism.reach + self._vote_draws) * TAIL_DELTA
+        tails = (self.mechanism.reach + self._vote_draws + self._histogram_draws) * TAIL_DELTA
         require(self.delta > tails, "delta", f"exceed the {tails:.1e} that the noise's tails cost", self.delta)
         return self.delta - tails
 
@@ -336,7 +392,7 @@ class AgentsSettings:
         if not isinstance(self.fresh, GaussianNoise):
             return None
         means = self.mechanism.l2_sensitivity * self.grid.span * (self.per_person or 1) / self.fresh.stddev
-        return means / math.sqrt(1 - self.spread_share)
+        return means / math.sqrt(self._means_share)
 
     @property
     def rho(self) -> float:
@@ -378,4 +434,6 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     found = asdict(settings)
     if settings.memory == FOREVER:
         del found["memory"]
+    if not settings.histogram_share:
+        del found["histogram_share"], found["exceeds"]
     return found

@@ -195,5 +195,5 @@ class SpreadPairs:
         bins = self.bins[sample]
         pair = bins >= 0
         agent = np.repeat(self.who[which], lengths)[pair]
-        np.add.at(np.reshape(self.counts, -1, copy=False), agent * VOTE_BINS + bins[pair], 1)
+        np.add.at(np.reshape(self.counts, -1, copy=False), agent * self.counts.shape[1] + bins[pair], 1)
         self.begin[which] = end

@@ -8,6 +8,8 @@ from meanstream.operators.counters.toeplitz import Toeplitz
 
 SPREAD_SHARE = 0.1
 """Part of the budget for votes on the spread, where nobody says otherwise (measured by `benchmarks/spread_vote.py`)."""
+HISTOGRAM_SHARE = 0.1
+"""Part of the budget for histograms where quantiles or exceedances are asked for (`benchmarks/quantiles.py`)."""
 
 
 def usual_spread_share(mode: str, noise: str) -> float:

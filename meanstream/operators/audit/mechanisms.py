@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
+from meanstream.operators.agents.usual import HISTOGRAM_SHARE
 from meanstream.operators.audit.central import central_neighbors, loss
 from meanstream.operators.audit.chosen_bits import TOLERANCE, worst_loss
 from meanstream.operators.audit.counters import counter_columns, gaussian_sampler_epsilon, laplace_sampler_epsilon
@@ -102,7 +104,8 @@ def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
         for noise in ("gaussian", "laplace"):
             if noise == "gaussian" or _takes_laplace(counter):
                 found[f"counter.{counter}.{noise}"] = partial(_of_counter, counter, noise)
-    found["agents.means_and_votes"] = _of_means_and_votes
+    found["agents.means_and_votes"] = partial(_of_means_and_votes, 0.0)
+    found["agents.means_votes_and_histograms"] = partial(_of_means_and_votes, HISTOGRAM_SHARE)
     for channel in CHANNELS:
         found[f"channel.{channel}"] = partial(_of_channel, channel)
     for votes in VOTES:
@@ -144,8 +147,10 @@ def _of_forgetting(counter: str, name: str, epsilon: float, delta: float) -> Aud
     return audit
 
 
-def _of_means_and_votes(name: str, epsilon: float, delta: float) -> Audit:
-    settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=delta, horizon=HORIZON)
+def _of_means_and_votes(histogram_share: float, name: str, epsilon: float, delta: float) -> Audit:
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=epsilon, delta=delta, horizon=HORIZON, histogram_share=histogram_share
+    )
     return partial(_audit_means_and_votes, name, settings)
 
 
@@ -178,15 +183,19 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
 
 
 def _audit_means_and_votes(name: str, settings: AgentsSettings) -> AuditRow:
-    """Audit means and votes of an agent together, as they are by default."""
+    """Audit means and votes of an agent together, as they are by default, and histograms where there are some."""
     vote, fresh = settings.vote, settings.fresh
     if vote is None or not isinstance(fresh, GaussianNoise):
         raise TypeError(f"{name}: these settings have no votes")
     moved = counter_columns(settings.mechanism, settings.horizon) * settings.grid.span * (settings.per_person or 1)
     of_means = float(np.sqrt((moved**2).sum(0)).max()) / fresh.stddev
     of_votes = PAIR_SENSITIVITY * (settings.per_person or 1) / vote.noise.stddev
-    proved = group_epsilon(math.hypot(of_means, of_votes), settings.delta)
-    what = f"{settings.horizon} releases jointly, a sample in one pair of one vote; both draws are Gaussian"
+    of_counts, counted = 0.0, ""
+    if settings.histogram is not None:
+        of_counts = SAMPLE_SENSITIVITY * (settings.per_person or 1) / settings.histogram.noise.stddev
+        counted = " and one bin of one histogram"
+    proved = group_epsilon(math.hypot(of_means, of_votes, of_counts), settings.delta)
+    what = f"{settings.horizon} releases jointly, a sample in one pair of one vote{counted}; all draws are Gaussian"
     return _exact(name, settings.epsilon, settings.delta, proved, what, slack=settings.numeric_slack, method=_FORMULA)
 
 
