@@ -29,7 +29,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AvroPiece:
     """What some records hold where a part of a sample is.
 
     Attributes
@@ -66,7 +66,7 @@ class AvroCursor:
         self._dead = len(data) - PAD
         self._wanted = wanted
         self._left: Ints = np.zeros(0, np.int64)  # steps of each record
-        self.found: dict[str, list[Piece]] = defaultdict(list)
+        self.found: dict[str, list[AvroPiece]] = defaultdict(list)
 
     def read(self, kind: AvroType, start: Ints, end: Ints) -> Bools:
         """Read records; say which were whole. The parts are in `found` then.
@@ -115,7 +115,7 @@ class AvroCursor:
             return
         for part in _parts_in(wanted):
             shown = kind if isinstance(wanted, str) else AvroType("array")
-            self.found[part].append(Piece(shown, rows, data, size))
+            self.found[part].append(AvroPiece(shown, rows, data, size))
 
     def _plain(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, wanted: Any) -> Ints:
         name, size = kind.kind, None

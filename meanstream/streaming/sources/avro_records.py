@@ -11,7 +11,7 @@ import pyarrow as pa
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Rejects, SampleColumns
 from meanstream.streaming.events.numbers import nearest_float_number
-from meanstream.streaming.sources.avro_cursor import PAD, AvroCursor, Bytes, Piece, Wanted
+from meanstream.streaming.sources.avro_cursor import PAD, AvroCursor, AvroPiece, Bytes, Wanted
 from meanstream.streaming.sources.avro_schema import AvroType
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.mapping import mapping_kind
@@ -76,7 +76,7 @@ class AvroRecords:
         return samples
 
     @staticmethod
-    def _alike(found: Mapping[str, list[Piece]], whole: Bools) -> list[tuple[Ints, dict[str, Piece]]]:
+    def _alike(found: Mapping[str, list[AvroPiece]], whole: Bools) -> list[tuple[Ints, dict[str, AvroPiece]]]:
         """Group the records whose parts are of the same types."""
         n = len(whole)
         codes = {}
@@ -95,7 +95,7 @@ class AvroRecords:
             groups.append((rows, {part: found[part][at - 1] for part, at in held.items() if at}))
         return groups
 
-    def _column(self, part: str, piece: Piece | None, rows: Ints, data: Bytes) -> pa.Array | None:
+    def _column(self, part: str, piece: AvroPiece | None, rows: Ints, data: Bytes) -> pa.Array | None:
         """Give a part of some records as a column; None if it is of a type that it cannot have."""
         if piece is None:
             return pa.nulls(len(rows))
