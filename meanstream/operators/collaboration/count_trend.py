@@ -99,7 +99,7 @@ class CountTrend:
         width = self.upper - self.lower
         x = np.log10(count) - self.middle
         basis = _basis(x)
-        center = (self.lower + self.upper) / 2 + width * (self.coefficient @ basis.T)
+        center = np.clip((self.lower + self.upper) / 2 + width * (self.coefficient @ basis.T), self.lower, self.upper)
         unknown = np.einsum("nd,mde,ne->mn", basis, self.covariance, basis, optimize=True)
         spread = np.minimum(self.spread[:, None] * 10 ** (self.spread_slope[:, None] * x), width / 2)
         return center, spread**2 + width**2 * unknown, spread

@@ -114,7 +114,7 @@ class LearnedPrior(FitOfBins):
         grid = self._spreads(points.variance)
         if points.total >= MANY:  # who know the spread better than the grid has it
             grid = np.union1d(grid, prior_fit_best_spread(points, grid[1:]))
-        mixtures = fit_prior_mixtures(points, grid)
+        mixtures = fit_prior_mixtures(points, grid, lower=self.lower, upper=self.upper)
         width = self.upper - self.lower
         log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])
         return Models(

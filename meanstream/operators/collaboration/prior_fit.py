@@ -59,7 +59,9 @@ class NormalMixture:
         return len(self.weight)
 
 
-def fit_prior_mixtures(points: Points, spreads: Floats, *, max_components: int = 40) -> list[NormalMixture]:
+def fit_prior_mixtures(
+    points: Points, spreads: Floats, *, lower: float, upper: float, max_components: int = 40
+) -> list[NormalMixture]:
     """Fit mixtures of every useful size for each spread.
 
     Parameters
@@ -68,6 +70,8 @@ def fit_prior_mixtures(points: Points, spreads: Floats, *, max_components: int =
         Released means, binned or one by one.
     spreads : float array
         Spreads to try.
+    lower, upper : float
+        Declared bounds: noise carries releases beyond them, no mean lies there, and so no center.
     max_components : int
         More classes than this are described by a density, not one by one.
 
@@ -82,7 +86,7 @@ def fit_prior_mixtures(points: Points, spreads: Floats, *, max_components: int =
     best, hopeless = -np.inf, 0
     log_total = float(np.log(points.total))
     for spread in np.sort(spreads)[::-1]:
-        em = _Em(points.coarser(float(spread)), float(spread))
+        em = _Em(points.coarser(float(spread)), float(spread), (lower, upper))
         row = list(_shrink(em, *_grow(em, max_components), best))
         found += row
         of_row = max(m.log_likelihood - (m.size - 0.5) * log_total for m in row)
@@ -124,8 +128,8 @@ def _log_likelihood_of_one(points: Points, spread: float) -> float:
 class _Em:
     """EM over the points for one spread; arrays are (component, point)."""
 
-    def __init__(self, points: Points, spread: float) -> None:
-        self.points, self.spread, self.total = points, spread, points.total
+    def __init__(self, points: Points, spread: float, bounds: tuple[float, float]) -> None:
+        self.points, self.spread, self.total, self.bounds = points, spread, points.total, bounds
         self.precision = 1.0 / (points.variance + spread**2)
         self.log_norm = 0.5 * np.log(self.precision / (2 * np.pi))
         information = points.weight * self.precision
@@ -150,7 +154,8 @@ class _Em:
             share = joint @ (self.columns / joint.sum(axis=0)).T
             used = share[:, 0] > 1e-9 * self.total
             weight, information, moment = share[used].T
-            weight, center, variance = weight / self.total, moment / information, 1 / information
+            # The likelihood of a center is a parabola: at its most within bounds where it is clipped to them.
+            weight, center, variance = weight / self.total, np.clip(moment / information, *self.bounds), 1 / information
             log_likelihood = float(log_density @ points.weight)
             if log_likelihood - before < CONVERGED:
                 break
@@ -168,10 +173,10 @@ class _Em:
 def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
     """Add components at all peaks of the directional derivative until no peak can pay for itself."""
     points = em.points
-    candidates = _candidates(points.mean)
+    candidates = _candidates(np.clip(points.mean, *em.bounds))
     kernel = np.exp(-0.5 * em.precision * (points.mean - candidates[:, None]) ** 2 + em.log_norm)
     share = em.precision * points.weight
-    weight, center = np.ones(1), np.array([share @ points.mean / share.sum()])
+    weight, center = np.ones(1), np.clip([share @ points.mean / share.sum()], *em.bounds)
     # The log-likelihood is concave in the mixing distribution: a peak of height D gains at most M (D - 1).
     worthwhile = 1 + np.log(points.total + 1) / points.total
     least, before = LEAST_GAIN * np.log(points.total), -np.inf

@@ -88,8 +88,8 @@ def test_a_million_agents_see_the_same_prior_through_bins() -> None:
     assert binned.total == n
     assert len(binned.mean) < 300
     for spread in (0.0, 0.1):
-        a = fit_prior_mixtures(exact, np.array([spread]))
-        b = fit_prior_mixtures(binned, np.array([spread]))
+        a = fit_prior_mixtures(exact, np.array([spread]), lower=0.0, upper=1.0)
+        b = fit_prior_mixtures(binned, np.array([spread]), lower=0.0, upper=1.0)
         by_size = {m.size: m for m in a}
         for mixture in b:
             if mixture.size <= 3:

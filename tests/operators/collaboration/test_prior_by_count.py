@@ -88,6 +88,26 @@ def test_a_trend_is_described_and_its_probability() -> None:
     assert rows[1]["center_stddev"] > 5 * rows[100]["center_stddev"]  # nobody with one sample has released
 
 
+@pytest.mark.parametrize("name", ["learned_prior", "pooled_prior"])
+@pytest.mark.parametrize("binned", [False, True], ids=["one by one", "in cells"])
+def test_a_center_lies_within_the_bounds(name: str, binned: bool) -> None:
+    """Noise carries most releases of agents who saw nothing below 0: their center is not there, nor is the trend."""
+    n = 2000 if binned else 100
+    collaboration = make_collaboration(name, lower=0.0, upper=1.0)
+    for seed in range(5):
+        rng = np.random.default_rng(100 + seed)
+        count = counts(rng, n, 10)
+        rare = world(np.where(np.arange(n) % 4 == 0, 0.6, 0.0), count, seed=seed)
+        # One seed in two is below 0 by chance alone; a common shift stands for a seed that is so for certain.
+        releases = replace(rare.releases, mean=rare.releases.mean - 0.1 * (rare.releases.mean < 0.3))
+        fitted = collaboration.fit_summary(collaboration.summarize(releases), STDDEV**2)
+        described = fitted.describe()
+        centers = [part["center"] for part in described["components"]]
+        centers += [part["center"] for part in described.get("count_trend", {"counts": []})["counts"]]
+        assert min(centers) >= 0.0
+        assert max(centers) <= 1.0
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_counts_that_say_nothing_cost_little(seed: int) -> None:
     rng = np.random.default_rng([seed, 2])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meanstream.operators.collaboration import release_bins
 from meanstream.operators.collaboration.prior import LearnedPrior
-from meanstream.operators.collaboration.prior_fit import fit_prior_mixtures
+from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures
 from meanstream.operators.collaboration.prior_points import (
     EXACT,
     CellPoints,
@@ -124,7 +124,11 @@ def close_to(fit: Any) -> Any:
 
 def standard_errors_apart(points: Points, exact: Points) -> float:
     """By how much the fits of three classes differ, in standard errors of the centers."""
-    fits = [{m.size: m for m in fit_prior_mixtures(which, np.array([0.0]))}[3] for which in (points, exact)]
+
+    def of(which: Points) -> list[NormalMixture]:
+        return fit_prior_mixtures(which, np.array([0.0]), lower=LOWER, upper=UPPER)
+
+    fits = [{m.size: m for m in of(which)}[3] for which in (points, exact)]
     return float(np.max(np.abs(fits[0].center - fits[1].center) / np.sqrt(fits[1].center_variance)))
 
 
