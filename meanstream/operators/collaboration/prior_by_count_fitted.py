@@ -9,6 +9,7 @@ import numpy as np
 
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.mixture_posterior import (
+    MixturePrior,
     mixture_posterior,
     posterior_doubted_interval,
     posterior_far_half_width,
@@ -24,8 +25,8 @@ TRANSLATION = 3.5
 """An answer leaves the agent's own mean by at most so many of its standard errors."""
 CHANCE = 5.4
 """Estimated variances exceed the true one by chance, by up to this over the root of the count: 99 % of 5 samples."""
-_BLOCK = 1 << 12
-"""Agents at a time: what is computed of them stays in the cache."""
+_BLOCK, _PART = 1 << 18, 1 << 13
+"""Agents that are sorted by their counts, and of whom answers are computed at a time: they stay in the cache."""
 SHOWN = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000)
 """Counts for which the prior is described."""
 
@@ -106,19 +107,12 @@ class FittedByCount:
             Nominal coverage of the interval.
         """
         require_between(0, 1, level=level)
-        n, n_classes = len(own), len(self.start) - 1
+        n = len(own)
         # As int16, for which a stable sort is a radix sort.
-        of = np.minimum(prior_family_class(own.count), n_classes - 1).astype(np.int16)
-        order = np.argsort(of, kind="stable")
-        starts = np.searchsorted(of[order], np.arange(n_classes + 1))
         found, component = np.empty((7, n)), np.empty(n, np.int64)
-        for c in range(n_classes):
-            for first in range(starts[c], starts[c + 1], _BLOCK):
-                last = min(first + _BLOCK, starts[c + 1])
-                rows = slice(first, last) if starts[c + 1] - starts[c] == n else order[first:last]
-                found[:, rows], component[rows] = self._answers(
-                    c, own.mean[rows], own.variance[rows], own.count[rows], level
-                )
+        for start in range(0, n, _BLOCK):
+            part = slice(start, start + _BLOCK)
+            self._answer_block(own, part, level, found[:, part], component[part])
         value, lower, upper, size, class_size, membership, noise = found
         return AgentEstimates(
             value=value,
@@ -132,16 +126,40 @@ class FittedByCount:
             noise_half_width=noise,
         )
 
+    def _answer_block(self, own: OwnMeans, block: slice, level: float, found: Floats, component: Ints) -> None:
+        """Write the answers of a block of agents, class of counts by class."""
+        n_classes = len(self.start) - 1
+        # As int16, for which a stable sort is a radix sort.
+        of = np.minimum(prior_family_class(own.count[block]), n_classes - 1).astype(np.int16)
+        order = np.argsort(of, kind="stable") if (of != of[0]).any() else slice(None)
+        of, mean, variance, count = (
+            of[order],
+            own.mean[block][order],
+            own.variance[block][order],
+            own.count[block][order],
+        )
+        starts = np.searchsorted(of, np.arange(n_classes + 1))
+        answers, components = np.empty_like(found), np.empty_like(component)
+        for c in np.flatnonzero(np.diff(starts)).tolist():
+            for start in range(starts[c], starts[c + 1], _PART):
+                part = slice(start, min(start + _PART, starts[c + 1]))
+                answers[:, part], components[part] = self._answers(c, mean[part], variance[part], count[part], level)
+        back = np.empty(len(of), np.int64)
+        back[order] = np.arange(len(of))
+        for column, of_sorted in zip((*found, component), (*answers, components), strict=True):
+            column[:] = of_sorted[back]
+
     def _answers(self, c: int, mean: Floats, variance: Floats, count: Ints, level: float) -> tuple[Floats, Ints]:
         """Answer some agents of one class of counts."""
         lower, upper = self.plain.lower, self.plain.upper
         width, part = upper - lower, slice(self.start[c], self.start[c + 1])
         # Bounded data have a variance of at most a quarter of the squared range (Popoviciu); 0 would divide by 0.
         variance = np.clip(variance, (1e-9 * width) ** 2, width**2)
-        value, posterior = mixture_posterior(
-            mean, variance, weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
-            prior_variance=self.variance[part], is_class=self.is_class[part], outside=self._outside(variance, count),
+        prior = MixturePrior(
+            weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
+            variance=self.variance[part], is_class=self.is_class[part], width=width,
         )  # fmt: skip
+        value, posterior = mixture_posterior(prior, mean, variance, self._outside(variance, count))
         stddev = np.sqrt(variance)
         most = TRANSLATION * stddev
         value = np.clip(np.clip(value, mean - most, mean + most), lower, upper)

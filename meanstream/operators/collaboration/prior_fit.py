@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from meanstream.operators.collaboration.prior_points import Points
+from meanstream.operators.collaboration.prior_points import Moments, Points
 from meanstream.operators.records import Bools, Floats
 
-CANDIDATES = 256
+CANDIDATES, CANDIDATES_PER_STDDEV = 256, 8
 FORWARD_STEPS = 6
 FORWARD_EM = 12
 BACKWARD_EM = 8
@@ -25,7 +26,8 @@ HOPELESS = 20.0
 MANY = 10_000
 """Agents among whom three spreads that cannot compete, one after the other, end the search; among ten times as many two
 do."""
-SMALLEST_LOG_DENSITY = -600.0
+RAREST = 60.0
+"""Logarithm of how many times likelier another component makes a release, at most: more of it than 32 bits hold."""
 _ZOOMS, _ZOOM_POINTS = 3, 9
 
 
@@ -112,17 +114,20 @@ def prior_fit_best_spread(points: Points, spreads: Floats) -> float:
     >>> round(prior_fit_best_spread(points, np.geomspace(0.01, 1, 8)), 2)  # 0.25**2 = 0.23**2 + 0.01
     0.23
     """
+    moments = points.moments()
     for _ in range(_ZOOMS):
-        at = int(np.argmax([_log_likelihood_of_one(points.coarser(spread), spread) for spread in spreads.tolist()]))
+        at = int(np.argmax(_log_likelihoods_of_one(moments, spreads)))
         spreads = np.geomspace(spreads[max(at - 1, 0)], spreads[min(at + 1, len(spreads) - 1)], _ZOOM_POINTS)
     return float(spreads[_ZOOM_POINTS // 2])
 
 
-def _log_likelihood_of_one(points: Points, spread: float) -> float:
-    precision = 1 / (points.variance + spread**2)
-    share = points.weight * precision
-    away = points.mean - share @ points.mean / share.sum()
-    return float(0.5 * (points.weight @ np.log(precision) - share @ away**2))
+def _log_likelihoods_of_one(moments: Moments, spreads: Floats) -> Floats:
+    """Of one normal component of each spread: all that it reads of releases are moments of groups of like variance."""
+    precision = 1 / (moments.variance + spreads[:, None] ** 2)
+    share = moments.number * precision
+    center = (share * moments.mean).sum(axis=1) / share.sum(axis=1)
+    squares = moments.squares + moments.number * (moments.mean - center[:, None]) ** 2
+    return np.asarray(0.5 * (moments.number * np.log(precision) - precision * squares).sum(axis=1), dtype=np.float64)
 
 
 class _Em:
@@ -145,6 +150,18 @@ class _Em:
         exponent -= top
         joint = np.exp(exponent, out=exponent)
         return joint, np.log(joint.sum(axis=0)) + top + self.log_norm
+
+    def kernel(self, candidates: Floats) -> tuple[NDArray[np.float32], Floats]:
+        """Densities of the points for each candidate, relative to the likeliest one of the point, and that one's log.
+
+        They decide where components are added, and EM where these end: seven digits are enough.
+        """
+        exponent = (self.points.mean - candidates[:, None]).astype(np.float32)
+        np.square(exponent, out=exponent)
+        exponent *= (-0.5 * self.precision).astype(np.float32)
+        top = exponent.max(axis=0)
+        exponent -= top
+        return np.exp(exponent, out=exponent), top + self.log_norm
 
     def run(self, weight: Floats, center: Floats, steps: int) -> NormalMixture:
         """Take EM steps until the log-likelihood stands still; components that lost all points are dropped."""
@@ -173,8 +190,8 @@ class _Em:
 def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
     """Add components at all peaks of the directional derivative until no peak can pay for itself."""
     points = em.points
-    candidates = _candidates(np.clip(points.mean, *em.bounds))
-    kernel = np.exp(-0.5 * em.precision * (points.mean - candidates[:, None]) ** 2 + em.log_norm)
+    candidates = _candidates(np.clip(points.mean, *em.bounds), 1 / np.sqrt(em.precision.max()))
+    kernel, log_most = em.kernel(candidates)
     share = em.precision * points.weight
     weight, center = np.ones(1), np.clip([share @ points.mean / share.sum()], *em.bounds)
     # The log-likelihood is concave in the mixing distribution: a peak of height D gains at most M (D - 1).
@@ -186,8 +203,8 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
         if len(weight) == max_components or fitted.log_likelihood - before < least:
             break
         before = fitted.log_likelihood
-        log_density = np.maximum(em.joint(weight, center)[1], SMALLEST_LOG_DENSITY)
-        derivative = kernel @ (points.weight * np.exp(-log_density)) / points.total
+        rarity = np.minimum(log_most - em.joint(weight, center)[1], RAREST)
+        derivative = (kernel @ (points.weight * np.exp(rarity)).astype(np.float32)).astype(np.float64) / points.total
         peaks = np.flatnonzero(_is_peak(derivative) & (derivative > worthwhile))
         peaks = peaks[np.argsort(-derivative[peaks])][: max_components - len(weight)]
         if len(peaks) == 0:
@@ -198,9 +215,12 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
     return weight, center
 
 
-def _candidates(mean: Floats) -> Floats:
+def _candidates(mean: Floats, stddev: float) -> Floats:
+    """Give released means no closer than components of this standard deviation can be told apart."""
     distinct = np.unique(mean)
-    return distinct[:: max(1, -(-len(distinct) // CANDIDATES))]
+    step = max(stddev / CANDIDATES_PER_STDDEV, (distinct[-1] - distinct[0]) / CANDIDATES)
+    place = np.floor((distinct - distinct[0]) / step)
+    return np.asarray(distinct[np.diff(place, prepend=-1.0) > 0], dtype=np.float64)
 
 
 def _is_peak(values: Floats) -> Bools:

@@ -8,6 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from meanstream.operators.collaboration.alone import half_width_alone
+from meanstream.operators.collaboration.mixture_posterior import (
+    mixture_densities,
+    mixture_distances,
+    mixture_sum,
+)
 from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
 from meanstream.operators.collaboration.posterior_table import Posterior, look_up_posterior
 from meanstream.operators.collaboration.prior_fit import NormalMixture
@@ -19,7 +24,7 @@ vote twice for an unlikely model that its own outlying release suggested."""
 LEAST_SHOWN = 1e-3
 NEGLIGIBLE_COMPONENT = 1e-6
 DENSITY_POINTS = 201
-_ELEMENTS = 1 << 14
+_ELEMENTS = 1 << 16
 UNSEEN = 0.001
 """Agents expected to belong to no component: their releases may be too noisy to show it, their own samples are not."""
 
@@ -169,21 +174,16 @@ class FittedPrior:
         n = len(mean)
         if n == 1:  # sums over components run along columns: the same order for any number of agents
             mean, variance = np.repeat(mean, 2), np.repeat(variance, 2)
-        total = variance + self.best_variance[:, None]
-        log_density = mean - self.best_center[:, None]
-        np.square(log_density, out=log_density)
-        log_density /= total
-        log_density += np.log(total, out=total)
-        log_density *= -0.5
-        log_density += np.log(self.best_weight)[:, None]
-        log_density -= log_density.max(axis=0)
+        width = self.upper - self.lower
+        away = mixture_distances(mean, self.best_center, width)
+        total = (variance / width**2).astype(np.float32) + (self.best_variance / width**2).astype(np.float32)[:, None]
+        density, _ = mixture_densities(away, total, np.log(self.best_weight))
         component = np.zeros(len(mean), np.int64)
-        for k in range(1, len(log_density)):  # `argmax` along columns takes longer than all the rest
-            np.copyto(component, k, where=log_density[k] == 0)
-        density = np.exp(log_density, out=log_density)
+        for k in range(1, len(density)):  # `argmax` along columns takes longer than all the rest
+            np.copyto(component, k, where=density[k] == 1)
         likely = 1 / density.sum(axis=0)
-        size = self.n_agents * _mixed(self.best_weight, density) * likely
-        return component[:n], likely[:n], size[:n]
+        size = self.n_agents * (mixture_sum(self.best_weight.astype(np.float32), density) * likely).astype(np.float64)
+        return component[:n], likely[:n].astype(np.float64), size[:n]
 
     def density(self, grid: Floats) -> Floats:
         """Fitted density of the agents' true means, per value unit; exact classes show as narrow peaks."""

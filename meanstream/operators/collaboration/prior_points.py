@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -28,6 +28,15 @@ _BITS = 31
 _WIDEST = 1 << 48
 _DENSE = 8  # times as many places as entries: tables are faster than sorting
 _SHIFT = 1 << 13  # makes classes positive; 0 is the class of 0
+
+
+class Moments(NamedTuple):
+    """Public: releases in groups of like variance: that variance, how many, their mean, squared deviations from it."""
+
+    variance: Floats
+    number: Floats
+    mean: Floats
+    squares: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,10 @@ class Points:
             variance=np.concatenate([variance, variance[some], variance[some]]),
             weight=np.concatenate([np.where(some, 1 - 2 / PARTS, 1.0), np.full(2 * len(away), 1 / PARTS)]),
         )
+
+    def moments(self) -> Moments:
+        """Give number, mean and squares of the releases of each variance."""
+        return Moments(self.variance, self.weight, self.mean, np.zeros_like(self.mean))
 
     def coarser(self, spread: float) -> Points:  # noqa: ARG002 - what is not in cells stays as it is
         """Give what components of the given spread can tell apart."""
@@ -139,6 +152,17 @@ class CellPoints(Points):
             lower=lower,
             width=width,
         )
+
+    def moments(self) -> Moments:
+        """Give number, mean and squares of the releases of each group; what cells add to squares is in the variance."""
+        n = len(self.group_variance)
+        number = np.bincount(self.group, self.weight, n)
+        some = np.flatnonzero(number)
+        mean = np.bincount(self.group, self.weight * self.mean, n) / np.maximum(number, 1 / PARTS)
+        squares = np.bincount(self.group, self.weight * (self.mean - mean[self.group]) ** 2, n)
+        variance = np.bincount(self.group, self.weight * self.variance, n) / np.maximum(number, 1 / PARTS)
+        columns = (np.asarray(column[some], dtype=np.float64) for column in (variance, number, mean, squares))
+        return Moments(*columns)
 
     def coarser(self, spread: float) -> CellPoints:
         """Join cells as far as components of the given spread see no detail in them."""

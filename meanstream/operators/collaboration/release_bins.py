@@ -264,10 +264,10 @@ class ReleaseBins:
         with np.errstate(divide="ignore"):
             some = _of_counts(1 / self._parts(0.0)[0], counts)
         usable = np.isfinite(variance) & (variance > 0) & some
-        group = np.searchsorted(self._group_of_sums, self._group)
-        points = usable[group]
+        size = np.diff(np.searchsorted(self._group, self._group_of_sums), append=len(self._group))
+        points = np.repeat(usable, size)  # cells are in the order of their groups
         cell, number = self._cell[points], self._number[points]
-        group = (np.cumsum(usable) - 1)[group[points]]
+        group = np.repeat(np.arange(int(usable.sum())), size[usable])
         level, variance = prior_point_cell_level(self._group_of_sums % _CLASSES)[usable], variance[usable]
         step = np.ldexp(1.0, level.astype(np.int32))
         away = np.rint(np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step).astype(np.int64)[group]

@@ -12,7 +12,12 @@ import pytest
 
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.local_spread import local_spread_doubt
-from meanstream.operators.collaboration.mixture_posterior import posterior_doubted_interval, posterior_far_half_width
+from meanstream.operators.collaboration.mixture_posterior import (
+    MixturePrior,
+    mixture_posterior,
+    posterior_doubted_interval,
+    posterior_far_half_width,
+)
 from meanstream.operators.collaboration.prior_by_count_fitted import TRANSLATION
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
@@ -166,6 +171,48 @@ def test_an_answer_leaves_the_own_mean_by_a_bounded_number_of_standard_errors() 
     far = replace(made.own, mean=np.where(np.arange(2000) < 50, 0.99, made.own.mean))
     answer = World(made.truth, far, made.releases).answer()
     assert (np.abs(answer.value - far.mean) <= TRANSLATION * np.sqrt(far.variance) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("narrowest", [0.0, 1e-6, 1e-3, 0.1])
+@pytest.mark.parametrize("outside", [0.0, 1e-4])
+def test_posteriors_in_32_bits_are_those_in_64(narrowest: float, outside: float) -> None:
+    """To 1e-5 of an own standard error (64 bits say the same to 1e-9), for standard errors of a millionth to all."""
+    rng, k, n, width = np.random.default_rng(3), 12, 4000, 150.0
+    weight, cautious = rng.dirichlet(np.full(k, 0.3)), rng.dirichlet(np.full(k, 0.3))
+    weight[3], cautious[4] = 0.0, 0.0
+    center, spread = rng.uniform(-30, 120, k), width * (narrowest + rng.uniform(0, 0.1, k) * (np.arange(k) % 2))
+    prior = MixturePrior(
+        weight=weight, cautious=cautious, center=center, variance=spread**2 + 1e-9,
+        is_class=np.ones(k), width=width,
+    )  # fmt: skip
+    stddev = width * np.exp(rng.uniform(np.log(1e-6), 0, n))
+    mean = center[rng.integers(0, k, n)] + rng.normal(0, 2, n) * stddev
+    away = np.full(n, outside * width**2)
+    value, posterior = mixture_posterior(prior, mean, stddev**2, away)
+    some = slice(100, 101)
+    alone = mixture_posterior(prior, mean[some], stddev[some] ** 2, away[some])
+    assert (alone[0][0], alone[1][0]) == (value[100], posterior[100])
+    expected, spread_expected = posterior_in_64_bits(prior, mean, stddev**2, away)
+    assert np.abs((value - expected) / stddev).max() < 1e-5
+    assert np.abs((np.sqrt(posterior) - np.sqrt(spread_expected)) / stddev).max() < 1e-5
+
+
+def posterior_in_64_bits(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> tuple[Floats, Floats]:
+    """Bayes' rule as a book has it, in logarithms."""
+    around = prior.variance[:, None] + prior.is_class[:, None] * outside
+    shift = (prior.center[:, None] - mean) * variance / (variance + around)
+    log_density = -0.5 * (prior.center[:, None] - mean) ** 2 / (variance + around) - 0.5 * np.log(variance + around)
+
+    def averaged(weight: Floats, what: Floats) -> Floats:
+        with np.errstate(divide="ignore"):
+            log_share = (
+                log_density + np.log(np.maximum(weight, 1e-12 * np.maximum(prior.weight, prior.cautious)))[:, None]
+            )
+        share = np.exp(log_share - log_share.max(axis=0))
+        return np.asarray((share * what).sum(axis=0) / share.sum(axis=0))
+
+    first = averaged(prior.weight, shift)
+    return mean + first, averaged(prior.cautious, variance * around / (variance + around) + (shift - first) ** 2)
 
 
 @pytest.mark.parametrize("ratio", [0.1, 0.5, 1.0, 3.0, 10.0])
