@@ -111,7 +111,7 @@ def compare_summaries(collaboration: Collaboration, scenario: str, t: int, *, ru
     ]
     mse, _, oracle, _ = np.array(rows).T
     stderr = np.std(mse - mse.mean() / oracle.mean() * oracle) / np.sqrt(runs) / oracle.mean()
-    return Comparison(*np.mean(rows, axis=0).tolist(), float(stderr), float(np.median(mse / oracle)))
+    return Comparison(*np.mean(rows, axis=0).tolist(), *map(float, (stderr, np.median(mse / oracle))))
 
 
 def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: int = 0) -> list[Comparison]:
