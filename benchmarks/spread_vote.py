@@ -84,8 +84,8 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
     everybody = Agents(settings, KeyedNoise(rng.bytes(32), deployment="benchmark", purpose="agents"))
     everybody.add_agents([str(i) for i in range(agents)])
     pool = FollowedReleases(settings)
-    pool.observe(everybody.update(agent, value, np.arange(len(agent), dtype=float)).releases)
-    pool.observe(everybody.release_now(LAST).releases)
+    for batch in (everybody.update(agent, value, np.arange(len(agent), dtype=float)), everybody.release_now(LAST)):
+        pool.observe(batch.releases, batch.before)
     known, own = pool.posterior, everybody.own()
     means, collaboration = pooled_own_means(own, known), make_collaboration("learned_prior", lower=0, upper=1)
     summary = collaboration.summarize(pool.combined(everybody.latest()))

@@ -70,9 +70,11 @@ def replayed(half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: It
     for share in sorted(shares):
         upto = int(share * len(half.owner))
         now = np.arange(done, upto, dtype=np.float64)
-        pool.observe(everybody.update(half.owner[done:upto], half.value[done:upto], now).releases)
+        batch = everybody.update(half.owner[done:upto], half.value[done:upto], now)
+        pool.observe(batch.releases, batch.before)
         if share == 1:
-            pool.observe(everybody.release_now(float(upto)).releases)
+            batch = everybody.release_now(float(upto))
+            pool.observe(batch.releases, batch.before)
         done = upto
         yield Known(latest=pool.combined(everybody.latest()), pool=pool.posterior, own=everybody.own())
 
