@@ -39,7 +39,7 @@ print("month     flights          alone     with the others' releases")
 for month in np.unique(time.astype("datetime64[M]")):
     now = time.astype("datetime64[M]") == month
     made = agents.update(plane[now], delay[now], time[now].astype("datetime64[s]").astype(float))
-    public.observe(made.releases)
+    public.observe(made.releases, made.before)
 
     released = public.combined(agents.latest())
     learned = make_collaboration("learned_prior", lower=-30, upper=120)

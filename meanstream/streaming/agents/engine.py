@@ -13,10 +13,10 @@ import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
+from meanstream.operators.agents.settings import require_means_alone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
-from meanstream.operators.validation import require
 from meanstream.streaming.agents.delivery import Delivery
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
 from meanstream.streaming.agents.release_outlook import ReleaseOutlook
@@ -116,8 +116,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             on_turn=on_turn,
             health=health,
         )
-        share = settings.histogram_share
-        require(not share, "histogram_share", "be 0 on the engine, which tells no quantiles", share)
+        require_means_alone(settings, "on the engine")
         self.agents = Agents(settings, noise)
         self._settings = settings
         self._intake = Intake(
