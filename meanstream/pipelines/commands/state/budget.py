@@ -91,10 +91,10 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
 
 
 def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:
-    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>10}  protected at\n"]
+    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>15}  protected at\n"]
     lines += [
         f"{row.agent:<24} {row.spent:>7} {_left(row.remaining):>9} {_left(row.horizon):>7} "
-        f"{_end(row, ends[row.agent]):>10}  "
+        f"{_end(row, ends[row.agent]):>15}  "
         f"({row.epsilon:g}, {row.delta:g})\n"
         for row in rows
     ]
@@ -114,7 +114,7 @@ def _end(row: AgentBudget, end: float | None) -> str:
         return "no end"
     if not row.remaining:
         return "ended"
-    return "-" if end is None else (iso_time(end) or "after 5138").partition("T")[0]
+    return "-" if end is None else (iso_time(end) or "after year 5138").partition("T")[0]
 
 
 def _sentence(summary: BudgetSummary) -> str:

@@ -70,7 +70,7 @@ def test_one_agent_and_the_table(tmp_path: Path) -> None:
     assert [line.split()[:4] for line in table[1:4]] == [
         [agent, *(str(row[k]) for k in ("spent", "remaining", "horizon"))] for agent, row in rows.items()
     ]
-    assert {line.partition("  (")[0].split(maxsplit=4)[4] for line in table[1:4]} == {"after 5138"}
+    assert {line.partition("  (")[0].split(maxsplit=4)[4] for line in table[1:4]} == {"after year 5138"}
     assert table[4].startswith("At this rate N")
     assert len(table) == 6
     most = max(row["spent"] for row in rows.values())
