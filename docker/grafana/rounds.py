@@ -5,6 +5,7 @@ from panels import BLUE, GREEN, RED, YELLOW, Board, Panel, Query, Row
 HERE = '{instance=~"$instance", trust!="private"}'
 NO_WINDOW = "no window answered yet"
 NO_ENGINE = "no engine of rounds"
+NOT_CARRIED = "nothing is carried"
 
 BOARD = Board(
     name="rounds",
@@ -119,6 +120,43 @@ BOARD = Board(
                     unit="short",
                     empty=NO_WINDOW,
                     decimals=0,
+                ),
+            ],
+        ),
+        Row(
+            title="Carried from window to window",
+            panels=[
+                Panel(
+                    title="Windows carried",
+                    description=(
+                        "Of the estimator repeating: how many windows what the next one is given was learned from. "
+                        "Back at 1: reports on the bounds contradicted it, and it began anew."
+                    ),
+                    queries=[Query(f"meanstream_rounds_carried_windows{HERE}")],
+                    unit="short",
+                    empty=NOT_CARRIED,
+                    decimals=0,
+                ),
+                Panel(
+                    title="Half-width of the narrow window",
+                    description=(
+                        "Around the last mean: where the next round asks. In the values' unit; none until the spread "
+                        "of users' means is known, and where it is too wide to pay."
+                    ),
+                    queries=[Query(f"meanstream_rounds_carried_half_width{HERE}")],
+                    unit="short",
+                    empty="no narrow window",
+                ),
+                Panel(
+                    title="Gain of what is carried",
+                    description=(
+                        "How many times as large the mean's standard error would be with nothing carried and every "
+                        "user reporting on the bounds; below 1 while the spread is learned. Intervals gain less: they "
+                        "hold for groups far out, too, unless tails are declared."
+                    ),
+                    queries=[Query(f"meanstream_rounds_carried_gain{HERE}")],
+                    unit="suffix: times",
+                    empty=NOT_CARRIED,
                 ),
             ],
         ),

@@ -160,7 +160,7 @@ PUBLIC_METRICS = {
         "budget_spent_ratio_max", "rounds_half_width", "rounds_lower", "rounds_stages", "rounds_upper", "rounds_value",
         "rounds_waiting", "rounds_window_end_timestamp_seconds", "rounds_window_users", "budget_spent_ratio",
         "ledger_rows", "ready", "allowed_lateness_seconds", "rounds_answer_age_seconds", "rounds_period_seconds",
-        "start_timestamp_seconds",
+        "start_timestamp_seconds", "rounds_carried_windows", "rounds_carried_half_width", "rounds_carried_gain",
     },
     "CollaborationMetrics": {
         "events", "received_releases", "estimates", "refreshes", "agents", "releasing_agents",

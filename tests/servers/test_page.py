@@ -310,6 +310,33 @@ def test_a_chosen_window_shows_its_stages() -> None:
         assert complaints(driver) == []
 
 
+@pytest.mark.parametrize("width", [400, 1600])
+def test_what_is_carried_on_and_its_gain_are_tiles(width: int) -> None:
+    need(missing())
+    telemetry = RoundsTelemetry(settings=ROUNDS)
+    lines = []
+    for day, half_width, contradicts in ((1, None, "the center has jumped"), (2, 0.1, "")):
+        event = json.loads(window_line(day, 5.0, [4.0, 6.0])) | {"users": 400, "stderr": 0.25}
+        state = {"stage": "carried", "state": {"windows": day, "half_width": half_width}, "contradicts": contradicts}
+        lines.append(json.dumps(event | {"stages": [{"n": 100, "variance": 0.04}, state]}).encode())
+    telemetry.observe(RoundsStats(estimates=2, answers_of_turn=tuple(lines)))
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser(width=width) as driver:
+        driver.get(server.url)
+        text = driver.find_element("id", "stages-text")
+        until(lambda: text.text != "")
+        tiles = {one.get_attribute("data-name"): one.text for one in driver.find_elements("css selector", ".tile b")}
+        assert tiles["windows that are carried on"] == "2"
+        assert tiles["standard error if nothing were carried"] == "2.00 times"
+        assert text.text.endswith("Carried on: a narrow window of half-width 0.5, learned from 2 windows.")
+        assert overlaps(driver) == []
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+        driver.execute_script("choose(0)")
+        assert "was contradicted: the center has jumped. Carried on: no narrow window yet, learned from 1 window." in (
+            text.text
+        )
+        assert complaints(driver) == []
+
+
 def test_vectors_are_drawn_by_coordinate() -> None:
     need(missing())
     telemetry = RoundsTelemetry(settings=ROUNDS)

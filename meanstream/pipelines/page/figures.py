@@ -9,6 +9,7 @@ from typing import Any
 from meanstream.streaming.agents.budget_forecast import ForecastSummary, budget_forecast_text, days_text
 from meanstream.streaming.agents.estimates import estimates_count_probability
 from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.metrics.carried import carried_figures
 from meanstream.streaming.metrics.history import flow_points
 from meanstream.streaming.metrics.rate import WINDOW_SECONDS
 from meanstream.streaming.metrics.records import (
@@ -175,6 +176,7 @@ def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float]
         "epsilon": event["epsilon"],
         "true": event.get("true"),
         "stages": [] if bounds is None else [_stage(stage, bounds) for stage in event["stages"]],
+        "carried": None if bounds is None else carried_figures(event, *bounds),
     }
 
 

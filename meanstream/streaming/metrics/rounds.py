@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from meanstream.streaming.engine.stats import EngineStats
+from meanstream.streaming.metrics.carried import carried_figures
 from meanstream.streaming.metrics.families import DISTRIBUTIONS, LIVE
 from meanstream.streaming.metrics.metrics import HasBounds, Metrics
 from meanstream.streaming.rounds.stats import public_stats, rounds_stats
@@ -62,6 +63,9 @@ class RoundsMetrics(Metrics):
         "rounds_upper": "Upper end of its interval.",
         "rounds_half_width": "Half the length of its interval.",
         "rounds_stages": "Stages of its round.",
+        "rounds_carried_windows": "Windows that what is carried into the next one was learned from.",
+        "rounds_carried_half_width": "Half-width of where the next round's narrow reports lie, in the values' unit.",
+        "rounds_carried_gain": "Standard error with nothing carried and all users on the bounds, over its own.",
         "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",
         "allowed_lateness_seconds": "How long a window stays open behind event time.",
     }
@@ -78,6 +82,7 @@ class RoundsMetrics(Metrics):
         super().__init__(settings=settings, **options)
         windows = Windows.parse(settings.window)
         self.period = None if windows.kind == "session" else windows.period / MICROS
+        self._bounds = settings.lower, settings.upper
         self._answered_at, self._rounds = self._began, 0
 
     def observe(self, stats: EngineStats) -> None:
@@ -98,6 +103,7 @@ class RoundsMetrics(Metrics):
             "rounds_waiting": stats.waiting,
             "rounds_period_seconds": self.period,
             **({} if stats.answer is None else window_answer_figures(stats.answer)),
+            **({} if stats.answer is None else _carried_window_figures(stats.answer, *self._bounds)),
         }
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
@@ -133,3 +139,14 @@ def window_answer_figures(line: bytes) -> dict[str, float]:
         "rounds_upper": upper,
         "rounds_half_width": (upper - lower) / 2,
     }
+
+
+def _carried_window_figures(
+    line: bytes, lower: float | tuple[float, ...], upper: float | tuple[float, ...]
+) -> dict[str, float | None]:
+    """Take what is carried on from the line of a window estimate; nothing where nothing is."""
+    if isinstance(lower, tuple) or isinstance(upper, tuple):  # of a vector nothing is carried
+        return {}
+    found = carried_figures(msgspec.json.decode(line), lower, upper)
+    names = ("windows", "half_width", "gain")
+    return {} if found is None else {f"rounds_carried_{name}": found[name] for name in names}

@@ -240,6 +240,15 @@ function drawCoordinates(row) {
   }], layout({ title: "coordinate" }, { title: `mean, window from ${row.start.slice(0, 10)}` }));
 }
 
+// What this window hands on to the next one, of an estimator that carries.
+function carriedText(carried) {
+  if (!carried) return "";
+  const from = `learned from ${number(carried.windows)} ${carried.windows === 1 ? "window" : "windows"}`;
+  const what = carried.half_width === null ? "no narrow window yet" : `a narrow window of half-width ${number(carried.half_width, 2)}`;
+  const anew = carried.contradicts ? ` What was carried was contradicted: ${carried.contradicts}.` : "";
+  return `${anew} Carried on: ${what}, ${from}.`;
+}
+
 function drawStages(row, bounds) {
   if (!row) {
     byId("stages-text").textContent = "";
@@ -248,7 +257,7 @@ function drawStages(row, bounds) {
   }
   const shown = row.stages.filter((stage) => stage.center !== null);
   byId("stages-text").textContent = `Window from ${row.start.slice(0, 16).replace("T", " ")}, ${row.method}: ` +
-    `${number(row.users)} users. The interval of each stage, as the votes or reports before it chose it.`;
+    `${number(row.users)} users. The interval of each stage, as the votes or reports before it chose it.${carriedText(row.carried)}`;
   if (!shown.length) {
     empty("stages", "The stages of this round say nothing of an interval.");
     return;

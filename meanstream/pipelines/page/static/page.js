@@ -32,6 +32,10 @@ function headlines(found) {
       ["windows a user's budget pays for", !found.budget ? "-" : found.budget.horizon === null ? "no limit" : number(found.budget.horizon)],
       ["newest window's end (UTC)", last ? utc(Date.parse(last.end) / 1000) : "-"],
       ["answers behind the clock", last ? behind(Date.parse(last.end) / 1000) : "-"],
+      ...(last && last.carried ? [
+        ["windows that are carried on", number(last.carried.windows)],
+        ["standard error if nothing were carried", last.carried.gain === null ? "-" : `${last.carried.gain.toFixed(2)} times`],
+      ] : []),
     ];
   }
   const gain = found.convergence.gain;
