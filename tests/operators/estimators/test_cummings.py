@@ -21,6 +21,7 @@ from meanstream.operators.estimators.cummings.grid import (
 )
 from meanstream.operators.estimators.cummings.initial_mean import OrderStatistics, PublicSizes
 from meanstream.operators.estimators.cummings.weights import (
+    Weighting,
     cummings_weights_of_private_sizes,
     cummings_weights_of_public_sizes,
 )
@@ -341,3 +342,13 @@ def test_steps_stay_within_their_ends():
     assert (rows[:, 1] <= high[rows[:, 0]]).all()
     assert rows[:, 2].min() >= 0
     assert rows[:, 2].max() <= GRID
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sensitivities_are_the_largest_differences_of_two_users(seed: int) -> None:
+    rng, bins = np.random.default_rng(seed), len(SIZES)
+    low, high = -rng.uniform(0.1, 1, bins), rng.uniform(0.1, 1, bins)
+    weighting = Weighting(0.5, np.ones(bins), rng.uniform(0.1, 1, bins), low, high)
+    ends = np.array([weighting.steps(np.arange(bins), offset) for offset in (low, high)])
+    assert weighting.sensitivity_of_any_size == max(abs(a - b) for a in ends.ravel() for b in (ends.max(), ends.min()))
+    assert weighting.sensitivity_of_same_size == max(abs(ends[0] - ends[1]))

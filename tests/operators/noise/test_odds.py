@@ -48,3 +48,9 @@ def test_much_of_epsilon_is_certainty_and_no_overflow() -> None:
 def test_what_is_no_guarantee_is_refused(bad: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=" must "):
         odds_of_a_guess(*bad)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_what_is_no_epsilon_has_no_odds(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"^epsilon must be positive and finite"):
+        odds_of_a_belief(0.5, epsilon)
