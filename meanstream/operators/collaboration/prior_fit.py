@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meanstream.operators.collaboration.prior_points import Moments, Points
 from meanstream.operators.records import Bools, Floats
@@ -151,17 +150,18 @@ class _Em:
         joint = np.exp(exponent, out=exponent)
         return joint, np.log(joint.sum(axis=0)) + top + self.log_norm
 
-    def kernel(self, candidates: Floats) -> tuple[NDArray[np.float32], Floats]:
+    def kernel(self, candidates: Floats) -> tuple[Floats, Floats]:
         """Densities of the points for each candidate, relative to the likeliest one of the point, and that one's log.
 
-        They decide where components are added, and EM where these end: seven digits are enough.
+        They decide where components are added, and EM where these end: seven digits are enough. Sums over them are of
+        64 bits: OpenBLAS's product of 32 bits has warned of invalid values in one process of many with the same input.
         """
         exponent = (self.points.mean - candidates[:, None]).astype(np.float32)
         np.square(exponent, out=exponent)
         exponent *= (-0.5 * self.precision).astype(np.float32)
         top = exponent.max(axis=0)
         exponent -= top
-        return np.exp(exponent, out=exponent), top + self.log_norm
+        return np.exp(exponent, out=exponent).astype(np.float64), top + self.log_norm
 
     def run(self, weight: Floats, center: Floats, steps: int) -> NormalMixture:
         """Take EM steps until the log-likelihood stands still; components that lost all points are dropped."""
@@ -204,7 +204,7 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
             break
         before = fitted.log_likelihood
         rarity = np.minimum(log_most - em.joint(weight, center)[1], RAREST)
-        derivative = (kernel @ (points.weight * np.exp(rarity)).astype(np.float32)).astype(np.float64) / points.total
+        derivative = kernel @ (points.weight * np.exp(rarity)) / points.total
         peaks = np.flatnonzero(_is_peak(derivative) & (derivative > worthwhile))
         peaks = peaks[np.argsort(-derivative[peaks])][: max_components - len(weight)]
         if len(peaks) == 0:
