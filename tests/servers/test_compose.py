@@ -42,6 +42,14 @@ ENGINES = {
     "engine": {"--lateness=5s": "--lateness=1s", "--refresh=10s": "--refresh=2s"},
     "rounds": {"--allowed-lateness=5s": "--allowed-lateness=1s", "--window=1m": "--window=3s"},
 }
+CARRYING = {
+    **ENGINES["rounds"],
+    "--lower=0": "--lower=-2",
+    "--upper=1": "--upper=3",
+    "--users=100": "--users=1000",
+}
+"""Of one more engine of rounds, whose windows carry on what they showed: with compose's hundred users and bounds as
+narrow as the values that gains nothing, so the rounds of compose.yaml answer each window alone."""
 PRIVATE = ("engine", "rounds")
 """Whose operator's figures are at an address of their own."""
 IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
@@ -61,7 +69,7 @@ class Stack:
 class ComposedPrometheus(Prometheus):
     """Runs with the arguments of its container on compose.yml, with other targets and in a hurry."""
 
-    def __init__(self, folder: Path, targets: dict[str, str], alertmanager: str) -> None:
+    def __init__(self, folder: Path, targets: dict[str, str], alertmanager: str, more: list[str]) -> None:
         super().__init__(folder, "unused")
         config = yaml.safe_load((DOCKER / "prometheus" / "compose.yml").read_text())
         config["global"] = dict.fromkeys(config["global"], "1s")
@@ -72,6 +80,7 @@ class ComposedPrometheus(Prometheus):
         for job in config["scrape_configs"]:
             for group in job["static_configs"]:
                 group["targets"] = [targets[target] for target in group["targets"]]
+        config["scrape_configs"][0]["static_configs"].append({"targets": more})
         (folder / "compose.yml").write_text(yaml.safe_dump(config))
 
     def arguments(self) -> list[str]:
@@ -139,6 +148,22 @@ def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
     return f"127.0.0.1:{server.server_address[1]}"
 
 
+def start_carrying(things: ExitStack, folder: Path, address: str) -> str:
+    """Start rounds whose windows carry on what they showed, with samples and topics of their own; give their metrics.
+
+    Other than in compose.yaml are the estimator and what `CARRYING` has.
+    """
+    own = {"kafka:9092/": f"{address}/carried-"}
+    subprocess.run(command_of("topics", [], own), check=True, capture_output=True, cwd=folder)
+    producer = command_of("producer", [], {**own, "--agents=100": "--agents=1000", "--rate=200": "--rate=1000"})
+    things.enter_context(Program(folder, "carried-producer", producer))
+    metrics, private = (f"127.0.0.1:{port}" for port in free_ports(2))
+    places = {"0.0.0.0:9464": metrics, "0.0.0.0:9465": private, "/var/lib/meanstream": str(folder / "carried")}
+    words = [*command_of("rounds", IMAGE_ENTRYPOINT, {**own, **places, **CARRYING}), "--estimator=repeating"]
+    things.enter_context(Program(folder / "carried", "carried", words))
+    return metrics
+
+
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     """Kafka, topic, producer, both engines and Prometheus, in the order that compose.yaml says."""
@@ -162,6 +187,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
                 places["0.0.0.0:9465"] = private[name]
             words = command_of(name, IMAGE_ENTRYPOINT, {**places, **faster})
             programs[name] = things.enter_context(Program(folder / name, name, words))
+        carrying = start_carrying(things, folder, address)
         targets = {f"{name}:9464": address for name, address in metrics.items()}
         targets |= {f"{name}:9465": address for name, address in private.items()}
         for name in ("jobmanager", "taskmanager"):
@@ -171,7 +197,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         words = command_of("alertmanager", [ALERTMANAGER], {**places, "=:9093": f"={manager}"})
         programs["alertmanager"] = things.enter_context(Program(folder, "alertmanager", words))
         programs["alertmanager"].until(lambda: healthy("alertmanager", {"127.0.0.1:9093": manager}))
-        prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets, manager))
+        prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets, manager, [carrying]))
         yield Stack(folder, address, programs, metrics, prometheus)
 
 
