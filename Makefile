@@ -107,11 +107,13 @@ soak: $(STAMP) servers flink
 	$(BIN)/python benchmarks/soak_flink.py --kills $(FLINK_KILLS) $(if $(SEED),--seed $(SEED))
 
 # Small changes of the code at random: do the tests notice? Another SEED draws others. The first time it measures which
-# tests reach which lines. MINUTES=15 stops then; the same command goes on there.
+# tests reach which lines; NEAR=1 measures nothing and tries the tests that import what is changed. MINUTES=15 stops then; the
+# same command goes on there, and one without NEAR with what the near tests did not notice.
 SEED_OF_CHANGES = $(or $(SEED),1)
 CHANGES ?= 120
 mutants: $(DEMO_STAMP)
-	$(BIN)/python -m tests.mutants --changes $(CHANGES) --seed $(SEED_OF_CHANGES) $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python -m tests.mutants --changes $(CHANGES) --seed $(SEED_OF_CHANGES) $(if $(MINUTES),--minutes $(MINUTES)) \
+	    $(if $(NEAR),--near)
 
 # What nobody else may learn is other in one of two worlds: every byte that others see is compared, and counted.
 noninterference: $(DEMO_STAMP) servers

@@ -7,8 +7,9 @@ tests that reach its line, until one fails. What nobody notices is printed as a 
 nothing that anybody could see. Ends with 1 if the share noticed is below ``--least``.
 
 Which tests reach a line is measured first, at the cost of one run of them, and kept in ``out/mutants``; what was tried
-is kept there too, so that ``--minutes 15``, again and again, ends with the whole. A part of the tree is quick with a
-part of the tests:
+is kept there too, so that ``--minutes 15``, again and again, ends with the whole. ``--near`` measures nothing: it tries
+the tests that import what is changed, and a run without it goes on with what those do not notice. A part of the tree
+is quick with a part of the tests:
 ``python -m tests.mutants --under meanstream/operators/noise --tests tests/operators,meanstream/operators/noise``.
 """
 
@@ -21,19 +22,22 @@ import json
 import math
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 
 from tests.mutants.changes import Change, changes_of
-from tests.mutants.places import ROOT, copied
-from tests.mutants.reach import EVERYDAY, KEPT, ONE_THREAD, NotMeasuredError, Reach, measured
+from tests.mutants.near import near_tests
+from tests.mutants.places import ROOT
+from tests.mutants.reach import KEPT, NotMeasuredError, Reach, measured
+from tests.mutants.tree import Chosen, Tree
 
 CORE = (
     "operators/noise/",
@@ -49,7 +53,12 @@ FEW_SECONDS = 20.0
 """Processor seconds of the tests that try a change first: those of its folder, and the quickest."""
 MOST_SECONDS = 90.0
 """Of whole files, where those notice nothing."""
-UNNOTICED = ("", "-")
+NEAR_FILES, NEAR_SECONDS = 4, 25.0
+"""Files of tests that are chosen by what they import, the nearest first; seconds of these, and of the others."""
+NOT_REACHED = "-"
+NEAREST, NEAR, SO_FAR = NOT_YET = ("? nearest", "? near", "? first")
+UNNOTICED = ("", NOT_REACHED, *NOT_YET)
+"""Verdicts beside the test that notices: none does; no everyday test runs the line; some do not, and others may."""
 
 
 def drawn(changes: list[Change], number: int, seed: int) -> list[Change]:
@@ -78,79 +87,6 @@ def alike(changes: list[Change], rng: random.Random) -> Iterator[Change]:
                 yield change
 
 
-class Tree:
-    """A copy of the tree in which one change at a time is tried."""
-
-    def __init__(self, folder: Path, reach: Reach) -> None:
-        self._folder = copied(folder)
-        self._reach = reach
-        self._time = 1_000_000_000
-
-    def verdict(self, change: Change) -> str:
-        """Tell which test notices a change; "" if none does, "-" if no everyday test reaches the line."""
-        path = self._folder / change.path
-        source = path.read_text(encoding="utf-8")
-        tests = self._reach.tests_of(change.path, change.line)
-        path.write_text(change.apply(source), encoding="utf-8")
-        try:
-            self._age(path)
-            return self._failing(tests) if tests else "-"
-        finally:
-            path.write_text(source, encoding="utf-8")
-            self._age(path)
-
-    def _age(self, path: Path) -> None:
-        """Give a file a time that it never had, so that no bytecode of another content is taken for its own."""
-        self._time += 1
-        os.utime(path, (self._time, self._time))
-
-    def _failing(self, tests: list[str]) -> str:
-        """Try the first tests, then what else there is time for; a file's other tests may share what one has made."""
-        few, spent = [], 0.0
-        for test in tests:
-            if few and spent + self._reach.seconds[test] > FEW_SECONDS:
-                break
-            few.append(test)
-            spent += self._reach.seconds[test]
-        if by := self._first_failing(few):
-            return by
-        files = list(dict.fromkeys(test.split("::")[0] for test in tests))
-        cost = dict.fromkeys(files, 0.0)
-        for test, seconds in self._reach.seconds.items():
-            if (file := test.split("::")[0]) in cost:
-                cost[file] += seconds
-        many, spent = [], 0.0
-        for file in files:
-            if many and spent + cost[file] > MOST_SECONDS:
-                break
-            many += [test for test in self._reach.seconds if test.split("::")[0] == file and test not in few]
-            spent += cost[file]
-        return self._first_failing(many) if many else ""
-
-    def _first_failing(self, tests: list[str]) -> str:
-        names = self._folder / "tests.txt"
-        names.write_text("\n".join(tests))
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(self._folder)}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
-        limit = 30 + 4 * math.ceil(sum(self._reach.seconds[test] for test in tests))
-        limited = ["bash", "-c", f'ulimit -t {limit}; exec "$@"', "tests"]  # a busy machine is no endless loop
-        try:
-            ran = subprocess.run(
-                [*limited, *command, "-m", EVERYDAY, f"@{names}"],
-                cwd=self._folder, env=environment, capture_output=True, text=True, timeout=20 * limit, check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return "(does not end)"
-        if ran.returncode in (0, 5):
-            return ""
-        if ran.returncode < 0:
-            return "(does not end)"
-        failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        if not failed and "Error" not in ran.stdout + ran.stderr:
-            raise RuntimeError(f"pytest did not run: {ran.stdout[-500:]} {ran.stderr[-500:]}")
-        return failed[0].split(" - ")[0] if failed else "(nothing can be imported)"
-
-
 class Seed:
     """The changes of a seed and what became of those that were tried, in a file; of another tree they are others."""
 
@@ -172,29 +108,93 @@ class Seed:
             out.write(json.dumps(row) + "\n")
 
 
-def tried(seed: Seed, reach: Reach, jobs: int, until: float) -> None:
-    """Try what was not tried, until time is over."""
-    trees: SimpleQueue[Tree] = SimpleQueue()
-    with tempfile.TemporaryDirectory() as scratch:
+def nearest(change: Change) -> Chosen:
+    """Choose a few files of tests by what they import, without a map."""
+    return Chosen(near_tests(change.path)[:NEAR_FILES], NEAR_SECONDS, NEAR_SECONDS)
+
+
+def near(change: Change) -> Chosen:
+    """Choose the next ones."""
+    return Chosen(near_tests(change.path)[NEAR_FILES:], NEAR_SECONDS, NEAR_SECONDS)
+
+
+def first(reach: Reach, change: Change) -> Chosen:
+    """Choose the tests that try a change first: those of its folder, and the quickest."""
+    few: list[str] = []
+    spent = 0.0
+    for test in reach.tests_of(change.path, change.line):
+        if few and spent + reach.seconds[test] > FEW_SECONDS:
+            break
+        few.append(test)
+        spent += reach.seconds[test]
+    return Chosen(few, spent)
+
+
+def others(reach: Reach, change: Change) -> Chosen:
+    """Choose what else there is time for, as whole files: a file's other tests may share what one has made."""
+    files = list(dict.fromkeys(test.split("::")[0] for test in reach.tests_of(change.path, change.line)))
+    cost = dict.fromkeys(files, 0.0)
+    for test, seconds in reach.seconds.items():
+        if (file := test.split("::")[0]) in cost:
+            cost[file] += seconds
+    few = set(first(reach, change).tests)
+    many: list[str] = []
+    spent = 0.0
+    for file in files:
+        if many and spent + cost[file] > MOST_SECONDS:
+            break
+        many += [test for test in reach.seconds if test.split("::")[0] == file and test not in few]
+        spent += cost[file]
+    return Chosen(many, spent)
+
+
+class Trying:
+    """Copies of the tree, and changes that are tried in them until time is over."""
+
+    def __init__(self, seed: Seed, jobs: int, until: float, scratch: Path) -> None:
+        self._seed, self._jobs, self._until = seed, jobs, until
+        self._trees: SimpleQueue[Tree] = SimpleQueue()
         for job in range(jobs):
-            folder = Path(scratch) / str(job)
+            folder = scratch / str(job)
             folder.mkdir()
-            trees.put(Tree(folder, reach))
+            self._trees.put(Tree(folder))
+
+    def turn(self, known: tuple[str | None, ...], choose: Callable[[Change], Chosen], none: str, left: str) -> None:
+        """Try all changes of which so much is known: `none` if there is no test, `left` if no test notices."""
 
         def one(number: int) -> tuple[int, str | None]:
-            if time.monotonic() > until:
+            if time.monotonic() > self._until:
                 return number, None
-            tree = trees.get()
+            chosen, tree = choose(self._seed.drawn[number]), self._trees.get()
             try:
-                return number, tree.verdict(seed.drawn[number])
+                return number, (tree.verdict(self._seed.drawn[number], chosen) or left) if chosen.tests else none
             finally:
-                trees.put(tree)
+                self._trees.put(tree)
 
-        with ThreadPoolExecutor(jobs) as pool:
-            for number, by in pool.map(one, [i for i in range(len(seed.drawn)) if i not in seed.verdicts]):
+        half = (len(self._seed.drawn) + 1) // 2  # strata in turn: what there is time for is of both
+        todo = [i for i in range(len(self._seed.drawn)) if self._seed.verdicts.get(i) in known]
+        todo.sort(key=lambda i: i % half)
+        with ThreadPoolExecutor(self._jobs) as pool:
+            for number, by in pool.map(one, todo):
                 if by is not None:
-                    seed.note(number, by)
-                    tell(seed.drawn[number], by)
+                    self._seed.note(number, by)
+                    tell(self._seed.drawn[number], by)
+
+    def close(self) -> None:
+        """End the processes of the copies."""
+        for _ in range(self._jobs):
+            self._trees.get().close()
+
+    def confirm(self) -> None:
+        """Take back what a test noticed that fails without a change, too: a copy of the tree is no checkout."""
+        tests = {by.split(" ", 1)[1] for by in self._seed.verdicts.values() if by.startswith(("FAILED ", "ERROR "))}
+        tree = self._trees.get()
+        failing = set(tree.failing(Chosen(sorted(tests), 600.0))) if tests else set()
+        self._trees.put(tree)
+        for number, by in self._seed.verdicts.items():
+            if by in failing:
+                self._seed.note(number, NEAR)
+                tell(self._seed.drawn[number], NEAR)
 
 
 def main() -> int:
@@ -205,27 +205,38 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop then; the same command goes on there")
     parser.add_argument("--least", type=float, default=0.9, help="share of the changes that must be noticed")
+    parser.add_argument("--near", action="store_true", help="try tests that import what is changed; measure nothing")
     parser.add_argument("--under", default="meanstream/", help="only files whose path begins with one of these (a,b)")
     parser.add_argument("--tests", default="", help="only test files whose path begins with one of these (a,b)")
     asked = parser.parse_args()
     until = time.monotonic() + 60 * asked.minutes
-    try:
-        reach = measured(asked.jobs, until, tuple(asked.tests.split(",")))
-    except NotMeasuredError as error:
-        print(error)
-        return 1
     files = sorted((ROOT / "meanstream").rglob("*.py"))
     changes = [c for path in files for c in changes_of(ROOT, path) if c.path.startswith(tuple(asked.under.split(",")))]
     seed = Seed(changes, asked.changes, asked.seed)
-    tried(seed, reach, asked.jobs, until)
+    try:
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            closing(Trying(seed, asked.jobs, until, Path(scratch))) as trying,
+        ):
+            if asked.near:
+                trying.turn((None,), nearest, NEAREST, NEAREST)
+                trying.turn((NEAREST,), near, NEAR, NEAR)
+                trying.confirm()
+            else:
+                reach = measured(asked.jobs, until, tuple(asked.tests.split(",")))
+                trying.turn((None, NEAREST, NEAR), partial(first, reach), NOT_REACHED, SO_FAR)
+                trying.turn((SO_FAR,), partial(others, reach), "", "")
+    except NotMeasuredError as error:
+        print(error)
+        return 1
     return judged([(seed.drawn[number], by) for number, by in sorted(seed.verdicts.items())], asked.least)
 
 
 def tell(change: Change, by: str) -> None:
     """One line for a change that was noticed, the difference for one that was not."""
-    verdict = {"": "NOT NOTICED", "-": "NOT REACHED"}.get(by, "noticed")
+    verdict = {"": "NOT NOTICED", NOT_REACHED: "NOT REACHED"}.get(by, "NOT YET" if by in NOT_YET else "noticed")
     print(f"{verdict}: {change.path}:{change.line} {change.kind} {by}", flush=True)
-    if verdict != "noticed":
+    if by in UNNOTICED:
         source = (ROOT / change.path).read_text(encoding="utf-8")
         rows = difflib.unified_diff(source.splitlines(), change.apply(source).splitlines(), lineterm="", n=2)
         print("\n".join(list(rows)[2:]), flush=True)

@@ -23,7 +23,7 @@ from tests.mutants.places import ROOT, Places, copied, marked_copy
 KEPT = ROOT / "out" / "mutants"
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 EVERYDAY = "not slow and not servers"
-AT_ONCE = 4
+AT_ONCE = 8
 """Test files in one process: few, as only those that ended are kept when time is over."""
 
 

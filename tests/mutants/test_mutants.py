@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.mutants import __main__ as program
-from tests.mutants.__main__ import CORE, Seed, drawn
+from tests.mutants.__main__ import CORE, NEAR, NOT_REACHED, SO_FAR, UNNOTICED, Chosen, Seed, Trying, drawn
 from tests.mutants.changes import Change, changes_of
+from tests.mutants.near import near_tests
 from tests.mutants.places import MARK, ROOT, Places
 from tests.mutants.reach import Reach, files_of_tests
 
@@ -125,3 +130,97 @@ def test_what_was_tried_of_a_seed_is_kept_and_of_another_tree_is_not(
     Seed(some, 5, 1).note(3, "a test")
     assert Seed(some, 5, 1).verdicts == {3: "a test"}
     assert Seed(some, 5, 2).verdicts == Seed(some[1:], 5, 1).verdicts == {}
+
+
+def test_without_a_map_the_nearest_tests_come_first_and_each_once() -> None:
+    path = "meanstream/operators/noise/fixed_point.py"
+    found = near_tests(path)
+    assert found[:2] == [path, "tests/operators/noise/test_fixed_point.py"]  # its doctests; of its folder, by its name
+    beside = [test.startswith("tests/operators/noise/") for test in found[2:]]
+    assert beside[0]
+    assert beside == sorted(beside, reverse=True)
+    assert "tests/privacy/test_mechanisms.py" in found
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(files_of_tests())
+
+
+class Copy:
+    """Stands for a copy of the tree: some changes are noticed, the first of them by a test that always fails."""
+
+    tried: list[tuple[int, tuple[str, ...]]]
+    noticed: dict[int, str]
+
+    def __init__(self, folder: Path) -> None:
+        assert folder.is_dir()
+
+    def verdict(self, change: Change, chosen: Chosen) -> str:
+        Copy.tried.append((change.start, tuple(chosen.tests)))
+        return Copy.noticed.get(change.start, "") if "fails" in chosen.tests else ""
+
+    def failing(self, chosen: Chosen) -> list[str]:
+        return [f"FAILED {test}" for test in chosen.tests if test == "always"]
+
+
+def test_what_the_first_tests_leave_is_tried_by_others_and_what_fails_anyway_is_no_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "KEPT", tmp_path)
+    monkeypatch.setattr(program, "Tree", Copy)
+    seed = Seed(changes(CORE_FILE), 5, 1)
+    first, second, third, none, late = (change.start for change in seed.drawn)
+    Copy.tried, Copy.noticed = [], {first: "FAILED always", second: "FAILED a test", late: "ERROR another"}
+
+    def few(change: Change) -> Chosen:
+        return Chosen([] if change.start == none else ["passes"] if change.start == late else ["fails"], 1.0)
+
+    trying = Trying(seed, 1, math.inf, tmp_path)
+    trying.turn((None,), few, NOT_REACHED, SO_FAR)
+    assert seed.verdicts == {0: "FAILED always", 1: "FAILED a test", 2: SO_FAR, 3: NOT_REACHED, 4: SO_FAR}
+    trying.turn((SO_FAR,), lambda _: Chosen(["fails"], 1.0), "", "")
+    assert [start for start, _ in Copy.tried] == [first, second, late, third, late, third]  # strata in turn
+    trying.confirm()
+    assert seed.verdicts == {0: NEAR, 1: "FAILED a test", 2: "", 3: NOT_REACHED, 4: "ERROR another"}
+    assert Seed(changes(CORE_FILE), 5, 1).verdicts == seed.verdicts
+    assert {i for i, by in seed.verdicts.items() if by not in UNNOTICED} == {1, 4}
+
+
+def test_no_change_is_tried_when_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "KEPT", tmp_path)
+    monkeypatch.setattr(program, "Tree", Copy)
+    Copy.tried, Copy.noticed = [], {}
+    seed = Seed(changes(CORE_FILE), 3, 1)
+    Trying(seed, 1, -math.inf, tmp_path).turn((None,), lambda _: Chosen(["fails"], 1.0), NOT_REACHED, SO_FAR)
+    assert Copy.tried == []
+    assert seed.verdicts == {}
+
+
+@pytest.mark.slow
+def test_forks_tell_what_fails_what_ends_never_and_what_time_was_left_for(tmp_path: Path) -> None:
+    tests = {
+        "good": "def test(): assert 1",
+        "bad": "def test(): assert 0",
+        "endless": "def test():\n    while True: pass",
+        "late": "import time\ndef test_a():\n    while time.process_time() < 1.5: pass\ndef test_b(): assert 0",
+    }
+    asked = []
+    for name, program_of in tests.items():
+        (tmp_path / f"test_{name}.py").write_text(program_of)
+        arguments = [
+            "-q",
+            "-p",
+            "tests.mutants.stopping",
+            "--noconftest",
+            "-c",
+            "/dev/null",
+            str(tmp_path / f"test_{name}.py"),
+        ]
+        asked.append({"arguments": arguments, "out": str(tmp_path / "out"), "stop": 1.0, "limit": 3, "most": 200.0})
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.mutants.forking"],
+        cwd=ROOT, input="\n".join(map(json.dumps, asked)), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [answer["code"] for answer in answers[:2]] == [0, 1]
+    assert answers[2]["code"] < 0
+    assert answers[3]["code"] == 5
+    assert "1 passed" in answers[3]["text"]
