@@ -50,6 +50,17 @@ def test_a_run_of_agents_imports_nothing_heavy_that_it_does_not_use(samples: Pat
     assert samples.with_name("e.jsonl").read_text().count("\n") >= 7
 
 
+@pytest.mark.parametrize("asked", ["--help", "--version"])
+def test_the_list_of_commands_imports_none_of_them(asked: str) -> None:
+    modules = imported(asked)
+    assert {"numpy", "pydantic", "yaml", "rich", "meanstream.pipelines.commands.run.command"} & modules == set()
+
+
+def test_what_rounds_protect_is_explained_without_the_statistics_of_scipy() -> None:
+    asked = "explain rounds --users 4043 --lower -30 --upper 120 --epsilon 1 --window 7d"
+    assert {"scipy.stats", "scipy.optimize"} & imported(*asked.split()) == set()
+
+
 THREADS = """
 import atexit, os
 atexit.register(lambda: print(os.environ.get("OPENBLAS_NUM_THREADS"), file=sys.stderr))

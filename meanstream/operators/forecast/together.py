@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy import stats
+from scipy.special import gammaincinv
 
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.agents.settings import AgentsSettings
@@ -173,7 +173,7 @@ class _Learned:
         """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads)."""
         true = self.variance + self.spread**2
         degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
-        outcome = stats.chi2.ppf((np.arange(_OUTCOMES) + 0.5) / _OUTCOMES, degrees) / degrees
+        outcome = 2.0 * gammaincinv(0.5 * degrees, (np.arange(_OUTCOMES) + 0.5) / _OUTCOMES) / degrees
         # By outcome and spread. Releases vary the sum of squares by what they tell: the precise ones most.
         squares = (self.number * true / total).sum(axis=1) + np.multiply.outer(
             outcome - 1, true.min() * (self.number / total).sum(axis=1)

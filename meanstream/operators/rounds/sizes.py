@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, valid_float
@@ -174,8 +173,10 @@ def _uniform(text: str, a: float, b: float) -> _Table:
 
 def _poisson(text: str, mean: float) -> _Table:
     require(0.0 < mean <= MAX_SIZES / 10, "sizes", "have a positive mean of at most a million", text)
-    support = np.arange(1, 2 + int(stats.poisson.isf(1e-16, mean)))
-    return support, _positive_part(stats.poisson.pmf(support, mean))
+    from scipy.stats import poisson  # noqa: PLC0415 - a second of every start, where nobody asks for it
+
+    support = np.arange(1, 2 + int(poisson.isf(1e-16, mean)))
+    return support, _positive_part(poisson.pmf(support, mean))
 
 
 def _binomial(text: str, n: float, p: float) -> _Table:
@@ -184,13 +185,17 @@ def _binomial(text: str, n: float, p: float) -> _Table:
     require(trials <= MAX_SIZES, "sizes", f"have at most {MAX_SIZES} trials", text)
     if p == 1.0:
         return np.array([trials]), np.ones(1)
+    from scipy.stats import binom  # noqa: PLC0415 - the same
+
     support = np.arange(1, trials + 1)
-    return support, _positive_part(stats.binom.pmf(support, trials, p))
+    return support, _positive_part(binom.pmf(support, trials, p))
 
 
 def _lognormal(text: str, mean: float, s: float, greatest: float = math.nan) -> _Table:
     require(mean > 0.0 and s > 0.0, "sizes", "have a positive mean and s", text)
-    law = stats.lognorm(s, scale=mean * math.exp(-0.5 * s * s))
+    from scipy.stats import lognorm  # noqa: PLC0415 - the same
+
+    law = lognorm(s, scale=mean * math.exp(-0.5 * s * s))
     cut = math.ceil(law.ppf(0.9999)) if math.isnan(greatest) else _size(text, greatest)
     require(cut <= MAX_SIZES, "sizes", f"be at most {MAX_SIZES}", text)
     edges = np.concatenate([[0.0], law.cdf(np.arange(1, cut)), [1.0]])

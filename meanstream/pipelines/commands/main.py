@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +15,7 @@ import typer
 import meanstream
 from meanstream.pipelines.commands.outputs import Output
 from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
+from meanstream.pipelines.commands.parts import PARTS
 from meanstream.pipelines.commands.run.logs import log_lines_of_defect
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
@@ -25,23 +26,6 @@ _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__
 
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
-
-_GROUPS = {
-    "run": "run.command",
-    "simulate": "simulate.command",
-    "theory": "simulate.theory",
-    "reproduce": "reproduce.command",
-    "explain": "explain.command",
-    "plan": "explain.plan",
-    "audit": "audit.command",
-    "dlq": "state.dlq",
-    "ledger": "state.ledger",
-    "secret": "state.secret",
-    "store": "state.store",
-    "demo": "demo.agents",
-}
-"""Module of each group of commands, below this folder; its group is `app`."""
-_SINGLE = ("budget", "get", "init", "report", "schema")
 
 
 def _show_version(asked: bool) -> None:
@@ -68,40 +52,22 @@ def _made_app(only: str | None = None) -> typer.Typer:
         rich_markup_mode=None,
     )
     made.callback()(_meanstream)
-    for name, place in _GROUPS.items():
-        if only in (None, name):
-            made.add_typer(_module(place).app, name=name)
-    for name in _SINGLE:
-        if only in (None, name):
-            made.command(name)(_single(name))
+    for name, part in PARTS.items():
+        if only not in (None, name):
+            continue
+        if part.is_group:
+            made.add_typer(part.loaded(), name=name)
+        else:
+            made.command(name)(part.loaded())
     return made
 
 
-def _single(name: str) -> Callable[..., None]:
-    """Import a command that is in no group."""
-    if name == "budget":
-        from meanstream.pipelines.commands.state.budget import budget
-
-        return budget
-    if name == "get":
-        from meanstream.pipelines.commands.state.get import get
-
-        return get
-    if name == "init":
-        from meanstream.pipelines.commands.init import init
-
-        return init
-    if name == "report":
-        from meanstream.pipelines.commands.report.command import report
-
-        return report
-    from meanstream.pipelines.commands.schema import schema
-
-    return schema
-
-
-def _module(place: str) -> Any:
-    return import_module(f"{__package__}.{place}")
+def _made_list() -> typer.Typer:
+    """Make the command as `--help` shows it: its parts have a name and a line, and none is imported."""
+    made = _made_app(only="")
+    for name, part in PARTS.items():
+        made.command(name, help=part.line)(_meanstream)
+    return made
 
 
 def __getattr__(name: str) -> Any:
@@ -138,7 +104,7 @@ def _run() -> tuple[int, str, bool]:
     if part == "run":
         keep_algebra_in_one_thread()
     try:
-        return _command(part)(standalone_mode=False, obj=typed) or 0, "", True
+        return _command(part, only_listed=_only_lists(sys.argv))(standalone_mode=False, obj=typed) or 0, "", True
     except BadOption as error:
         return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
     except RunFailed as error:
@@ -152,12 +118,18 @@ def _run() -> tuple[int, str, bool]:
 def _named_part(typed: Sequence[str]) -> str | None:
     """Give the part that is typed first; None where all are wanted: to be listed, or by `init`, which reads another."""
     named = typed[1] if len(typed) > 1 else ""
-    return named if named in {*_GROUPS, *_SINGLE} - {"init"} else None
+    return named if named in PARTS and named != "init" else None
+
+
+def _only_lists(typed: Sequence[str]) -> bool:
+    """Tell whether nothing but the list of parts, or the version, is asked for; a shell that completes asks for all."""
+    return typed[1:] in ([], ["--help"], ["--version"]) and "_MEANSTREAM_COMPLETE" not in os.environ
 
 
 @cache
-def _command(part: str | None) -> Any:
-    return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(_made_app(part))))
+def _command(part: str | None, *, only_listed: bool) -> Any:
+    made = _made_list() if only_listed else _made_app(part)
+    return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(made)))
 
 
 def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:

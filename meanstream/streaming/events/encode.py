@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from json.encoder import encode_basestring
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -14,8 +16,8 @@ import numpy as np
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import Event
 
-BLOCK = 1 << 16
-"""Events are encoded so many at a time: what is made on the way is small."""
+BLOCK = 1 << 10
+"""Events are encoded so many at a time: what is made on the way stays in the cache of the processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +57,43 @@ def encode_columns_as_lines(
     >>> encode_columns_as_lines(DeadLetter, columns, {"reason": "late", "source": "f.csv"}).lines[1]
     b'{"reason":"late","source":"f.csv","partition":0,"position":8,"size":null,"schema_version":1}'
     """
-    template, used = [], []
+    fields: dict[str, Sequence[Any] | Ints | msgspec.Raw] = {}
+    fixed: list[str] = []
     for name, field in kind.model_fields.items():
         if name in columns:
-            used.append(columns[name])
-            template.append(f'"{name}":%s')
+            fields |= _as_one(fixed) | {name: columns[name]}
+            fixed = []
         elif name in constants or field.default is not None or field.exclude_if is None:
-            fixed = json.dumps(constants.get(name, field.default), separators=(",", ":")).replace("%", "%%")
-            template.append(f'"{name}":{fixed}')
-    line, lines = "{" + ",".join(template) + "}", []
-    for begin in range(0, len(used[0]), BLOCK):
-        texts = [_texts(column[begin : begin + BLOCK]) for column in used]
-        block = "\n".join(map(line.__mod__, zip(*texts, strict=True)))  # JSON escapes line ends, so these are ours
-        lines += block.encode().split(b"\n")
-    return EventLines(kind, lines)
+            value = json.dumps(constants.get(name, field.default), separators=(",", ":"))
+            fixed.append(f'"{name}":{value}')
+    return EventLines(kind, _encode(fields | _as_one(fixed), len(next(iter(columns.values())))))
 
 
-def _texts(column: Sequence[Any] | Ints) -> list[str]:
-    """Encode a column of one plain type at once, a mixed one value by value."""
+def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
+    """Make one field of those that are the same in each line: it has the name of the first, and holds the rest."""
+    name, _, rest = ",".join(fixed).partition(":")
+    return {json.loads(name): msgspec.Raw(rest.encode())} if fixed else {}
+
+
+def _encode(fields: Mapping[str, Sequence[Any] | Ints | msgspec.Raw], count: int) -> list[bytes]:
+    row: Any = msgspec.defstruct("Row", list(fields), gc=False)
+    encoder, lines = msgspec.json.Encoder(), list[bytes]()
+    for begin in range(0, count, BLOCK):
+        block = [
+            repeat(one) if isinstance(one, msgspec.Raw) else _plain(one[begin : begin + BLOCK])
+            for one in fields.values()
+        ]
+        rows = list(map(row, *block))
+        lines += encoder.encode_lines(rows).split(b"\n")[:-1]  # JSON escapes line ends, so these are ours
+    return lines
+
+
+def _plain(column: Sequence[Any] | Ints) -> Sequence[Any]:
+    """Give values that JSON has; a column of floats with one that it has not is refused."""
     if isinstance(column, np.ndarray):
-        if column.shape[1:] == (1,):
-            return [f"[{number}]" for number in column[:, 0].tolist()]
-        return [text.decode() for text in map(msgspec.json.encode, column.tolist())]
-    kinds = set(map(type, column))
-    if kinds == {float}:
-        if not np.isfinite(np.array(column)).all():
+        rows: list[Any] = column.tolist()
+        return rows
+    with suppress(TypeError):  # of what has no sum
+        if not math.isfinite(sum(column)) and not all(map(math.isfinite, column)):
             raise ValueError("event must hold finite numbers")
-        return msgspec.json.encode(column).decode()[1:-1].split(",")
-    if kinds == {int}:
-        return list(map(str, column))
-    if kinds == {str}:
-        return list(map(encode_basestring, column))
-    return [text.decode() for text in map(msgspec.json.encode, column)]
+    return column

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from meanstream.pipelines.commands.main import app
+from meanstream.pipelines.commands.parts import PARTS
 from tests.pipelines.command_line import meanstream
 
 
@@ -37,6 +38,19 @@ def test_every_command_has_help_with_an_example_of_itself(path: list[str]) -> No
     text = " ".join(ran.out.decode().split())
     assert re.search(f"Examples?: meanstream {' '.join(path)}", text)
     assert "--help" in text
+
+
+def test_the_list_of_parts_says_what_their_own_help_begins_with() -> None:
+    parts = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert {name: part.get_short_help_str(1000) for name, part in parts.items()} == {
+        name: part.line for name, part in PARTS.items()
+    }
+    assert {name: hasattr(part, "commands") for name, part in parts.items()} == {
+        name: part.is_group for name, part in PARTS.items()
+    }
+    listed = meanstream("--help")
+    assert listed.code == 0
+    assert re.findall(r"^  (\w+)  ", listed.out.decode(), re.MULTILINE) == list(parts)
 
 
 def test_the_commands_of_the_manual_exist() -> None:

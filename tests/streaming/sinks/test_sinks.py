@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,25 @@ def test_lines_are_valid_events_whatever_they_hold(
 
 
 def test_numbers_that_json_does_not_have_are_refused() -> None:
-    with pytest.raises(ValueError, match="finite"):
-        encode_columns_as_lines(Release, {"mean": [float("nan")]}, dict.fromkeys(Release.model_fields))
+    for number in ("nan", "inf", "-inf"):
+        with pytest.raises(ValueError, match="finite"):
+            encode_columns_as_lines(Release, {"mean": [1.0, float(number)]}, dict.fromkeys(Release.model_fields))
+
+
+def test_finite_numbers_with_a_sum_beyond_floats_are_written() -> None:
+    lines = encode_columns_as_lines(Release, {"mean": [1.7e308, 1.7e308]}, dict.fromkeys(Release.model_fields)).lines
+    assert [msgspec.json.decode(line)["mean"] for line in lines] == [1.7e308, 1.7e308]
+
+
+def test_every_character_of_a_name_is_written_as_the_standard_library_does() -> None:
+    names = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
+    lines = encode_columns_as_lines(DeadLetter, {"position": range(len(names)), "reason": names}, {"source": "x"}).lines
+    rest = ',"source":"x","partition":0,"position":{},"size":null,"schema_version":1}}'
+    assert lines == [
+        ('{"reason":' + encode_basestring(name) + rest.format(at)).encode() for at, name in enumerate(names)
+    ]
+    with pytest.raises(UnicodeEncodeError):
+        encode_columns_as_lines(DeadLetter, {"position": [1], "reason": ["\ud800"]}, {"source": "x"})
 
 
 @pytest.mark.parametrize("name", EVENTS)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import binom
 
 from meanstream.operators.estimators.adaptive.design import (
     EVERYTHING,
@@ -35,6 +34,7 @@ from meanstream.operators.estimators.adaptive.scale import (
     scale_votes,
 )
 from meanstream.operators.records import Floats
+from meanstream.operators.rounds.binomial import binomial_probability
 from meanstream.operators.rounds.sizes import SizeDistribution
 
 NODES = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0), 1.0 / 6.0))
@@ -82,7 +82,7 @@ class PlacedLaw:
         deviation, weight = [], []
         for m, p in zip(size, probability, strict=True):
             ones = np.arange(m + 1)
-            mass = binom.pmf(ones, m, 0.5 * (1.0 + mean))
+            mass = binomial_probability(ones, m, 0.5 * (1.0 + mean))
             kept = mass > 1e-12
             deviation.append(2.0 * ones[kept] / m - 1.0 - mean)
             weight.append(p * mass[kept] / mass[kept].sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from meanstream.operators.estimators.cummings.grid import SIZES
 from meanstream.operators.rounds.records import Estimate, Public
@@ -71,7 +71,7 @@ class SignedAnswer:
         mean = public["mean"]
         if not public["users"].get("mean"):
             # Nothing is known: the interval is everything, with room for rounding.
-            return self.estimate(0.5, 0.51 / float(norm.isf(0.5 * (1.0 - self.level))), 0.0, public, found)
+            return self.estimate(0.5, 0.51 / float(-ndtri(0.5 * (1.0 - self.level))), 0.0, public, found)
         return self.estimate(mean["raw"], mean["sampling"], mean["noise"], public, found)
 
     def better(self, estimate: Estimate, public: Public, found: dict[str, Any]) -> Estimate:
@@ -82,7 +82,7 @@ class SignedAnswer:
 
 def _half_width(stderr: float, laplace: float, level: float) -> float:
     """Half-width of an interval around a sum of normal errors and one Laplace error: exact where either is absent."""
-    return math.hypot(float(norm.isf(0.5 * (1.0 - level))) * stderr, math.log(1.0 - level) * laplace)
+    return math.hypot(float(-ndtri(0.5 * (1.0 - level))) * stderr, math.log(1.0 - level) * laplace)
 
 
 def check_cummings_answer(epsilon: float, users: int, mode: str, level: float) -> None:

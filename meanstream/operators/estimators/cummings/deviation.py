@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import gammaincinv
 
 from meanstream.operators.estimators.cummings.grid import (
     GRID,
@@ -110,7 +110,7 @@ class GroupDeviation:
         count, total, squares, inverse = table[np.array(table[:, 0] >= 2, np.bool_)].T
         scatter = np.asarray(count * squares - total * total, np.float64) / MEAN_GRID**2
         n = np.asarray(count, np.float64)
-        variance = scatter / n / chi2.median(n - 1.0)
+        variance = scatter / n / (2.0 * gammaincinv(0.5 * (n - 1.0), 0.5))
         if not self.literal:
             share = np.asarray(inverse, np.float64) / n / GRID
             variance = np.maximum(variance - mean * (1.0 - mean) * share, 0.0) / (1.0 - share)

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from meanstream.operators.records import Floats
 
@@ -26,7 +26,7 @@ def _users_bound(n: int, deviation: float, failure: float) -> float:
     The paper assumes f_D known. Laws with exponential tails exceed it, by what the factor of `operators.
     cummings_deviation` on the window's deviation covers.
     """
-    return deviation * float(norm.isf(failure / (2 * max(n, 1))))
+    return deviation * float(-ndtri(failure / (2 * max(n, 1))))
 
 
 def window_sampling_bound(size: npt.ArrayLike, mean: float, failure: float) -> Floats:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from meanstream.operators.estimators.kent.sparse import require_sparsity
 from meanstream.operators.estimators.kent.sparse_threshold import SparseThreshold
@@ -16,6 +15,7 @@ from meanstream.operators.estimators.kent.univariate import kent_univariate_thre
 from meanstream.operators.estimators.kent.vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_stages
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.rounds.base import Settings
+from meanstream.operators.rounds.binomial import binomial_probability
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel, make_channel
 from meanstream.operators.rounds.hash_vote_stage import HashVoteRound
@@ -247,4 +247,4 @@ def sparse_mark_score(marks: int, clip: float) -> float:
     # Its own sign times the clipped sum of all signs.
     others = np.arange(marks)
     total = 1.0 + 2.0 * others - (marks - 1.0)
-    return float(np.clip(total, -clip, clip) @ binom.pmf(others, marks - 1, 0.5))
+    return float(np.clip(total, -clip, clip) @ binomial_probability(others, marks - 1, 0.5))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from meanstream.operators.records import Floats
+from meanstream.operators.rounds.binomial import binomial_probability
 from meanstream.operators.rounds.sizes import SizeDistribution
 
 MEANS = (0.0, 0.5, 0.85)
@@ -133,7 +133,7 @@ def _two_point(size: Floats, probability: Floats, theta: float, between_users: f
     for m, share in zip(size, probability, strict=True):
         if m <= exact and m == int(m):
             k = np.arange(int(m) + 1)
-            weight = share * binom.pmf(k, int(m), 0.5 * (1 + theta))
+            weight = share * binomial_probability(k, int(m), 0.5 * (1 + theta))
             atom = np.full(len(k), max(between_users, _SMOOTH))
             columns.append([np.full(len(k), m), 2 * k / m - 1 - theta, atom, np.zeros(len(k)), weight])
         else:

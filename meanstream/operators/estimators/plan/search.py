@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import ndtr
 
 from meanstream.operators.estimators.plan.design import PlanDesign, StageDesign
@@ -194,6 +193,8 @@ class _Chain:
 
 def _best_shares(tables: Tables, vote: _Vote | None, clips: int) -> tuple[float, _Chain, Floats]:
     """Find the shares of least interpolated risk; returns it with the cost of the stages, the chain and the shares."""
+    from scipy.optimize import minimize  # noqa: PLC0415 - a quarter of a second of every start that searches nothing
+
     chain = _Chain(tables, vote, clips)
     start = np.append(np.full(clips, -1.0), 0.0)[-clips - 1 :]
 
