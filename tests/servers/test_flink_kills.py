@@ -16,7 +16,9 @@ KILLS = 10
 def test_a_killed_job_draws_no_noise_again(own_flink: FlinkCluster, broker_address: str, tmp_path: Path) -> None:
     killing = FlinkKills(FlinkWorld(own_flink, broker_address, tmp_path, f"kills-{own_flink.ports['rest']}"), 1, KILLS)
     killing.run()
-    assert killing.landed() == {"TaskManager": KILLS // 2, "worker pool": KILLS // 2}
+    half = len(killing.kills) // 2
+    assert half >= KILLS // 2
+    assert killing.landed() == {"TaskManager": half, "worker pool": half}
     assert killing.ours.again > 0, "no kill has met a release: it would have been executed again"
     assert (killing.ours.noised_twice, killing.ours.lost, killing.ours.strange) == ([], [], [])
     assert (killing.contradictions, killing.refusals) == ([], 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -196,9 +196,14 @@ def examine(attempts: Iterable[bytes], expected: Sequence[bytes]) -> Found:
         noised_twice=sorted(name for name, lines in seen.items() if len(set(lines)) > 1),
         lost=sorted(wanted.keys() - seen.keys()),
         strange=sorted({line for name, lines in seen.items() for line in lines if wanted.get(name) != line}),
-        again=sum(len(lines) > 1 for lines in seen.values()),
+        again=again(name for name, lines in seen.items() for _ in lines),
         values=max((len(set(lines)) for lines in seen.values()), default=0),
     )
+
+
+def again(ids: Iterable[str]) -> int:
+    """Count the release ids that are there more than once."""
+    return sum(count > 1 for count in Counter(ids).values())
 
 
 def release_id(line: bytes) -> str:

@@ -19,6 +19,7 @@ from tests.servers.support.flink_jobs import (
     Attempts,
     Found,
     Topics,
+    again,
     answered_anew,
     contradictions,
     examine,
@@ -32,6 +33,11 @@ PATIENCE = 180.0
 """Seconds in which a job must have gone on after a kill; a busy machine is slow to start workers."""
 SPAN_SECONDS = 3.0
 """A kill comes at most so long after the jobs have come up with the stream."""
+MORE = 3
+"""At most so many times as many kills as were asked for, until one has met a release of each job."""
+CHECKPOINT_MILLISECONDS = 3000
+"""Longer than a bundle may take, a second: with one each second releases leave just before the checkpoint that holds
+them, and a kill of a job that only releases met none in many."""
 
 
 class Victim(StrEnum):
@@ -117,6 +123,10 @@ class FlinkWorld:
 class FlinkKills:
     """Kills, one after the other, each once both jobs have come up with the stream again.
 
+    Half of them come at random times, the others as soon as a release is on its topic, which the next checkpoint is
+    yet to hold. Where that was quicker than all of them there are more, up to three times as many, until releases of
+    both jobs were executed again.
+
     Parameters
     ----------
     world : FlinkWorld
@@ -124,7 +134,7 @@ class FlinkKills:
     seed : int
         The same seed gives the same times.
     count : int
-        Number of kills: of the TaskManager and of the pool in turn.
+        Number of kills, at least: of the TaskManager and of the pool in turn.
 
     Attributes
     ----------
@@ -140,6 +150,8 @@ class FlinkKills:
         Of ours.
     releases : int
         That the engine makes.
+    met : list of tuple
+        After each kill, how many releases of ours and of the control were executed again until then.
     lag_seconds, answer_seconds : list of float
         After each kill, until both jobs have released what was there soon after it; until ours has answered it.
     disk : list of int
@@ -159,6 +171,7 @@ class FlinkKills:
     unanswered: list[int] = field(default_factory=list)
     refusals: int = 0
     releases: int = 0
+    met: list[tuple[int, int]] = field(default_factory=list)
     lag_seconds: list[float] = field(default_factory=list)
     answer_seconds: list[float] = field(default_factory=list)
     disk: list[int] = field(default_factory=list)
@@ -166,13 +179,17 @@ class FlinkKills:
 
     def run(self) -> None:
         """Kill so often, let the stream end, and compare."""
-        jobs = [self.world.start("ours"), self.world.start("fresh", fresh=True)]
+        seldom = f"--checkpointing_interval={CHECKPOINT_MILLISECONDS}"
+        jobs = [self.world.start("ours", seldom), self.world.start("fresh", seldom, fresh=True)]
         rng = np.random.default_rng(self.seed)
         producer = PacedProducer(self.world.address, self.world.samples)
         self.world.wait(jobs, WINDOW, "no release")
         self._weigh()
-        for number in range(self.count):
+        while self._goes_on():
+            number = len(self.kills)
             time.sleep(rng.uniform(0, SPAN_SECONDS))
+            if number // 2 % 2:
+                self._wait_for_a_release(jobs[number // 4 % 2])
             self._kill(list(Victim)[number % 2])
             killed = time.monotonic()
             until = producer.windows * WINDOW
@@ -180,6 +197,7 @@ class FlinkKills:
             self.lag_seconds.append(time.monotonic() - killed)
             self.world.wait_for_estimates(jobs[0], until)  # a job that only releases would hide that it answers late
             self.answer_seconds.append(time.monotonic() - killed)
+            self.met.append((again(jobs[0].releases.ids()), again(jobs[1].releases.ids())))
             self._remember(jobs[0])
             self._weigh()
         producer.end()
@@ -199,6 +217,19 @@ class FlinkKills:
         for job in jobs:
             self.world.cluster.cancel(job.id)
             job.close()
+
+    def _goes_on(self) -> bool:
+        """Whether there are kills to come; always as many of the one as of the other."""
+        done = len(self.kills)
+        return done < self.count or (done < MORE * self.count and (not all(self.met[-1]) or bool(done % len(Victim))))
+
+    def _wait_for_a_release(self, job: Job) -> None:
+        """Wait until the topic has one more."""
+        known, end = len(job.releases.look()), time.monotonic() + PATIENCE
+        while len(job.releases.look()) == known:
+            if time.monotonic() > end:
+                raise NotInTimeError(f"no release in {PATIENCE:g} s: {self.world.cluster.jobs()}")
+            time.sleep(0.005)
 
     def _remember(self, job: Job) -> None:
         """Keep what has ended an attempt: Flink's history is short."""
