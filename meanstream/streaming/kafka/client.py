@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 from meanstream.streaming.kafka.configuration import secrets_of_configuration
 from meanstream.streaming.kafka.health import Health
+from meanstream.streaming.kafka.listener import protocols_of_listener
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.sources.source import SourceLostError
 
@@ -62,8 +63,8 @@ __all__ = [
 CONNECT_SECONDS = 15.0
 """So long is waited for the first answer of a broker."""
 
-MISMATCH_SECONDS = 4.0
-"""A listener that hangs up on TLS (or on its lack) for so long does not begin, nor end: it speaks something else."""
+ASKED_SECONDS = 0.5
+"""So long may a listener take to say which security.protocol it speaks, while it does not answer us in ours."""
 
 _DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
 _CONSUMER_DEFAULTS = {
@@ -257,8 +258,9 @@ def _connect(
         client = kind({**configuration, **callbacks})
     except KafkaException as error:
         text = health.redact(client_event_error(error).str())
-        where = "" if location.config is None else f" (see {str(location.config)!r})"
-        raise ValueError(f"{location.role} must have valid properties of librdkafka, got: {text}{where}") from None
+        raise ValueError(
+            f"{location.role} must have valid properties of librdkafka, got: {text}{location.seen_in}"
+        ) from None
     try:
         if wait:
             _wait(client, location, health)
@@ -295,14 +297,21 @@ def _wait(
                     f"{location.role} must be on brokers that answer, got {describe_client_error(error)}"
                 ) from None
         client.poll(0.05)
+        _require_protocol(location)
         if health.denied is not None:
             raise ValueError(f"{location.role} must be allowed in by {location.brokers}, got: {health.denied}")
-        since = health.mismatch_since
-        if since is not None and time.monotonic() - since > MISMATCH_SECONDS:
-            rule = f"have the security.protocol of the listener at {location.brokers}"
-            raise ValueError(f"{location.role} must {rule}, got: {health.last}")
         each(time.monotonic() - began, health.last)
         if time.monotonic() - began > most:
             raise ValueError(
                 f"{location.role} must be on brokers that can be reached, got {location.brokers} ({health.last})"
             )
+
+
+def _require_protocol(location: KafkaLocation) -> None:
+    """Refuse a security.protocol that a listener does not speak; those that say nothing may only not be there yet."""
+    given = str(dict(location.settings).get("security.protocol", "plaintext")).upper()
+    for broker in location.brokers.split(","):
+        spoken = protocols_of_listener(broker, ASKED_SECONDS)
+        if spoken and given not in spoken:
+            rule = f"have the security.protocol of the listener at {broker}, {' or '.join(spoken)}"
+            raise ValueError(f"{location.role} must {rule}, got {given}{location.seen_in}")

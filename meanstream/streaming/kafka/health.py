@@ -15,10 +15,8 @@ logger = logging.getLogger("meanstream.kafka")
 QUIET_SECONDS = 60.0
 """Lines of one kind are not repeated within so many seconds; the next one says how many were left out."""
 
+_THREAD = re.compile(r"^\[thrd:[^]]*\]: ")
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
-
-_OTHER_LISTENER = ("listener?", "in state SSL_HANDSHAKE")
-"""Of a broker that hangs up on TLS, or on its lack; librdkafka guesses "connecting to a PLAINTEXT broker listener?"."""
 
 _SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN", "ADDOFFSETS", "ADDPARTS", "FATAL", "GETPID", "METADATAUPDATE", "TXNERR")
 """Kinds of lines that the error callback reports too, that a transactional call returns as its error (not the end of
@@ -62,7 +60,6 @@ class Health:
     ) -> None:
         self.connected = False  # until then whoever connects reports
         self.denied: str | None = None  # authentication or TLS failed
-        self.mismatch_since: float | None = None  # the last error was of a listener that speaks something else
         self.last = "no answer"
         self._brokers = brokers
         self._secrets = secrets
@@ -83,7 +80,6 @@ class Health:
             self.lost(self.last)
         elif name in ("_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_AUTHENTICATION", "_SSL"):
             self.last = text
-            self._look_for_mismatch(error.str())
         else:
             self._say(logging.WARNING, name, text)
 
@@ -117,17 +113,11 @@ class Health:
         """Take a line of librdkafka: kind, name of the client, text."""
         kind = str(values[0]) if values else ""
         text = form % values
-        if kind == "FAIL" and any(mark in text for mark in _OTHER_LISTENER):  # without TLS only the log tells of it
-            self.last = self.redact(str(values[-1]))
-            self._look_for_mismatch(text)
+        if kind == "FAIL" and not self.connected:  # of a listener that hangs up without a word only the log tells
+            self.last = self.redact(_THREAD.sub("", str(values[-1])))
         if kind in _SAID_OTHERWISE:
             level = logging.DEBUG
         self._say(level, kind, self.redact(text))
-
-    def _look_for_mismatch(self, text: str) -> None:
-        """Note since when all errors were of a listener that speaks something else."""
-        since = time.monotonic() if self.mismatch_since is None else self.mismatch_since
-        self.mismatch_since = since if any(mark in text for mark in _OTHER_LISTENER) else None
 
     def lost(self, why: str) -> None:
         """Note that no broker answers; one line per outage."""

@@ -135,6 +135,11 @@ class KafkaLocation:
             registry_settings=tuple(pair for pair in settings if pair[0].startswith(PREFIX)),
         )
 
+    @property
+    def seen_in(self) -> str:
+        """Name the file of properties, for the end of a message."""
+        return "" if self.config is None else f" (see {str(self.config)!r})"
+
     def each(self) -> list[Self]:
         """Give the location of each of its topics."""
         return [replace(self, topic=topic) for topic in topics_joined(self.topic)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -43,11 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secure(folder: Path) -> Iterator[kafka.Broker]:
+def others() -> dict[str, int]:
+    """Ports of further listeners by what they speak."""
+    return dict(zip(("SASL_PLAINTEXT", "SSL"), kafka.free_ports(2), strict=True))
+
+
+@pytest.fixture(scope="module")
+def secure(folder: Path, others: dict[str, int]) -> Iterator[kafka.Broker]:
     """A broker where alice may read one topic under one group, and three samples are in it."""
     need(kafka.missing())
     authority = Authority.make("test authority")
-    broker = kafka.Broker(folder / "kafka", secure_properties(folder, authority, USER, PASSWORD))
+    broker = kafka.Broker(folder / "kafka", secure_properties(folder, authority, USER, PASSWORD, others))
     (folder / "password").write_text(PASSWORD + "\n")
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.address})
@@ -88,12 +95,12 @@ def opening(secure: kafka.Broker, folder: Path, tmp_path: Path) -> Open:
         "ssl.ca.location": str(folder / "trusted.pem"),
     }
 
-    def make(topic: str = TOPIC, group: str = GROUP, **changed: str | None) -> KafkaSource:
+    def make(topic: str = TOPIC, group: str = GROUP, brokers: str = "", **changed: str | None) -> KafkaSource:
         properties = {**right, **{name.replace("_", "."): text for name, text in changed.items()}}
         config = tmp_path / "kafka.yaml"
         config.write_text(json.dumps({name: text for name, text in properties.items() if text is not None}))
         location = KafkaLocation.parse(
-            f"kafka://{secure.spare_address}/{topic}?group={group}&config={config}",
+            f"kafka://{brokers or secure.spare_address}/{topic}?group={group}&config={config}",
             environment={"SCRAM": SCRAM_PASSWORD},
         )
         assert PASSWORD not in repr(location)
@@ -117,7 +124,7 @@ def test_samples_are_read_by_scram_with_a_password_from_the_environment(opening:
 def refusal(opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], **changed: str) -> str:
     """The line by which opening is refused; no secret is in it, nor in the logs or on standard error."""
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(ValueError, match="source must be ") as caught:
+    with pytest.raises(ValueError, match="source must ") as caught:
         opening(**changed)
     message = str(caught.value)
     assert "\n" not in message
@@ -150,16 +157,38 @@ def test_an_authority_that_is_not_trusted_is_one_line(
     assert "certificate" in message
 
 
-def test_a_client_without_tls_is_one_line(
+@pytest.mark.parametrize(
+    ("given", "spoken"),
+    [
+        (None, "SASL_SSL"),
+        ("PLAINTEXT", "SASL_SSL"),
+        ("SASL_PLAINTEXT", "SASL_SSL"),
+        ("SSL", "SASL_SSL"),
+        ("SSL", "PLAINTEXT"),
+        ("SASL_SSL", "PLAINTEXT"),
+        (None, "SASL_PLAINTEXT"),
+        ("SASL_SSL", "SASL_PLAINTEXT"),
+        (None, "SSL"),
+        ("SASL_SSL", "SSL"),
+    ],
+)
+def test_a_listener_that_speaks_something_else_is_one_line_at_once(  # noqa: PLR0917
     opening: Open,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
     secure: kafka.Broker,
-    monkeypatch: pytest.MonkeyPatch,
+    others: dict[str, int],
+    given: str | None,
+    spoken: str,
 ) -> None:
-    monkeypatch.setattr(client, "CONNECT_SECONDS", 1.0)
-    message = refusal(opening, caplog, capfd, security_protocol="PLAINTEXT")
-    assert message.startswith(f"source must be on brokers that can be reached, got {secure.spare_address}")
+    """Whoever hangs up without a word might be a broker that is started: it is asked what it speaks, not waited for."""
+    places = {"SASL_SSL": secure.spare_address, "PLAINTEXT": secure.address}
+    address = places.get(spoken) or f"127.0.0.1:{others[spoken]}"
+    began = time.monotonic()
+    message = refusal(opening, caplog, capfd, brokers=address, security_protocol=given)
+    assert time.monotonic() - began < client.CONNECT_SECONDS
+    rule = f"source must have the security.protocol of the listener at {address}, {spoken}, got {given or 'PLAINTEXT'}"
+    assert message.startswith(f"{rule} (see ")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,14 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-LISTENERS = {
-    "listeners": "PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{spare},CONTROLLER://127.0.0.1:{controller}",
-    "advertised.listeners": "PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{spare}",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",  # whoever comes by the plain listener
-}
+LISTENERS = {"PLAINTEXT": "{port}", "SECURE": "{spare}", "CONTROLLER": "{controller}"}
+PROTOCOLS = {"PLAINTEXT": "PLAINTEXT", "SECURE": "SASL_SSL", "CONTROLLER": "PLAINTEXT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +50,37 @@ class Authority:
         return path
 
 
-def secure_properties(folder: Path, authority: Authority, user: str, password: str) -> dict[str, str]:
-    """Properties of a broker that lets a user in by the password; by SCRAM too, once the user is entered there."""
+def secure_properties(
+    folder: Path, authority: Authority, user: str, password: str, more: Mapping[str, int] | None = None
+) -> dict[str, str]:
+    """Properties of a broker that lets a user in by the password; by SCRAM too, once the user is entered there.
+
+    `more` are ports of further listeners by their security.protocol.
+    """
     keys = authority.write_server(folder / "server.pem")
     trusted = authority.write(folder / "trusted.pem")
     modules = "org.apache.kafka.common.security"
+    ports = {**LISTENERS, **{f"{name.replace('_', '')}X": str(port) for name, port in (more or {}).items()}}
+    protocols = {**PROTOCOLS, **{f"{name.replace('_', '')}X": name for name in more or {}}}
+    places = [f"{name}://127.0.0.1:{port}" for name, port in ports.items()]
+    let_in = f'{modules}.plain.PlainLoginModule required user_{user}="{password}";'
+    by_password = [name.lower() for name, protocol in protocols.items() if protocol.startswith("SASL")]
     return {
-        **LISTENERS,
+        "listeners": ",".join(places),
+        "advertised.listeners": ",".join(place for place in places if not place.startswith("CONTROLLER")),
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",  # whoever comes by the plain listener
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keys),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(trusted),
-        "listener.name.secure.plain.sasl.jaas.config": (
-            f'{modules}.plain.PlainLoginModule required user_{user}="{password}";'
-        ),
-        "listener.name.secure.scram-sha-256.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;",
+        **{f"listener.name.{name}.plain.sasl.jaas.config": let_in for name in by_password},
+        **{
+            f"listener.name.{name}.scram-sha-256.sasl.jaas.config": f"{modules}.scram.ScramLoginModule required;"
+            for name in by_password
+        },
     }
 
 
