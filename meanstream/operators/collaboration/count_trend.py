@@ -17,11 +17,14 @@ from meanstream.operators.records import Floats
 SLOPE, CURVATURE = 0.1, 0.05
 """Prior standard deviations of the trend per decade of the count and per its square, in units of the bounds' width."""
 WANDERING = (0.0, 0.01, 0.04)
-"""How far the centers may stray from a parabola: standard deviation of a random walk per decade, in widths."""
+"""How far the centers may stray from that line: standard deviation of a random walk per decade, in widths."""
 SPREAD_SLOPES = (-0.5, -0.25, 0.0, 0.25, 0.5)
 """Powers of the count that the spread may be proportional to."""
 KNOT, REACH = 0.5, 3.0
 """The random walk is linear between knots so many decades apart, and ends so many decades from the middle."""
+UNTOLD = 0.025
+"""Between the counts that leave this share of the information out on either side the trend bends; beyond, it is a line:
+what large counts show of a bend says nothing of agents of three samples."""
 NEGLIGIBLE = 1e-4
 """Models less likely than this, relative to the best, are left out."""
 
@@ -78,6 +81,8 @@ class CountTrend:
         `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle))`, at most half the width.
     middle : float
         Mean of log10 n over the releases.
+    bends : tuple of float
+        Between which log10 n, from the middle, the trend bends; beyond it is a line.
     lower, upper : float
         Declared bounds of a sample.
     """
@@ -88,6 +93,7 @@ class CountTrend:
     spread: Floats
     spread_slope: Floats
     middle: float
+    bends: tuple[float, float]
     lower: float
     upper: float
 
@@ -98,7 +104,7 @@ class CountTrend:
         """
         width = self.upper - self.lower
         x = np.log10(count) - self.middle
-        basis = _basis(x)
+        basis = _basis(x, self.bends)
         center = np.clip((self.lower + self.upper) / 2 + width * (self.coefficient @ basis.T), self.lower, self.upper)
         unknown = np.einsum("nd,mde,ne->mn", basis, self.covariance, basis, optimize=True)
         spread = np.minimum(self.spread[:, None] * 10 ** (self.spread_slope[:, None] * x), width / 2)
@@ -160,7 +166,8 @@ class TrendFit:
         prior = np.add.outer(np.log(pool.weight), log_prior).repeat(len(SPREAD_SLOPES)) - np.log(len(SPREAD_SLOPES))
         tau = np.minimum(grid[1][:, None] * 10 ** (grid[2][:, None] * x), width / 2)
         variance = (grid[0][:, None] / groups.count + groups.noise_variance + tau**2) / width**2
-        normal = _Normal.of(groups, variance, _basis(x), middle=(lower + upper) / 2, width=width)
+        bends = _informed(x, groups.number / (pool.weight @ pool.variance / groups.count + groups.noise_variance))
+        normal = _Normal.of(groups, variance, _basis(x, bends), middle=(lower + upper) / 2, width=width)
         models = [normal.given(_prior_precision(wander)) for wander in WANDERING]
         # The evidence is a density per release, in the value's unit: the same as that of other models.
         log_evidence = np.stack([m[0] + prior - np.log(len(WANDERING)) for m in models])
@@ -176,6 +183,7 @@ class TrendFit:
             spread=grid[1][of_grid],
             spread_slope=grid[2][of_grid],
             middle=middle,
+            bends=bends,
             lower=lower,
             upper=upper,
         )
@@ -232,9 +240,18 @@ def _prior_precision(wander: float) -> Floats:
         return np.diag(1 / stddev**2)
 
 
-def _basis(x: Floats) -> Floats:
+def _informed(x: Floats, information: Floats) -> tuple[float, float]:
+    """Give the ends of the range of counts that nearly all of the information is of."""
+    order = np.argsort(x, kind="stable")
+    below = np.cumsum(information[order])
+    first, last = np.searchsorted(below, below[-1] * np.array([UNTOLD, 1 - UNTOLD]))
+    return float(x[order[first]]), float(x[order[min(int(last), len(x) - 1)]])
+
+
+def _basis(x: Floats, bends: tuple[float, float]) -> Floats:
     """Level, slope, curvature, and a random walk that leaves the middle in both directions, shape (n, d)."""
+    bent = np.clip(x, *bends) ** 2
     knots = np.arange(0.0, REACH - 1e-9, KNOT)
     right = np.clip((x[:, None] - knots) / KNOT, 0, 1)
     left = np.clip((-x[:, None] - knots) / KNOT, 0, 1)
-    return np.concatenate([np.stack([np.ones_like(x), x, x**2], axis=1), right, left], axis=1)
+    return np.concatenate([np.stack([np.ones_like(x), x, bent], axis=1), right, left], axis=1)

@@ -53,10 +53,11 @@ class PriorByCount(FitOfBins):
     **Privacy.** Post-processing of the releases: it spends nothing. Counts are public.
 
     Three families are averaged by the evidence of the releases: mixtures that are the same for all counts
-    (`LearnedPrior`), mixtures of each range of counts, and one normal component whose center (a parabola in log n and
-    a random walk around it) and spread (a power of n) go with the count. Each is averaged over what is not known of the
-    variance of one sample and over how far means stray from their component. An answer takes the agent's own count, a
-    release its own; an agent too small to release is answered with a trend that is less and less certain.
+    (`LearnedPrior`), mixtures of each range of counts, and one normal component whose center (a line in log n that
+    bends where the releases say much, and a random walk around it) and spread (a power of n) go with the count. Each is
+    averaged over what is not known of the variance of one sample and over how far means stray from their component. An
+    answer takes the agent's own count, a release its own; an agent too small to release is answered with a trend that
+    is less and less certain.
 
     Guards against strangers, who may publish anything: no release is taken for more precise than those of an eighth of
     the others; a component that fewer than 2 % of the agents carry shrinks nobody; and an answer leaves the agent's own

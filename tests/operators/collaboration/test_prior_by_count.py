@@ -93,6 +93,20 @@ def test_a_trend_is_described_and_its_probability() -> None:
     assert rows[1]["center_stddev"] > 5 * rows[100]["center_stddev"]  # nobody with one sample has released
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bend_among_counts_that_say_much_is_not_carried_on_to_those_that_say_nothing(seed: int) -> None:
+    """Aircraft of the flights: least at 60 flights, level below 30; a parabola had answers of 40 where 11 was true."""
+    rng = np.random.default_rng(100 + seed)
+    count = counts(rng, 4000, least=1, most=1000)
+    x = np.log10(np.maximum(count, 30))
+    made = world(0.27 + 0.1 * (x - 1.85) ** 2 + rng.normal(0, 0.02, 4000), count, seed)
+    answer, few = made.answer(), count < FIRST
+    error = np.asarray(answer.value - made.truth)[few]
+    alone = STDDEV / np.sqrt(count[few])
+    assert abs(float(error.mean())) < 0.25 * float(alone.mean())
+    assert float((error**2).sum()) < 0.25 * float((alone**2).sum())
+
+
 @pytest.mark.parametrize("name", ["learned_prior", "pooled_prior"])
 @pytest.mark.parametrize("binned", [False, True], ids=["one by one", "in cells"])
 def test_a_center_lies_within_the_bounds(name: str, binned: bool) -> None:
