@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import closest_valid
+from meanstream.streaming.events.times import EARLIEST, LATEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,10 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
     for option, names in wanted.items():
         for name in names:
             if name not in known:
-                raise ValueError(f"{option} must be a column of the frame, got {name!r}{closest_valid(name, known)}")
+                hint = _index_hint(frame, name) or closest_valid(name, known)
+                raise ValueError(f"{option} must be a column of the frame, got {name!r}{hint}")
+            if known.count(name) > 1:
+                raise ValueError(f"{option} must name one column, got {name!r}, which {known.count(name)} are called")
     unique = [*dict.fromkeys(columns)]
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return pa.table(frame.select(unique))
@@ -96,6 +100,12 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
         mixed = [name for name in unique if not _converts(frame, name)]
     rule = "have one type of values that Arrow knows in each column"
     raise ValueError(f"frame must {rule}, got others in {', '.join(map(repr, mixed or unique))}")
+
+
+def _index_hint(frame: Any, name: str) -> str:
+    """Say where a name is that a frame of pandas does not have among its columns."""
+    of_rows = getattr(getattr(frame, "index", None), "names", ())
+    return ", the name of its index: frame.reset_index() makes it a column" if name in of_rows else ""
 
 
 def _converted(frame: Any, names: list[str]) -> pa.Table:
@@ -162,8 +172,10 @@ def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
         when = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     else:
         raise ValueError(f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}")
-    if not np.isfinite(when).all():
-        raise ValueError(f"time must be finite in every row, got others in column {name!r}")
+    wrong = len(when) - int(np.count_nonzero((when >= EARLIEST) & (when < LATEST)))
+    if wrong:
+        rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
+        raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
     if not (np.diff(when) < 0).any():
         return None, when
     return np.argsort(when, kind="stable"), when
@@ -174,13 +186,13 @@ def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
     codes, sizes, parts = [], [], []
     for name in grouping:
         column = _whole(table, "by", name)
-        if pa.types.is_floating(column.type) or pa.types.is_nested(column.type):
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if pa.types.is_floating(kind) or pa.types.is_nested(kind):
             raise ValueError(
-                f"by must be a column of names (text, integers, dates, true and false), got {column.type} in {name!r}"
+                f"by must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
             )
-        plain = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        if pa.types.is_null(plain.type) or pa.types.is_string_view(plain.type) or pa.types.is_large_string(plain.type):
-            plain = plain.cast(pa.string())
+        text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind)
+        plain = _without_codes(column, pa.string() if text else kind)
         encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):  # of no rows, or too large for one piece
             encoded = (
@@ -198,6 +210,13 @@ def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
     _, first, joined = np.unique(joined, return_index=True, return_inverse=True)
     keys = {name: part.take(pa.array(code[first])) for name, part, code in zip(grouping, parts, codes, strict=True)}
     return np.asarray(joined, np.int64), pa.table(keys)
+
+
+def _without_codes(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Give a column's values as such, also those of a categorical column, whose chunks have a list each."""
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(kind)
+    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
 
 
 def _first_met(codes: Ints, keys: pa.Table, value: Floats, time: Floats) -> FrameSamples:

@@ -143,6 +143,15 @@ def test_groups_may_be_named_by_integers_categories_dates_and_flags(column: pa.A
     assert found.column("g").to_pylist() == [column[0].as_py(), column[1].as_py()]
 
 
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["b", "ä", "c"])])
+def test_groups_may_be_categories_of_polars(kind: Any) -> None:
+    names = ["ä", "b", "ä"]
+    frame = pl.concat([pl.DataFrame({"g": pl.Series(names, dtype=kind), "v": [1.0, 2.0, 3.0]}) for _ in range(2)])
+    found = meanstream.private_means(frame, by="g", value="v", **BOUNDS, **SAME)
+    texts = pa.table({"g": names * 2, "v": [1.0, 2.0, 3.0] * 2})
+    assert found.table.equals(meanstream.private_means(texts, by="g", value="v", **BOUNDS, **SAME).table)
+
+
 def three(**columns: Any) -> pa.Table:
     return pa.table({"g": ["a", "b", "a"], "v": [1.0, 2.0, 3.0], "t": [1, 2, 3]} | columns)
 
@@ -159,6 +168,23 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "null group": (three(g=["a", None, "b"]), {}, "by must have a value in every row, got 1 nulls in column 'g'"),
     "floats": (three(g=[1.0, 2.0, 1.0]), {}, "by must be a column of names"),
     "time": (three(t=["a", "b", "c"]), {"time": "t"}, "time must be a column of timestamps, dates or seconds"),
+    "milliseconds": (three(t=[1.7e12, 2.0, 3.0]), {"time": "t"}, "time must lie between the years 1900 and 2100"),
+    "nanoseconds": (three(t=[1, 2, 1_700_000_000_000_000_777]), {"time": "t"}, "got 1 that do not in column 't'"),
+    "called the same": (
+        pd.DataFrame([["a", 1.0, 2.0]], columns=["g", "v", "v"]),
+        {},
+        "value must name one column, got 'v', which 2 are called",
+    ),
+    "index": (
+        pd.DataFrame({"v": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="g")),
+        {},
+        "by must be a column of the frame, got 'g', the name of its index: frame.reset_index() makes it a column",
+    ),
+    "categories of floats": (
+        three(g=pa.array([1.0, 2.0, 1.0]).dictionary_encode()),
+        {},
+        "by must be a column of names",
+    ),
     "bounds": (three(), {"lower": 200.0}, "lower must be below upper"),
     "epsilon": (three(), {"epsilon": -1.0}, "epsilon must be positive and finite, got -1.0"),
     "horizon": (three(), {"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),
