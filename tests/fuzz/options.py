@@ -146,7 +146,7 @@ BASES: dict[str, str] = {
 ALIASES = {
     "secret_file": "secret",
     "to": "backup",
-    "file": "secret kind",  # of `init` the first argument is tried
+    "file": "secret kind store",  # of `init` the first argument is tried
     "names": "name",
     "address": "releases",
     "from_": "dead_letters",

@@ -29,6 +29,11 @@ CHANGED = "a1"
 SAMPLES = 12
 """Of each agent; the release is made of the first ten."""
 
+FORGETTING = {"memory": "half-life:1000", "schedule": "preferred:10", "horizon": None}
+"""Options under which agents forget: they release after 10, 15, 20, 30, 50, 70 and 100 samples."""
+MOVED = {"samples": 98, "released": 70}
+"""A stream in which an agent's last samples, which are not released, can show that its mean has moved."""
+
 UNRELEASED = {"least": -1.0, "most": 3.0, "far outside": 1e300, "tiny": 1e-300}
 """What the changed agent's unreleased samples are in each world but the first, where they are like all others."""
 
@@ -41,16 +46,18 @@ def write_stream(
     all_of_it: bool = False,
     prefix: str = "a",
     late: bool = False,
+    samples: int = SAMPLES,
+    released: int = 10,
 ) -> None:
     """Write samples of three classes of agents, and records that are not used, in the order of time."""
     rng = np.random.default_rng(3)
-    who = np.tile(np.arange(agents), SAMPLES)
+    who = np.tile(np.arange(agents), samples)
     value = np.array([0.2, 0.9, 1.6])[who % 3] + rng.normal(0, 0.3, len(who)).round(4)
     if unreleased is not None:
-        value[(who == 1) & ((np.arange(len(who)) >= 10 * agents) | all_of_it)] = unreleased
+        value[(who == 1) & ((np.arange(len(who)) >= released * agents) | all_of_it)] = unreleased
     time = 1.6e9 + 0.25 * np.arange(len(who))
-    samples = zip(who.tolist(), value.tolist(), time.tolist(), strict=True)
-    rows = [f"{prefix}{a},{v},{t},id{i}" for i, (a, v, t) in enumerate(samples)]
+    given = zip(who.tolist(), value.tolist(), time.tolist(), strict=True)
+    rows = [f"{prefix}{a},{v},{t},id{i}" for i, (a, v, t) in enumerate(given)]
     rows[5:5] = [
         "a0,x,1600000000.5,b1",
         "a0,nan,1600000000.5,b2",
@@ -66,10 +73,11 @@ def write_stream(
 
 
 def common(**more: Any) -> dict[str, Any]:
-    return {
+    found = {
         "source": "private-stream.csv", "id": "id", "lower": -1, "upper": 3, "epsilon": 8, "delta": 1e-6,
         "schedule": "geometric:10,100", "horizon": 3, "final_release": False, "store": "state.db", **more,
     }  # fmt: skip
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def outputs(watched: Watched) -> dict[str, Any]:
@@ -145,7 +153,7 @@ def federated(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) 
         return of_others(watched.seen(), CHANGED)
 
 
-def on_beam(folder: Path, agents: int, **stream: Any) -> Seen:
+def on_beam(folder: Path, agents: int, *, options: dict[str, Any] | None = None, **stream: Any) -> Seen:
     """Run the same on Beam, twice: what is written, counted, displayed, and the graph of the job."""
     watched = Watched(folder, Clock())
     write_stream(folder / "private-stream.csv", agents, **stream)
@@ -153,7 +161,13 @@ def on_beam(folder: Path, agents: int, **stream: Any) -> Seen:
     with watching_beam(watched):
         for run in ("first", "again"):
             files = {role: f"{name}.{run}.jsonl" for role, name in roles.items()}
-            watched.run(run, "run", "agents", json=True, **common(**files, runner="FnApiRunner", name="worlds"))
+            watched.run(
+                run,
+                "run",
+                "agents",
+                json=True,
+                **common(**files, runner="FnApiRunner", name="worlds", **(options or {})),
+            )
     return of_others(watched.seen(), CHANGED)
 
 

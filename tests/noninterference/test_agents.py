@@ -12,11 +12,22 @@ from typing import Any
 
 import pytest
 
+from meanstream.operators.agents.kept import KeptSums
+from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.collaboration import posterior_table, prior_fitted
 from meanstream.operators.collaboration.prior import LearnedPrior
 from meanstream.streaming.engine.intake import Intake
 from meanstream.streaming.metrics.metrics import Metrics
-from tests.noninterference.agents_worlds import CHANGED, UNRELEASED, at_once, hosted, releases_as, to_parquet
+from tests.noninterference.agents_worlds import (
+    CHANGED,
+    FORGETTING,
+    MOVED,
+    UNRELEASED,
+    at_once,
+    hosted,
+    releases_as,
+    to_parquet,
+)
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.surfaces import METRICS_PATHS
 from tests.privacy.test_answers_of_others import table_from_the_least_mean
@@ -60,6 +71,47 @@ def test_neither_do_values_under_releases_that_are_the_same(tmp_path: Path, port
         other = hosted(tmp_path / "other", 300, ports, unreleased=2.75, all_of_it=True)
     assert len(told) == 300
     assert nothing_differs(first, other)
+
+
+def forgetting(folder: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> tuple[Seen, Seen, int]:
+    """Run agents that forget; one's mean has moved in the other world, which it alone knows. Count changes there."""
+    how: dict[str, Any] = {"options": FORGETTING, **MOVED}
+    first = at_once(folder / "first", 3, ports, **how)
+    found: list[int] = []
+    test = OwnChanges.test
+
+    def counting(self: OwnChanges, *given: Any) -> Any:
+        tested = test(self, *given)
+        found.append(len(tested.changed))
+        return tested
+
+    monkeypatch.setattr(OwnChanges, "test", counting)
+    return first, at_once(folder / "other", 3, ports, unreleased=UNRELEASED["most"], **how), sum(found)
+
+
+def test_neither_does_a_mean_that_moved_which_its_agent_alone_knows(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other, changes = forgetting(tmp_path, ports, monkeypatch)
+    assert changes > 0
+    assert first["file releases.jsonl"].count(b"\n") == 3 * 6
+    assert first["file estimates.jsonl"]
+    assert nothing_differs(first, other)
+
+
+def test_an_agent_that_releases_when_it_has_changed_is_caught(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test = KeptSums.test
+
+    def early(self: KeptSums, rows: Any, agent: Any, now: Any) -> None:
+        before = rows["own_weight"][agent].copy()
+        test(self, rows, agent, now)
+        moved = rows["own_weight"][agent] != before
+        rows["due"][agent[moved]] = now.number[moved] + 1
+
+    monkeypatch.setattr(KeptSums, "test", early)
+    assert Compared(*forgetting(tmp_path, ports, monkeypatch)[:2])["file releases.jsonl"] > 0
 
 
 OLD = {"collaboration": LearnedPrior.name}

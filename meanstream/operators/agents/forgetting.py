@@ -41,6 +41,11 @@ class ToldSums:
     since: Ints | None = None
 
 
+def told_numbers(weight: Floats, squared_weight: Floats) -> Floats:
+    """Public: effective numbers of samples, for sums of their weights and of the squares of these."""
+    return np.maximum(np.floor(weight * weight / squared_weight + 1e-6), 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class DecayedSums:
     """Sums in which increments weigh less at each later release.
@@ -146,7 +151,7 @@ class DecayedSums:
     @staticmethod
     def _told(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ToldSums:
         """Scale sums to the effective number of samples."""
-        told = np.maximum(np.floor(weight * weight / squared + 1e-6), 1.0)
+        told = told_numbers(weight, squared)
         scale = told / weight
         return ToldSums(
             told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + _ROUNDED

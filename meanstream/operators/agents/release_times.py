@@ -53,6 +53,19 @@ class Counts(ABC):
         return np.searchsorted(times, samples, side="right").astype(np.int64)
 
 
+def require_samples_counted(times: Counts | Every, schedule: str, forms: str = "such as preferred:10") -> Counts:
+    """Refuse a schedule of event time where samples have none.
+
+    Raises
+    ------
+    ValueError
+        Naming the rule and the schedule as it was given.
+    """
+    if isinstance(times, Counts):
+        return times
+    raise ValueError(f"schedule must count samples here ({forms}), got {schedule!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Geometric(Counts):
     """Release when the number of samples first reaches `first`, `first * factor`, `first * factor**2`, ...

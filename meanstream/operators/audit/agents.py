@@ -93,7 +93,7 @@ class CanaryEvidence:
         if pairs:
             odd, even = slice(1, 2 * pairs, 2), slice(0, 2 * pairs, 2)
             self._add("another agent", self.canaries.contrasts(noise[even], noise[odd], coins[even]))
-        if self.canaries.settings.horizon > 1:
+        if self.canaries.releases > 1:
             self._add("another release", self.canaries.release_contrasts(noise, coins))
 
     def take_again(

@@ -14,6 +14,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
+from meanstream.operators.agents.forgetting import DecayedSums, told_numbers
+from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import FACTOR
 from meanstream.operators.audit.counters import counter_columns, counter_response
@@ -27,17 +29,48 @@ MOST_CANARIES = 9
 """Coins of one agent; the votes of its later samples come after many releases."""
 BEYOND = 2
 """Releases that are asked for past the horizon."""
+MOST_RELEASES = 200
+"""Of an agent, from its first: where there are more, what a sample changes in later ones is left out."""
+_CALIBRATED = ("mechanism", "fresh", "vote", "histogram")
+ENOUGH = 0.9999
+"""Of the squared norm of a column without end: so much is in the releases that are asked for."""
 
 
 def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSettings:
     """Return the same mechanism with a release each second of event time.
 
-    The calibration depends on the horizon alone, so an audit need not wait for a schedule. The counter is kept as it
-    is: `optimal` is made for a schedule.
+    The calibration depends on the number of releases alone, so an audit need not wait for a schedule. The counter is
+    kept as it is: `optimal` is made for a schedule, and that of a memory for the decays between releases. Sums that
+    forget do not begin anew here: whether they do is a function of the noised sums, which are audited.
     """
-    found = replace(settings, schedule="every:1s", name=settings.name if name is None else name)
-    found.__dict__.update(mechanism=settings.mechanism, fresh=settings.fresh, vote=settings.vote)
+    memory = "half-life:8s" if settings.remembers.forgets else settings.memory
+    found = replace(settings, schedule="every:1s", memory=memory, name=settings.name if name is None else name)
+    found.__dict__.update({part: getattr(settings, part) for part in _CALIBRATED})
+    if found.kept is not None:
+        sums = DecayedSums(found.kept.sums.counter, found.kept.sums.fresh)
+        found.__dict__["kept"] = KeptSums(sums, found.kept.times, found.grid, found.vote)
     return found
+
+
+def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> None:
+    """Put what `compressed` has kept in the place of what these settings would make of their own schedule."""
+    settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
+
+
+def releases_asked_for(settings: AgentsSettings) -> int:
+    """Count the releases of an agent that an audit asks for: all of its horizon, if these are not too many.
+
+    Examples
+    --------
+    >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
+    >>> more = {}, {"horizon": 10_000}, {"memory": "half-life:100"}
+    >>> [releases_asked_for(AgentsSettings(**given, **one)) for one in more]
+    [40, 200, 38]
+    """
+    if settings.most_releases is not None:
+        return min(settings.horizon, MOST_RELEASES)
+    squares = np.cumsum(counter_columns(settings.mechanism, MOST_RELEASES)[:, 0] ** 2)
+    return int(np.searchsorted(squares, ENOUGH * squares[-1])) + 1
 
 
 @dataclass(slots=True)
@@ -68,8 +101,9 @@ class CanaryOutputs:
     @classmethod
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
-        kept = min(settings.horizon, MOST_CANARIES) if settings.vote is not None else 0
-        totals = np.full((agents, settings.horizon), np.nan)
+        releases = releases_asked_for(settings)
+        kept = min(releases, MOST_CANARIES) if settings.vote is not None else 0
+        totals = np.full((agents, releases), np.nan)
         return cls(totals, np.zeros((agents, kept, 2 + VOTE_BINS), np.int64))
 
     def take(self, agent: Ints, index: Ints, total: Ints, votes: Ints) -> None:
@@ -123,7 +157,7 @@ class Canaries:
 
     def __post_init__(self) -> None:
         require(self.agents >= 1, "canaries", "be at least 1", self.agents)
-        most = min(MOST_CANARIES, self.settings.horizon)
+        most = min(MOST_CANARIES, self.releases)
         if self.coins_each is None:
             object.__setattr__(self, "coins_each", self._best_number(most))
         require(1 <= self.number <= most, "coins_each", f"lie in 1..{most}", self.number)
@@ -138,10 +172,15 @@ class Canaries:
         """Samples of each agent in a second: of its person, and of somebody else, in turn."""
         return 2 * (self.settings.per_person or 1)
 
+    @cached_property
+    def releases(self) -> int:
+        """How many releases of an agent are asked for, and looked at."""
+        return releases_asked_for(self.settings)
+
     @property
     def seconds(self) -> int:
-        """How long the stream is: more than the budget allows."""
-        return self.settings.horizon + BEYOND
+        """How long the stream is: more than the budget allows, where it has an end that an audit comes to."""
+        return self.releases + (BEYOND if self.releases == self.settings.most_releases else 0)
 
     def values(self, second: int, coins: Ints) -> Floats:
         """Give the samples of agents in a second, by their coins, shape (n, per_second)."""
@@ -157,7 +196,7 @@ class Canaries:
     @cached_property
     def filters(self) -> Floats:
         """What each coin moves the noised vector by, a row each, shape (coins, horizon)."""
-        moved = counter_columns(self.settings.mechanism, self.settings.horizon) * self.settings.grid.span
+        moved = counter_columns(self.settings.mechanism, self.releases) * self.settings.grid.span
         return np.asarray(moved[:, : self.number].T * (self.settings.per_person or 1))
 
     @property
@@ -178,7 +217,7 @@ class Canaries:
     def _own_mu(self, number: int) -> Floats:
         settings = self.settings
         units = settings.per_person or 1
-        moved = counter_columns(settings.mechanism, settings.horizon)[:, :number] * settings.grid.span * units
+        moved = counter_columns(settings.mechanism, self.releases)[:, :number] * settings.grid.span * units
         squares = (moved**2).sum(0) / settings.fresh.variance
         for coin, cast in enumerate(self._casts[:number]):
             if settings.vote is not None and cast is not None:
@@ -190,7 +229,7 @@ class Canaries:
         """With which release (from 0) the pairs of each second are voted on; None after the horizon."""
         found: list[int | None] = [None] * MOST_CANARIES
         voted, begun = 0, 0
-        for release in range(min(self.settings.horizon, MOST_CANARIES)):
+        for release in range(min(self.releases, MOST_CANARIES)):
             count = self.per_second * (release + 1)
             if count // FACTOR >= voted:  # as `SpreadVote.due`
                 found[begun : release + 1] = [release] * (release + 1 - begun)
@@ -206,10 +245,20 @@ class Canaries:
         return int(number[np.argmax(bound)])
 
     def noise_left(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
-        """Take off all that is known: the fresh draws, if the mechanism is what it says; shape (agents, horizon)."""
-        counter, horizon = self.settings.mechanism, self.settings.horizon
-        fresh = solve_triangular(counter_response(counter, horizon), outputs.totals.T, lower=True, check_finite=False)
+        """Take off all that is known: the fresh draws, if the mechanism is what it says; shape (agents, releases)."""
+        response = counter_response(self.settings.mechanism, self.releases)
+        sums = outputs.totals.T * self._unscaled[:, np.newaxis]
+        fresh = solve_triangular(response, sums, lower=True, check_finite=False)
         return np.asarray(fresh.T - coins.astype(np.float64) @ self.filters - self.known * self.filters[0])
+
+    @cached_property
+    def _unscaled(self) -> Floats:
+        """What turns a published sum into the noised one: 1, or what it was scaled by to an effective count."""
+        if not self.settings.remembers.forgets:
+            return np.ones(self.releases)
+        of_each = self.settings.mechanism.workload(self.releases)
+        weight = self.per_second * of_each.sum(axis=1)
+        return np.asarray(weight / told_numbers(weight, self.per_second * (of_each**2).sum(axis=1)))
 
     def persons(self, second: int) -> Words | None:
         """Give whose samples these are, of one agent: one person's every second one, and a new person each between."""

@@ -108,12 +108,17 @@ def central_neighbors(
     """Give pairs of inputs that differ in all that one user holds: extremes first, then random ones."""
     extremes = list(itertools.product((1, 2, 8, 64, 10**6), (0.0, 0.3, 0.31, 1.0)))
     pairs = list(itertools.combinations(extremes, 2))
+    _, of_each_size = np.unique(given.count, return_index=True)
     for index in range(number):
         who = int(rng.integers(len(given)))
         one, other = pairs[int(rng.integers(len(pairs)))]
-        if same_size:
+        if same_size and index % 2:
             size = int(given.count[who])
             yield replaced_user(given, who, size, one[1], 0.0), replaced_user(given, who, size, other[1], 1.0)
+        elif same_size:  # from one bound to the other, of each size in turn
+            who = int(of_each_size[index // 2 % len(of_each_size)])
+            size = int(given.count[who])
+            yield replaced_user(given, who, size, 0.0, 0.0), replaced_user(given, who, size, 1.0, 1.0)
         elif index % 2:
             yield replaced_user(given, who, *one, 0.0), replaced_user(given, who, *other, 1.0)
         else:

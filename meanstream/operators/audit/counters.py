@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import brentq
 
-from meanstream.operators.audit.sampler import implemented_tail
+from meanstream.operators.audit.sampler import FEWEST, implemented_tail
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import Floats, Ints
@@ -71,7 +71,7 @@ def laplace_sampler_epsilon(noise: LaplaceNoise, shifts: Ints) -> float:
     for shift, times in zip(*np.unique(np.abs(shifts[shifts != 0]), return_counts=True), strict=True):
         sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
         masses = [np.array(implemented_tail(noise, s)) - implemented_tail(noise, s + 1) for s in (sizes, sizes + shift)]
-        lost += int(times) * max(math.log(a) - math.log(b) for a, b in zip(*masses, strict=True) if a and b)
+        lost += int(times) * max(math.log(a) - math.log(b) for a, b in zip(*masses, strict=True) if b >= FEWEST)
     return lost
 
 

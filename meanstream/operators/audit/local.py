@@ -18,7 +18,7 @@ from meanstream.operators.audit.chosen_bits import (
     worst_pmf_loss,
 )
 from meanstream.operators.audit.record import require_as_audited
-from meanstream.operators.audit.sampler import implemented_tail
+from meanstream.operators.audit.sampler import FEWEST, implemented_tail
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
@@ -164,4 +164,4 @@ def laplace_loss(channel: LaplaceChannel) -> float:
     there = np.array(implemented_tail(channel.noise, sizes + shift)) - implemented_tail(
         channel.noise, sizes + shift + 1
     )
-    return max(math.log(a) - math.log(b) for a, b in zip(here, there, strict=True))
+    return max(math.log(a) - math.log(b) for a, b in zip(here, there, strict=True) if b >= FEWEST)

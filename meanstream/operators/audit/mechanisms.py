@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
 from meanstream.operators.agents.usual import HISTOGRAM_SHARE
+from meanstream.operators.audit.canaries import compressed
 from meanstream.operators.audit.central import central_neighbors, loss
 from meanstream.operators.audit.chosen_bits import TOLERANCE, worst_loss
 from meanstream.operators.audit.counters import counter_columns, gaussian_sampler_epsilon, laplace_sampler_epsilon
@@ -25,6 +24,7 @@ from meanstream.operators.audit.local import (
     worst_bits_loss,
     worst_window_loss,
 )
+from meanstream.operators.audit.neighbors import STREAMS, largest_move
 from meanstream.operators.audit.one_run import pure_one_run
 from meanstream.operators.audit.record import AuditFaultError, AuditRow
 from meanstream.operators.counters.base import ENDLESS
@@ -52,13 +52,13 @@ BINS = 4
 """Of the votes: few enough that all rows and all reports can be listed."""
 VALUES = (-1e300, -1.0, -1e-9, 0.0, 1 / 3, 1.0, 1e300)
 CENTRAL_USERS = 300
-CENTRAL_PAIRS = 24
+CENTRAL_PAIRS = 200
 SAMPLED = 200_000
 """Reports that a mechanism of an unknown kind is asked for."""
 
 Audit = Callable[[], AuditRow]
 _CODE = "exact: outcomes of all random bits counted"
-_FORMULA = "exact: sensitivity from step, trade-off of Gaussian noise"
+_MOVED = "exact: what neighboring streams move through Agents, trade-off of Gaussian noise"
 _REPLAYED = "exact loss of noised numbers, replayed on neighbors"
 _ALL_ROWS = f"{BINS} bins, all pairs of rows"
 
@@ -183,20 +183,11 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
 
 
 def _audit_means_and_votes(name: str, settings: AgentsSettings) -> AuditRow:
-    """Audit means and votes of an agent together, as they are by default, and histograms where there are some."""
-    vote, fresh = settings.vote, settings.fresh
-    if vote is None or not isinstance(fresh, GaussianNoise):
-        raise TypeError(f"{name}: these settings have no votes")
-    moved = counter_columns(settings.mechanism, settings.horizon) * settings.grid.span * (settings.per_person or 1)
-    of_means = float(np.sqrt((moved**2).sum(0)).max()) / fresh.stddev
-    of_votes = PAIR_SENSITIVITY * (settings.per_person or 1) / vote.noise.stddev
-    of_counts, counted = 0.0, ""
-    if settings.histogram is not None:
-        of_counts = SAMPLE_SENSITIVITY * (settings.per_person or 1) / settings.histogram.noise.stddev
-        counted = " and one bin of one histogram"
-    proved = group_epsilon(math.hypot(of_means, of_votes, of_counts), settings.delta)
-    what = f"{settings.horizon} releases jointly, a sample in one pair of one vote{counted}; all draws are Gaussian"
-    return _exact(name, settings.epsilon, settings.delta, proved, what, slack=settings.numeric_slack, method=_FORMULA)
+    """Audit all that an agent releases together, as it is by default, with histograms where there are some."""
+    proved = group_epsilon(largest_move(compressed(settings), np.random.default_rng(1)), settings.delta)
+    told = "means, votes and histograms" if settings.histogram is not None else "means and votes"
+    what = f"{told} of {settings.horizon} releases jointly, {STREAMS:,} pairs of streams; all draws are Gaussian"
+    return _exact(name, settings.epsilon, settings.delta, proved, what, slack=settings.numeric_slack, method=_MOVED)
 
 
 def audit_channel(name: str, channel: Any) -> AuditRow:

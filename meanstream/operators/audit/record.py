@@ -6,8 +6,25 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from meanstream.operators.validation import require, require_positive
+
 NUMERIC = 1e-9
 """Relative: a proved epsilon above the claimed one by less is the arithmetic of the audit."""
+
+MOST_EPSILON = 30.0
+"""Of what is audited by coins or by counting: with more every coin is guessed, and nothing is told."""
+
+
+def require_auditable(epsilon: float) -> None:
+    """Refuse an epsilon that no audit could tell from another one.
+
+    Raises
+    ------
+    ValueError
+        Naming the rule and the value.
+    """
+    require_positive(epsilon=epsilon)
+    require(epsilon <= MOST_EPSILON, "epsilon", f"be at most {MOST_EPSILON:g} for an audit", epsilon)
 
 
 class AuditFaultError(AssertionError):

@@ -7,6 +7,9 @@ import numpy as np
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import Floats, Ints
 
+FEWEST = 2**40
+"""Of 2**128 inputs: where fewer make an outcome its ratio says nothing, and delta (`TAIL_DELTA`) comprises it."""
+
 
 def implemented_tail(noise: GaussianNoise | LaplaceNoise, sizes: Ints) -> list[int]:
     """Return how many of the 2**127 magnitudes make `abs(rint(noise)) >= size`, exactly, for each size >= 1.

@@ -61,6 +61,8 @@ def sequential_guesses(right: Bools, most: float, *, error: float) -> int | None
 
 
 def _guess_bets(right: Bools, most: float) -> list[Floats]:
+    if most > 1.0 - 1e-9:  # who may always be right is never right too often
+        return [np.zeros(len(right))]
     shares = [most + (1.0 - most) * part for part in (0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 1.0 - 1e-9)]
     return [np.cumsum(np.where(right, math.log(s / most), math.log((1.0 - s) / (1.0 - most)))) for s in shares]
 

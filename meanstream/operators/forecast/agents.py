@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.release_times import Counts, parse_release_times
+from meanstream.operators.agents.release_times import Counts, parse_release_times, require_samples_counted
 from meanstream.operators.agents.statistic import statistic_variance_table
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
@@ -192,10 +192,7 @@ def _broadcast_times(schedule: str) -> Counts:
     """Return the times of `broadcast:KIND:...`."""
     kind, _, rest = schedule.partition(":")
     require(kind == "broadcast", "schedule", f"be one of {', '.join(SCHEDULES)}", schedule)
-    times = parse_release_times(rest)
-    if not isinstance(times, Counts):
-        raise ValueError(f"schedule must count samples here (broadcast:preferred:FIRST), got {schedule!r}")
-    return times
+    return require_samples_counted(parse_release_times(rest), schedule, "broadcast:preferred:FIRST")
 
 
 def _releases_needed(schedule: str, agents: int, steps: int) -> int:

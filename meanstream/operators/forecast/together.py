@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.special import gammaincinv
 
-from meanstream.operators.agents.release_times import Counts
+from meanstream.operators.agents.release_times import require_samples_counted
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
@@ -207,9 +207,7 @@ def _public(crowd: Crowd, width: float) -> _Learned:
 
 def _release_of(settings: AgentsSettings, counts: Floats | Ints) -> Ints:
     """Count the releases of agents with so many samples."""
-    times = settings.times
-    if not isinstance(times, Counts):
-        raise ValueError(f"schedule must count samples here (such as preferred:10), got {settings.schedule!r}")
+    times = require_samples_counted(settings.times, settings.schedule)
     return np.minimum(times.releases_up_to(np.floor(counts).astype(np.int64)), settings.horizon)
 
 

@@ -1,10 +1,12 @@
 """`meanstream audit`: the table, its JSON, and exit code 1 with the name of what promises too much."""
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.estimators.carried.stages import NarrowReports
 from meanstream.operators.rounds.channels import window
@@ -31,7 +33,9 @@ def test_a_mechanism_that_promises_too_much_ends_with_1(monkeypatch: pytest.Monk
     assert ran.err == b"meanstream: privacy must be as claimed, got less from counter.toeplitz.gaussian\n"
 
 
-@pytest.mark.parametrize("bad", [["nobody"], ["--epsilon", "0"], ["--delta", "2"], ["counter", "--epsilon", "1e-6"]])
+@pytest.mark.parametrize(
+    "bad", [["nobody"], ["--epsilon", "0"], ["--delta", "2"], ["counter", "--epsilon", "1e-6"], ["--epsilon", "31"]]
+)
 def test_what_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
     assert " must " in meanstream("audit", "mechanism", *bad).message
 
@@ -70,7 +74,9 @@ def test_rounds_with_a_channel_that_says_too_much_are_named(monkeypatch: pytest.
     assert ran.err == b"meanstream: privacy must be as claimed, got less from duchi.0\n"
 
 
-@pytest.mark.parametrize("bad", [["nobody"], ["cummings.ratio"], ["kent.l2"], ["--users", "10"], ["--epsilon", "0"]])
+@pytest.mark.parametrize(
+    "bad", [["nobody"], ["cummings.ratio"], ["kent.l2"], ["--users", "10"], ["--epsilon", "0"], ["--epsilon", "1e300"]]
+)
 def test_rounds_that_cannot_be_audited_are_refused_in_one_line(bad: list[str]) -> None:
     assert " must be " in meanstream("audit", "rounds", *bad).message
 
@@ -88,3 +94,43 @@ def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_
     assert "4 deaths, a replay into a lost store" in row["method"] + row["assumption"]
     assert any("thrown away" in note for note in ran.json["notes"])
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+FORGETS = ("audit", "engine", "--memory", "half-life:40", "--seed", "1")
+
+
+def test_a_memory_is_audited_on_both_ways_by_the_sums_that_are_noised() -> None:
+    """False alarms: 1e-6 for each row."""
+    agents = meanstream(*FORGETS, "--through", "agents", "--canaries", "6000", "--json")
+    with patch("os.fsync"):
+        engine = meanstream(*FORGETS, "--through", "engine", "--canaries", "400", "--kills", "3", "--json")
+    for ran in (agents, engine):
+        assert (ran.code, ran.json["violated"]) == (0, []), ran.err
+        row = ran.json["rows"][0]
+        assert "the first of releases without end" in row["method"]
+        assert row["proved"] > 0.4 * row["ceiling"] > 0.2
+    assert agents.json["rows"][0]["proved"] > 0.85
+
+
+def test_a_memory_calibrated_for_its_steady_releases_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first releases are closer together than the later ones, and forget less."""
+    norm: Any = Decayed.l2_sensitivity
+    steady = property(lambda self: 0.8 * norm.func(Decayed(self.horizon, decay=self.decay)))
+    monkeypatch.setattr(Decayed, "l2_sensitivity", steady)
+    ran = meanstream(*FORGETS, "--through", "agents", "--canaries", "6000", "--json")
+    assert ran.code == 1
+    assert "engine" in ran.json["violated"]
+
+
+def test_a_horizon_that_nobody_comes_to_the_end_of_is_audited_by_its_first_releases() -> None:
+    ran = meanstream("audit", "engine", "--horizon", "20000", "--canaries", "400", "--json")
+    assert ran.code == 0, ran.err
+    assert "200 releases jointly, the first of 20,000" in ran.json["rows"][0]["method"]
+
+
+@pytest.mark.parametrize("epsilon", ["31", "1e12"])
+def test_what_every_coin_shows_is_no_claim_to_audit(epsilon: str) -> None:
+    assert meanstream("audit", "engine", "--epsilon", epsilon).message.startswith(
+        "epsilon must be at most 30 for an audit"
+    )
+    assert meanstream("audit", "engine", "--epsilon", "30", "--through", "agents", "--canaries", "400").code == 0

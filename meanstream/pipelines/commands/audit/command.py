@@ -48,10 +48,11 @@ def mechanism(
       meanstream audit mechanism counter.toeplitz channel --epsilon 0.5 --json
     """  # noqa: D301 - click reads the escape
     from meanstream.operators.audit.mechanisms import mechanism_audits
-    from meanstream.operators.validation import require_between, require_positive
+    from meanstream.operators.audit.record import require_auditable
+    from meanstream.operators.validation import require_between
 
     with refusing_options():
-        require_positive(epsilon=epsilon)
+        require_auditable(epsilon)
         require_between(0, 1, delta=delta)
         audits = mechanism_audits(names or ["all"], epsilon=epsilon, delta=delta)
     show_audit((audit() for audit in audits.values()), as_json=as_json)
@@ -138,10 +139,11 @@ def rounds(
       meanstream audit rounds plan dame --epsilon 2
     """  # noqa: D301 - click reads the escape
     from meanstream.operators.audit.one_run import LEAST_CANARIES
-    from meanstream.operators.validation import require, require_positive
+    from meanstream.operators.audit.record import require_auditable
+    from meanstream.operators.validation import require
 
     with refusing_options():
-        require_positive(epsilon=epsilon)
+        require_auditable(epsilon)
         require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
     rows, notes = audit_rounds_rows(names or [], epsilon=epsilon, users=users, seed=seed)
     show_audit(rows, as_json=as_json, notes=notes)

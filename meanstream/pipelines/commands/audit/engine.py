@@ -67,30 +67,38 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     from meanstream.operators.audit.agents import CanaryEvidence
     from meanstream.operators.audit.canaries import Canaries, compressed
     from meanstream.operators.audit.one_run import LEAST_CANARIES
+    from meanstream.operators.audit.record import require_auditable
     from meanstream.operators.validation import require
 
     with refusing_options():
         way, settings = options.way, _audited_settings(options)
+        require_auditable(settings.epsilon)
         agents = CANARIES[way] if options.canaries is None else options.canaries
         require(agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents)
         require(options.kills >= 0, "kills", "be at least 0", options.kills)
         require(options.runner is None, "runner", "be left out: Beam runs what --through agents audits", options.runner)
         engine_options = options.engine_options()
-        require(not settings.remembers.forgets, "memory", "be forever for this audit", settings.memory)
         canaries = Canaries(compressed(settings, settings.name or DEPLOYMENT), agents)
         turns = canaries.seconds * 2
         require(options.kills <= 8 * turns, "kills", f"be at most {8 * turns}", options.kills)
     rng = np.random.default_rng(options.seed)
-    what = f"{canaries.number} of {agents:,} agents' samples each, {settings.horizon} releases jointly"
+    of_all = "" if canaries.releases == settings.most_releases else f", the first of {_number_of(settings)}"
+    what = f"{canaries.number} of {agents:,} agents' samples each, {canaries.releases} releases jointly{of_all}"
     evidence = CanaryEvidence(canaries, what)
     notes = [
-        "the schedule is compressed to a release per second: the noise depends on the horizon alone",
+        "the schedule is compressed to a release per second: the noise depends on the number of releases alone",
         "a violation is told where chance explains it once in a million audits",
     ]
+    if settings.remembers.forgets:
+        notes.append("sums do not begin anew after a change here: what is released then follows from the audited sums")
     if way == "agents":
         return _through_agents(evidence, rng), notes
     notes.append("store and secret were made for this audit and are thrown away")
     return _through_engine(evidence, rng, engine_options, options.kills), notes
+
+
+def _number_of(settings: AgentsSettings) -> str:
+    return "releases without end" if settings.most_releases is None else f"{settings.most_releases:,}"
 
 
 def _coins(rng: np.random.Generator, n: int, canaries: Canaries) -> Any:

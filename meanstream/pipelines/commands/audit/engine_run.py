@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.audit.agents import canary_names
-from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed
+from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed, put_calibration
 from meanstream.operators.records import VOTE_BINS, Ints
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.crash import CrashHook, CrashPoint, Moment
@@ -111,7 +111,7 @@ def run_canary_engine(
     while True:
         deployment = open_deployment(folder / "audit.db", canaries.settings, environment={"MEANSTREAM_SECRET": secret})
         settings = deployment.settings
-        settings.__dict__.update({name: canaries.settings.__dict__[name] for name in ("mechanism", "fresh", "vote")})
+        put_calibration(settings, canaries.settings)
         try:
             Engine(
                 source=_CanarySource(canaries, coins),

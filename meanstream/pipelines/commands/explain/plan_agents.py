@@ -64,6 +64,7 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
         from meanstream.operators.agents.settings import AgentsSettings
         from meanstream.operators.agents.usual import SPREAD_SHARE
 
@@ -71,6 +72,7 @@ class PlanAgentsOptions:
         for name, value in given.items():
             if value is None:
                 raise BadOption(f"{name} must be given")
+        require_samples_counted(parse_release_times(self.schedule), self.schedule)
         return AgentsSettings(
             lower=given["lower"],
             upper=given["upper"],

@@ -154,7 +154,7 @@ def _source_name(location: str, letters: DeadLetters) -> str:
     name = reopened_source_name(location)
     if name not in letters.sources:
         hint = closest_valid(name, letters.sources, listed="they name")
-        raise BadOption(f"source must be one that the dead letters name, got {name!r}{hint}")
+        raise BadOption(f"source must be one that the dead letters name, got {location!r}{hint}")
     return name
 
 

@@ -143,7 +143,7 @@ def test_the_records_themselves_go_into_a_private_file_only(folder: Path) -> Non
             ["--reason", "malfromed"],
             "reason must be one of a dead letter's, got 'malfromed'; did you mean 'malformed'?",
         ),
-        (["--source", "{folder}/fligths.csv"], "the dead letters name, got 'fligths.csv'; did you mean 'flights.csv'?"),
+        (["--source", "{folder}/fligths.csv"], "name, got '{folder}/fligths.csv'; did you mean 'flights.csv'?"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(folder: Path, more: list[str], message: str) -> None:
@@ -151,7 +151,7 @@ def test_what_cannot_be_meant_is_refused(folder: Path, more: list[str], message:
     if "--source" not in typed:
         typed += ["--source", str(folder / "flights.csv")]
     before = files(folder)
-    assert message in dlq("show", folder, *typed).message
+    assert message.format(folder=folder) in dlq("show", folder, *typed).message
     assert files(folder) == before
 
 
