@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from meanstream.operators.audit.black_box import above, audit_epsilon_lower_bound
 from meanstream.operators.audit.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
@@ -21,6 +22,15 @@ def test_the_bound_is_close_to_and_below_the_epsilon_of_randomized_response(epsi
     a, b = [randomized_response(truth, epsilon, 200_000, seed) for truth, seed in ((True, 1), (False, 2))]
     bound = audit_epsilon_lower_bound(a, b, above([0.5]), delta=0.0)
     assert 0.7 * epsilon < bound <= epsilon
+
+
+def test_the_bound_is_of_intervals_that_hold_all_together() -> None:
+    """By hand, from counts: two events, so 16 ends, each of which fails with a sixteenth of the probability."""
+    a, b = np.repeat([1.0, 0.0], [600, 400]), np.repeat([1.0, 0.0], [300, 700])
+    low = stats.beta.ppf(0.01 / 16, 600, 401)
+    high = stats.beta.ppf(1 - 0.01 / 16, 301, 700)
+    found = audit_epsilon_lower_bound(a, b, above([0.5, 0.7]), delta=0.0, confidence=0.99)
+    assert found == pytest.approx(math.log(low / high), rel=1e-12)
 
 
 def test_equal_inputs_prove_nothing() -> None:

@@ -108,6 +108,16 @@ def test_bands_by_public_size_are_disjoint_and_cover_everybody():
         assert abs(mask.sum() - grid_band_sizes({"sizes": sizes}, band).sum()) < 5 * np.sqrt(5000 * 0.1)
 
 
+def test_a_user_at_the_border_of_two_bands_is_in_one_of_them():
+    """One in both would pay twice: here a user whose hash is 0 has the very rank at which a band ends."""
+    counts = np.array([1, 1, 50, 50])
+    given = replace(summaries(4, np.random.default_rng(3)), count=counts, user=np.zeros((4, 2), np.uint64))
+    sizes = np.bincount(grid_size_bins(counts), minlength=len(SIZES)).tolist()
+    below, above = (in_grid_bands(given, {"sizes": sizes}, (band,)) for band in ((0.0, 0.5), (0.5, 1.0)))
+    assert below.tolist() == [True, True, False, False]
+    assert above.tolist() == [False, False, True, True]
+
+
 def test_the_smallest_users_that_can_tell_the_deviation():
     def chosen(**numbers):
         sizes = [0] * len(SIZES)
@@ -272,6 +282,15 @@ def test_bounds_on_sizes_and_delta_are_checked():
         build_estimator("cummings.private_sizes", epsilon=1.0, users=10, delta=0.0)
     with pytest.raises(ValueError, match="center must lie between -1 and 1"):
         build_estimator("cummings.ideal", epsilon=1.0, users=10, center=1.5)
+
+
+@pytest.mark.parametrize(
+    ("center", "value"), [(0.0, 0.5), (0.5, 0.75), (-1.0, 0.05), (1.0, 0.95), (0.9, 0.95), (-0.9, 0.05)]
+)
+def test_the_yardstick_is_told_the_mean_and_no_user_weighs_without_end(center, value):
+    told = build_estimator("cummings.ideal", epsilon=1.0, users=10, center=center, between_users=0.3).rounds[1].known
+    assert told["mean"]["value"] == pytest.approx(value)
+    assert told["deviation"] == {"weights": 0.15, "windows": 0.15}
 
 
 def test_an_estimator_without_an_answer_is_a_fault_that_names_it():

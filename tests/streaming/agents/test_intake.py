@@ -34,3 +34,20 @@ def test_late_samples_that_count_have_the_time_of_the_watermark_or_their_own_if_
     just_before = math.nextafter(97.0, -math.inf)
     assert intake.due([0]).time.tolist() == [just_before, just_before, 100.0, 150.0]
     assert intake.due([0], ended=True).time.tolist() == [198.0, 200.0]
+
+
+def test_what_is_not_used_is_told_with_its_reason_and_its_place() -> None:
+    options = EngineOptions(allowed_lateness=LATENESS, max_future=60.0, max_agents=1, quorum=1)
+    intake = Intake(SETTINGS.grid, options, "script", EngineStats())
+    source = ScriptedSource([(agent, 5.0, t) for agent, t in (("ann", 100), ("ann", 99), ("bob", 100), ("ann", 10))])
+    samples = source.next_batch(4).samples
+    rejects = Rejects()
+    intake.admit(samples, rejects, 40.0)  # 100 is just within the future that is taken
+    assert (rejects.reason, rejects.position) == (
+        ["late", "too_many_agents"],
+        [samples.position[3], samples.position[2]],
+    )
+    rejects = Rejects()
+    intake.admit(samples, rejects, 39.0)
+    assert rejects.reason[:2] == ["in_future"] * 2
+    assert rejects.position[:2] == samples.position[[0, 2]].tolist()

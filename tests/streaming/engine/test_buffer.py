@@ -12,6 +12,27 @@ SAMPLE = st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans())  # time,
 BATCHES = st.lists(st.tuples(st.lists(SAMPLE, max_size=20), st.integers(0, 10)), max_size=8)
 
 
+def piece(*times: float) -> Piece:
+    time = np.array(times)
+    number = time.astype(np.int64)
+    return Piece(number, time, time, number.astype(np.uint64), number).sorted_by_time()
+
+
+def test_what_comes_after_a_restart_leaves_what_waited_in_its_place() -> None:
+    before = EventBuffer()
+    for times in ((5.0, 9.0), (3.0, 8.0), (7.0,)):
+        before.add(piece(*times))
+    before.drain(4.0)
+    saved, dropped = before.changes()
+    assert dropped == []
+    after = EventBuffer()
+    for number, columns in saved.items():
+        after.restore(number, columns, 4.0)
+    after.add(piece(6.0))
+    assert set(after.changes()[0]).isdisjoint(saved)  # a row of its own in the store
+    assert after.drain(np.inf).time.tolist() == [5.0, 6.0, 7.0, 8.0, 9.0]
+
+
 SPREAD = (1, 2**62)  # hashes that have the same leading bits, and some that have others
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,17 @@ from meanstream.streaming.engine import unused_records
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.store import Store
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
 
 
 @pytest.mark.parametrize("sort", [True, False])
 def test_the_store_notes_a_bounded_number(
-    sort: bool, tmp_path: Path, new_world: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+    sort: bool,
+    tmp_path: Path,
+    new_world: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(unused_records, "MAX_NOTED", 4 * unused_records.PIECE)
     rows = "".join(f"a{i % 3},{i % 7},{i}\n" for i in range(90))
@@ -31,6 +37,11 @@ def test_the_store_notes_a_bounded_number(
     world.options = replace(world.options, batch_size=5000)
     stats = world.run(open_source(str(tmp_path / "x.csv.gz"), ColumnMapping(), sort=sort))
     assert (stats.accepted, stats.rejected["malformed"]) == (90, 60_000)
+    with closing(Store.read(world.folder / "s.db")) as store:
+        noted = [columns["position"] for _, columns in store.chunks("unused x.csv.gz")]
+    assert 3 * unused_records.PIECE < sum(map(len, noted)) <= 4 * unused_records.PIECE
+    said = "rejected records are no longer noted for a replay"
+    assert [record.getMessage() for record in caplog.records].count(said) == 1
     assert stats.commits >= 12  # no commit holds more dead letters than a batch has records
     assert len(world.lines("dead_letters")) == 60_000
     assert (world.folder / "s.db").stat().st_size < 8 << 20

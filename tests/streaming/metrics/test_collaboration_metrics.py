@@ -102,6 +102,8 @@ def test_metrics_and_page_are_what_was_counted(released: tuple[Any, Path]) -> No
     figures = shown(seen.metrics)
     assert stats.population is not None
     half_width, class_size = stats.population.precision()
+    answer = stats.population.answers()
+    assert np.array_equal(2 * half_width, np.clip(answer.upper, 0, 10) - np.clip(answer.lower, 0, 10))
     expected = {
         "events_total": stats.releases + 1,
         "received_releases_total": len(released[1].read_bytes().splitlines()) - 1,

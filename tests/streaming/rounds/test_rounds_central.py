@@ -279,3 +279,17 @@ def test_a_budget_is_told_when_the_file_of_sizes_is_gone(curated: Any, tmp_path:
     world.run(ScriptedSource(stream()))
     law.unlink()
     assert rounds_budgets(world.folder / "s.db").summary.delta == 1e-7
+
+
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [
+        ("one_shot", "All that one user sends within a window is protected together"),
+        ("central.mean", "All that one user sends within a window is protected together"),
+        ("cummings.ratio", "All that one user sends within a window is protected together"),
+        ("cummings.known_sizes", "The values that one user sends within a window are protected together, their number"),
+        ("item", "Each single sample is protected; a user with many samples"),
+    ],
+)
+def test_what_epsilon_covers_is_said_of_each_estimator(estimator: str, said: str) -> None:
+    assert rounds_settings(estimator=estimator, users=None, sizes=None).protected.startswith(said)

@@ -49,8 +49,9 @@ def test_releases_are_charged_in_their_order(tmp_path: Path) -> None:
     for agent, index in (([0], [4]), ([1, 0], [2, 4]), ([1, 1], [3, 2])):
         with pytest.raises(ValueError, match="release_index must be the next one of agent"):
             charge(store, rows(agent, index))
-    with pytest.raises(ValueError, match="release_index must be at least 1, got 0"):
-        charge(store, rows([0], [0]))
+    for agent, index in (([0], [0]), ([0, 1], [0, 2])):
+        with pytest.raises(ValueError, match="release_index must be at least 1, got 0"):
+            charge(store, rows(agent, index))
     with pytest.raises(ValueError, match="agent must be one of 2, got 2"):
         charge(store, rows([2], [1]))
     assert store.ledger.charges() == [(0, 2), (1, 1)]

@@ -27,7 +27,7 @@ from meanstream.streaming.store.snapshot import (
     encode_snapshot_columns,
     seal_snapshot,
 )
-from meanstream.streaming.store.store import EmptyStoreError, Store, StoreError
+from meanstream.streaming.store.store import DamagedStoreError, EmptyStoreError, Store, StoreError
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import SECRET as KEY
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
@@ -92,6 +92,16 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_bytes(b"")
     with pytest.raises(StoreError, match=r"must have the \d+ commits that its lock file tells of, got 0"):
         Store.read(tmp_path / "s.db")
+
+
+def test_a_file_whose_header_was_changed_is_refused_for_writing_and_for_reading(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / "s.db")
+    connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+    for opened in (lambda: open_store(tmp_path), lambda: Store.read(tmp_path / "s.db")):
+        with pytest.raises(DamagedStoreError, match=r"got a fault in its header of '.*s\.db'"):
+            opened()
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:

@@ -85,6 +85,17 @@ def test_a_record_ends_the_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     assert topic.turn(0, 20.0) == Timestamp(EPOCH + 9.0)  # event time never goes back
 
 
+def test_a_batch_is_at_the_time_of_its_oldest_record_and_event_time_at_that_of_its_newest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = Partitions(monkeypatch, None)
+    topic.records[0] += [sample(EPOCH - ago) for ago in (300.0, 500.0, 400.0)]
+    tracker = Tracker(OffsetRange(0, UNBOUNDED))
+    (batch,) = topic._worker.process((0, 0, UNBOUNDED), tracker, topic.watermark[0])
+    assert batch.timestamp == Timestamp(EPOCH - 500.0)
+    assert topic.watermark[0].current_watermark() == Timestamp(EPOCH - 300.0)
+
+
 def test_without_idle_seconds_event_time_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Partitions(monkeypatch, None)
     topic.turn(0, 0.0)
