@@ -92,6 +92,7 @@ SCHEMA = record(
 )
 AGENTS = ("agents", "--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--name", "flights")
 ROUNDS = ("rounds", "--lower", "0", "--upper", "1", "--epsilon", "0.5", "--window", "7d", "--name", "weekly")
+ROUNDS = (*ROUNDS, "--users", "500")  # so many are simulated, for what the record does not say
 PURE = ("--noise", "laplace", "--counter", "pm1", "--spread-share", "0")
 CASES = {
     "agents": (AGENTS, "Approximate DP", "Central", {"epsilon": 1.0, "delta": 1e-6}),
