@@ -182,5 +182,34 @@ BOARD = Board(
                 ),
             ],
         ),
+        Row(
+            title="Means that move",
+            panels=[
+                Panel(
+                    title="Changes of means in the last hour",
+                    description=(
+                        "How often releases showed that their agent's mean has changed, and, before it was sure, that "
+                        "it may have. With --memory only; one in 10,000 releases of a mean that stays is a false one."
+                    ),
+                    queries=[
+                        Query(f"increase(meanstream_drifts_total{HERE}[1h])", "changed, {{instance}}"),
+                        Query(f"increase(meanstream_drift_warnings_total{HERE}[1h])", "warnings, {{instance}}"),
+                    ],
+                    unit="short",
+                    empty="no engine",
+                    width=12,
+                ),
+                Panel(
+                    title="Changes in the last hour to agents",
+                    description="A few agents moved, or everybody did. From 10 % on MeanstreamAgentsMoved fires.",
+                    queries=[
+                        Query(f"increase(meanstream_drifts_total{HERE}[1h]) / meanstream_agents{HERE}", "{{instance}}")
+                    ],
+                    unit="percentunit",
+                    empty="no sample yet",
+                    width=12,
+                ),
+            ],
+        ),
     ],
 )

@@ -39,6 +39,7 @@ EVENTS = {
     "private_dead_letter": Reader.OPERATOR,
     "budget": Reader.EVERYBODY,
     "refusal": Reader.EVERYBODY,
+    "drift": Reader.EVERYBODY,
     "report": Reader.EVERYBODY,
     "charge": Reader.EVERYBODY,
     "stage_reports": Reader.EVERYBODY,
@@ -143,7 +144,8 @@ TRANSFORMS = {
 
 PUBLIC_METRICS = {
     "Metrics": {
-        "estimates", "events", "letters_unwritten", "refusals", "releases", "agents", "agents_exhausted",
+        "estimates", "events", "letters_unwritten", "refusals", "releases", "agents", "agents_exhausted", "drifts",
+        "drift_warnings",
         "budget_spent_ratio_max", "released_class_size_median", "released_half_width_median", "input_lag_events",
         "prior_components",
         "prior_spread", "prior_count_ratio", "budget_spent_ratio", "released_class_size", "released_half_width",
@@ -175,6 +177,7 @@ PUBLIC_METRICS = {
         "start_timestamp_seconds",
     },
     "Beam": {
+        "drifts", "drift_warnings",
         "accepted", "agents", "estimates", "events", "exhausted", "over_budget", "refusals", "rejected_", "releases",
         "results_refused", "rounds", "rounds_reports_", "samples", "sent", "batch_samples", "batch_milliseconds",
         "release_lag_milliseconds", "rounds_window_users", "answer_lag_milliseconds", "windows_overtaken",

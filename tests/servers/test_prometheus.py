@@ -270,6 +270,11 @@ SPOILED = {
         ("meanstream_budget_spent_ratio_max > 0.9", "meanstream_budget_spent_ratio_max >= 0.9"),
         ("meanstream_budget_spent_ratio_max > 0.9", "meanstream_budget_spent_ratio_max > 1"),
     ],
+    "MeanstreamAgentsMoved": [
+        ("> 2 + 0.1 * meanstream_agents", "> 2 + 0.01 * meanstream_agents"),
+        ("> 2 + 0.1 * meanstream_agents", "> 2 + 0.5 * meanstream_agents"),
+        ("> 2 + 0.1 * meanstream_agents", "> 0.1 * meanstream_agents"),
+    ],
     "MeanstreamRefusal": [
         ("meanstream_refusals_total > 0", "meanstream_refusals_total >= 0"),
         ("meanstream_refusals_total > 0", "meanstream_refusals_total > 2"),

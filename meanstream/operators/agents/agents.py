@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.forgetting import ToldSums
 from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
@@ -418,8 +419,9 @@ class Agents:
                 own = NoiseIds(owner=ids.owner[some], index=index[some], version=version[some])
                 counts.cast(rows, agent[some], now.count[some], own, self._noise)
         fresh = settings.fresh.sample(self._noise.bits(ids))
-        count, total, variance, drift = self._noised(agent, index, now, fresh)
-        rows["released"][agent], rows["released_count"][agent], rows["released_total"][agent] = index, now.count, total
+        told = self._noised(agent, index, now, fresh)
+        rows["released"][agent], rows["released_count"][agent] = index, now.count
+        rows["released_total"][agent] = told.total
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
             upcoming = settings.times.at(np.where(goes_on, index, 0) + 1)
@@ -427,28 +429,27 @@ class Agents:
         pending.add(
             agent=agent,
             index=index,
-            count=count,
-            total=total,
+            count=told.count,
+            total=told.total,
             votes=self._votes(agent),
             version=version,
             time=now.time,
-            variance=variance,
-            drift=drift,
+            variance=told.variance,
+            drift=told.drift,
+            since=told.since,
         )
 
-    def _noised(
-        self, agent: Ints, index: Ints, now: _Now, fresh: Floats
-    ) -> tuple[Ints, Ints, Floats | None, Ints | None]:
+    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ToldSums:
         """Give the number of samples in a release and its noised sum; with a memory, its variance and the drift."""
         rows, settings = self._state.columns, self.settings
         if settings.kept is None:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
-            return now.count, now.total + np.rint(noise).astype(np.int64), None, None
+            noised = now.total + np.rint(noise).astype(np.int64)
+            return ToldSums(now.count, noised, settings.sum_variance(index))
         turn = np.full(len(agent), self._window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
-        told = settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
-        return told.count, told.total, told.variance, told.drift
+        return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
 
     @cached_property
     def _counter_state(self) -> list[str]:

@@ -18,8 +18,8 @@ class ReleaseBatch:
     `exhausted` lists the agents that made the last release of their horizon in this call. `fates` says of each sample
     that was given whether it counts (`meanstream.operators.agents.persons`); None if all of them do. `before` has what
     these agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of each release,
-    with a memory that forgets, whether the mean behind it has changed (`meanstream.operators.agents.release_changes`);
-    without entries otherwise.
+    with a memory that forgets, whether the mean behind it has changed (`meanstream.operators.agents.release_changes`),
+    and `since` the number of the release after which its sum begins; both are without entries otherwise.
     """
 
     releases: ReleaseColumns
@@ -29,6 +29,7 @@ class ReleaseBatch:
     fates: Fates | None = None
     before: ReleaseColumns = field(default_factory=lambda: ReleaseColumns.joined([]))
     drift: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    since: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class PendingReleases:
     variance: list[Floats] = field(default_factory=list)
     before: list[ReleaseColumns] = field(default_factory=list)
     drift: list[Ints] = field(default_factory=list)
+    since: list[Ints] = field(default_factory=list)
 
     def add(
         self,
@@ -58,10 +60,12 @@ class PendingReleases:
         time: Floats,
         variance: Floats | None = None,
         drift: Ints | None = None,
+        since: Ints | None = None,
     ) -> None:
         """Note one release of each of some agents."""
-        if drift is not None:
+        if drift is not None and since is not None:
             self.drift.append(drift)
+            self.since.append(since)
         self.agent.append(agent)
         self.index.append(index)
         self.count.append(count)
@@ -102,6 +106,7 @@ class PendingReleases:
             exhausted=agent[index == settings.horizon],
             before=self._before(agent, index),
             drift=np.concatenate(self.drift)[order] if self.drift else np.zeros(0, np.int64),
+            since=np.concatenate(self.since)[order] if self.since else np.zeros(0, np.int64),
         )
 
     def _before(self, agent: Ints, index: Ints) -> ReleaseColumns:

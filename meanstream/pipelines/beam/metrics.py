@@ -55,6 +55,8 @@ COUNTERS = {
     "agents": Figure("agents", "Agents (users, of a file for rounds) with at least one good sample."),
     "releases": Figure("releases", "Releases charged in the ledger."),
     "refusals": Figure("refusals", "Releases refused, because the same was made before from another input."),
+    "drifts": Figure("drifts", "Changes of an agent's mean that its releases show; with a memory only."),
+    "drift_warnings": Figure("drift_warnings", "Releases that show that their agent's mean may have changed."),
     "exhausted": Figure("agents_exhausted", "Agents that have made the last release of their horizon."),
     "estimates": Figure("estimates", "Personal estimates made."),
     "windows_overtaken": Figure("windows_overtaken", "Windows answered with the population of a later one."),

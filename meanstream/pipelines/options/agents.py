@@ -129,7 +129,9 @@ class AgentSideOptions(StreamOptions):
     )
     releases: Annotated[str | None, cli_option(f"Releases (public): {PLACES}", OUTPUT)] = None
     dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (public).", OUTPUT)] = None
-    notices: Annotated[str | None, cli_option("Agents at their horizon, refused releases (public).", OUTPUT)] = None
+    notices: Annotated[
+        str | None, cli_option("Agents at their horizon, refused releases, drifts (public).", OUTPUT)
+    ] = None
 
     def settings(self) -> AgentsSettings:
         """Check the privacy part.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,18 @@ from meanstream.streaming.metrics.records import (
     budget_histogram_record,
 )
 
-COUNTS = ("events", "accepted", "agents", "releases", "refusals", "estimates", "input_lag", "pending", "event_time")
+COUNTS = (
+    "events",
+    "accepted",
+    "agents",
+    "releases",
+    "refusals",
+    "drifts",
+    "estimates",
+    "input_lag",
+    "pending",
+    "event_time",
+)
 ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
 COLLABORATION_COUNTS = ("events", "agents", "own_agents", "releases", "estimates", "event_time")
 COUNTS_OF = {"agents": COUNTS, "rounds": ROUNDS_COUNTS, "collaborate": COLLABORATION_COUNTS}
@@ -76,7 +88,28 @@ def page_figures(
         "next_release": _due(view.next_release),
         "answered_until": view.answered_until,
     }
-    return common | records | due | {"convergence": _convergence(view.precision), "population": population}
+    convergence = _convergence(view.precision) | {"drifts": drift_figure(view.turns)}
+    return common | records | due | {"convergence": convergence, "population": population}
+
+
+def drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:
+    """Public: when releases showed that agents' means have changed, and how many since the turn before.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> turn = TurnRecord(seconds=1.0, clock=9.0, events=1, accepted=1, agents=1, releases=1, refusals=0, estimates=0,
+    ...                   rejected=(), input_lag=None, event_time=5.0, watermark=None, spent=())
+    >>> drift_figure([turn, replace(turn, event_time=6.0, drifts=3)])
+    {'event_time': [6.0], 'clock': [9.0], 'number': [3]}
+    """
+    more = ((after, after.drifts - before.drifts) for before, after in itertools.pairwise(turns))
+    at = [(turn, number) for turn, number in more if number > 0]
+    return {
+        "event_time": [turn.event_time for turn, _ in at],
+        "clock": [turn.clock for turn, _ in at],
+        "number": [number for _, number in at],
+    }
 
 
 def _convergence(points: Sequence[Precision]) -> dict[str, Any]:

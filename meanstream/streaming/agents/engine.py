@@ -18,6 +18,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.delivery import Delivery
+from meanstream.streaming.agents.drift import DriftsOfReleases
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
 from meanstream.streaming.agents.release_outlook import ReleaseOutlook
 from meanstream.streaming.agents.releases import (
@@ -225,12 +226,15 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(rows)
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
-                exhausted = self._post(taken, rows, refused, rejects)
+                drifts = DriftsOfReleases.of(taken, refused)
+                exhausted = self._post(taken, rows, refused, drifts, rejects)
                 self._unused.save(rejects)
         self.agents.mark_clean()
         self._followed.own.mark_clean()
         self._saved_agents = len(self._intake.names)
         self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
+        self.stats.drifts += drifts.drifts
+        self.stats.drift_warnings += drifts.warnings
         self.stats.commit_seconds = time.perf_counter() - began
 
     def _save_state(self, position: Position, *, ended: bool) -> None:
@@ -256,7 +260,14 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             self._store.put_chunk("persons", number, columns)
         self._store.drop_chunks("persons", dropped)
 
-    def _post(self, released: list[ReleaseBatch], rows: LedgerRows, refused: list[int], rejects: Rejects) -> int:
+    def _post(
+        self,
+        released: list[ReleaseBatch],
+        rows: LedgerRows,
+        refused: list[int],
+        drifts: DriftsOfReleases,
+        rejects: Rejects,
+    ) -> int:
         """Put dead letters and notices into the outbox; return how many agents reached their horizon."""
         store, names, settings = self._store, self._intake.names, self._settings
         exhausted = release_budget_lines(released, names, settings)
@@ -264,6 +275,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             release_dead_letter_lines(self._letters.admit(rejects), self._source.name),
             exhausted,
             release_refusal_lines(rows, refused, names, settings.most_releases),
+            drifts.lines(names),
         ):
             store.post(events.kind.topic, events.lines)
         return len(exhausted)

@@ -27,7 +27,7 @@ FIRST_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _log = logging.getLogger("meanstream.delivery")
 
 OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
-    CrashPoint.WRITE_NOTICES: {"budget": "notices", "refusal": "notices"},
+    CrashPoint.WRITE_NOTICES: {"budget": "notices", "refusal": "notices", "drift": "notices"},
     CrashPoint.WRITE_DEAD_LETTERS: {"dead_letter": "dead_letters"},
 }
 """Topics of the events in the outbox that each step writes, and the role of the sink of each."""

@@ -33,6 +33,8 @@ class EngineStats:
         Whether as many agents are known as are allowed, so that samples of others are rejected.
     agents, releases, refusals, exhausted : int
         Agents known; releases, refused releases, and agents at their horizon.
+    drifts, drift_warnings : int
+        How often releases showed that their agent's mean has changed, and that it may have.
     commits, estimates : int
         Transactions, and personal estimates written.
     median_half_width : float or None
@@ -77,6 +79,8 @@ class EngineStats:
     releases: int = 0
     refusals: int = 0
     exhausted: int = 0
+    drifts: int = 0
+    drift_warnings: int = 0
     commits: int = 0
     estimates: int = 0
     median_half_width: float | None = None

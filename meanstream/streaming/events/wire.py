@@ -231,6 +231,25 @@ class Refusal(PublicEvent):
     schema_version: Literal[1] = 1
 
 
+class DriftEvent(PublicEvent):
+    """Public: the mean behind an agent's releases seems to have changed; only where releases forget (`--memory`).
+
+    **Privacy.** It follows from what the agent has released, so it spends nothing.
+    """
+
+    topic: ClassVar[str] = "drift"
+    agent: Name
+    time: AwareDatetime = Field(description="Event time of the release that shows it.")
+    index: Count = Field(description="Number of that release.")
+    found: Literal["warning", "drift"] = Field(
+        description="`warning`: a change is likely; `drift`: it is one, and the agent's sums have begun anew."
+    )
+    since: Annotated[int, Field(ge=0)] = Field(
+        description="Number of the release after which its sums begin: the last one before the newest change, or 0."
+    )
+    schema_version: Literal[1] = 1
+
+
 EVENTS: dict[str, type[Event]] = {
     event.topic: event
     for event in (
@@ -242,6 +261,7 @@ EVENTS: dict[str, type[Event]] = {
         PrivateDeadLetter,
         BudgetEvent,
         Refusal,
+        DriftEvent,
         Report,
         Charge,
         StageReports,

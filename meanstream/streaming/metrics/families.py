@@ -8,6 +8,8 @@ COUNTERS = {
     "letters_unwritten": "Rejected records that no dead letter tells of, beyond the greatest number.",
     "releases": "Releases charged in the ledger.",
     "refusals": "Releases refused, because the same release was made before from another input.",
+    "drifts": "Changes of an agent's mean that its releases show; with a memory only.",
+    "drift_warnings": "Releases that show that their agent's mean may have changed, before it is sure.",
     "estimates": "Personal estimates written.",
 }
 GAUGES = {

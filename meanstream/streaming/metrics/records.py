@@ -30,6 +30,7 @@ class TurnRecord:
     agents: int
     releases: int
     refusals: int
+    drifts: int = 0
     estimates: int
     rejected: tuple[tuple[str, int], ...]
     input_lag: int | None
@@ -158,6 +159,7 @@ def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnR
         agents=stats.agents,
         releases=stats.releases,
         refusals=stats.refusals,
+        drifts=getattr(stats, "drifts", 0),
         estimates=stats.estimates,
         rejected=tuple(stats.rejected.items()),
         input_lag=stats.input_lag,

@@ -95,7 +95,17 @@ def test_agents_of_a_file_are_counted_as_by_the_engine(given: tuple[bool, bool],
 
 
 def figures_of(stats: EngineStats) -> dict[str, int]:
-    names = ("events", "accepted", "agents", "releases", "refusals", "exhausted", "estimates")
+    names = (
+        "events",
+        "accepted",
+        "agents",
+        "releases",
+        "refusals",
+        "exhausted",
+        "drifts",
+        "drift_warnings",
+        "estimates",
+    )
     return {name: getattr(stats, name) for name in names} | {f"rejected_{r}": n for r, n in stats.rejected.items()}
 
 

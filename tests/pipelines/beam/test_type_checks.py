@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 CHECKS = ["--runtime_type_check", "--performance_runtime_type_check"]
 NO_SAMPLES: list[Any] = [None, b"", ("agent 1", "much", 0.0)]
-MAYBE_NONE = {"notices", "refusals", "results"}
+MAYBE_NONE = {"drifts", "notices", "refusals", "results"}
 Outputs = dict[str, Any]
 
 

@@ -43,7 +43,7 @@ from meanstream.pipelines.beam.packed import (
     packed_steps,
     unpacked,
 )
-from meanstream.streaming.events.wire import BudgetEvent, PersonalEstimate, Population, Refusal, Release
+from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, PersonalEstimate, Population, Refusal, Release
 from meanstream.streaming.store.snapshot import Columns
 
 _TICK = struct.Struct("<qd")
@@ -290,6 +290,12 @@ class RefusalCoder(EventCoder):
     kind = Refusal
 
 
+class DriftEventCoder(EventCoder):
+    """Public: an agent whose mean has changed, or may have."""
+
+    kind = DriftEvent
+
+
 class PersonalEstimateCoder(EventCoder):
     """Private: one estimate, for its agent."""
 
@@ -307,6 +313,7 @@ CODERS: dict[type, type[coders.Coder]] = {
     Population: PopulationCoder,
     BudgetEvent: BudgetEventCoder,
     Refusal: RefusalCoder,
+    DriftEvent: DriftEventCoder,
     PersonalEstimate: PersonalEstimateCoder,
 }
 """The coder of each type that agents put into a PCollection."""

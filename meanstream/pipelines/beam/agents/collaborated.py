@@ -28,6 +28,8 @@ class Collaborated(NamedTuple):
         Public: `AgentReleases`, `Population`, `BudgetEvent`, `Refusal`.
     rejected : PCollection of DeadLetter
         Public: elements that were no samples, with the reason and nothing of what they said.
+    drifts : PCollection of DriftEvent
+        Public: agents whose releases show that their mean has changed, or may have; with a memory only.
     """
 
     estimates: beam.PCollection
@@ -36,6 +38,7 @@ class Collaborated(NamedTuple):
     notices: beam.PCollection
     refusals: beam.PCollection
     rejected: beam.PCollection
+    drifts: beam.PCollection
 
 
 def collaborated(
@@ -48,4 +51,4 @@ def collaborated(
     )
     tell = beam.ParDo(FormatPopulation(settings, options)).with_output_types(Population)
     told = population | "Tell" >> tell
-    return Collaborated(estimates, made.releases, told, made.notices, made.refusals, made.rejected)
+    return Collaborated(estimates, made.releases, told, made.notices, made.refusals, made.rejected, made.drifts)

@@ -119,6 +119,7 @@ def write_agents_file(answers: Collaborated, settings: AgentsSettings, sinks: Ma
     notices = (
         answers.notices | "Notice lines" >> beam.Map(_notice).with_output_types(EventLines),
         answers.refusals | "Refusal lines" >> beam.Map(_notice).with_output_types(EventLines),
+        answers.drifts | "Drift lines" >> beam.Map(_notice).with_output_types(EventLines),
     ) | "Notices" >> beam.Flatten()
     outputs: dict[str, tuple[beam.PCollection, Callable[[Any], EventLines]]] = {
         "estimates": (answers.estimates, _estimates),

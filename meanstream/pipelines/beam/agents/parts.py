@@ -15,7 +15,7 @@ from meanstream.operators.agents.settings import require_means_alone, settings_i
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require, valid_int
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch
-from meanstream.pipelines.beam.agents.release import NOTICES, OWN, REFUSALS, ReleaseShard
+from meanstream.pipelines.beam.agents.release import DRIFTS, NOTICES, OWN, REFUSALS, ReleaseShard
 from meanstream.pipelines.beam.agents.split import NOTES, SplitByShard
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.windows import AgentWindows
@@ -27,7 +27,7 @@ from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
 from meanstream.pipelines.beam.state import StateOwner
 from meanstream.pipelines.beam.windows import ForGood
-from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, Refusal
+from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
 
 
 class Released(NamedTuple):
@@ -47,6 +47,8 @@ class Released(NamedTuple):
         Public: the windows that have ended, for the shards that have something in them.
     rejected : PCollection of DeadLetter
         Public: elements that were no samples, with the reason and nothing of what they said.
+    drifts : PCollection of DriftEvent
+        Public: agents whose releases show that their mean has changed, or may have; with a memory only.
     """
 
     releases: beam.PCollection
@@ -55,6 +57,7 @@ class Released(NamedTuple):
     refusals: beam.PCollection
     ticks: beam.PCollection
     rejected: beam.PCollection
+    drifts: beam.PCollection
 
 
 class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
@@ -207,8 +210,8 @@ def agents_part_release(
     made = (
         (split.samples | "For good" >> ForGood(), ticks | "Ticks" >> TicksOf(shards))
         | "For shards" >> beam.Flatten()
-        | "Release" >> beam.ParDo(release).with_outputs(OWN, NOTICES, REFUSALS, main="releases")
+        | "Release" >> beam.ParDo(release).with_outputs(OWN, NOTICES, REFUSALS, DRIFTS, main="releases")
     )
-    types = {"releases": AgentReleases, OWN: OwnBatch, NOTICES: BudgetEvent, REFUSALS: Refusal}
-    releases, own, notices, refusals = typed_outputs(made, types)
-    return Released(releases, own, notices, refusals, ticks, split.rejected)
+    types = {"releases": AgentReleases, OWN: OwnBatch, NOTICES: BudgetEvent, REFUSALS: Refusal, DRIFTS: DriftEvent}
+    releases, own, notices, refusals, drifts = typed_outputs(made, types)
+    return Released(releases, own, notices, refusals, ticks, split.rejected, drifts)

@@ -31,11 +31,12 @@ from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
 from meanstream.pipelines.beam.windows import at_window_time
+from meanstream.streaming.agents.drift import DriftsOfReleases
 from meanstream.streaming.agents.releases import release_budget_lines, release_refusal_lines, release_rows
-from meanstream.streaming.events.wire import BudgetEvent, Refusal
+from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal
 from meanstream.streaming.store.secret import noise_from_secret
 
-OWN, NOTICES, REFUSALS = "own", "notices", "refusals"
+OWN, NOTICES, REFUSALS, DRIFTS = "own", "notices", "refusals", "drifts"
 
 
 class ReleaseShard(Step):
@@ -78,7 +79,8 @@ class ReleaseShard(Step):
         self._coder, self._mark = ForShardCoder(), self._owner.mark()
         self._noise: KeyedNoise | None = None
         self._known: dict[int, tuple[bytes, AgentShard]] = {}
-        self._counters = {name: metric_counter(name) for name in ("agents", "exhausted", "releases", "refusals")}
+        counted = ("agents", "exhausted", "releases", "refusals", "drifts", "drift_warnings")
+        self._counters = {name: metric_counter(name) for name in counted}
         reasons = ("late", "duplicate", TOO_MANY, *UNCOUNTED.values())
         self._rejected = {reason: metric_counter("rejected_", reason) for reason in reasons}
         self._lasted, self._lag = DistributionOf("batch_milliseconds"), DistributionOf("release_lag_milliseconds")
@@ -183,6 +185,11 @@ class ReleaseShard(Step):
         self._counters["exhausted"].inc(len(batch.exhausted))
         for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
             yield TaggedOutput(NOTICES, at_window_time(time, BudgetEvent.model_validate_json(line)))
+        drifts = DriftsOfReleases.of([batch], np.flatnonzero(refused).tolist())
+        self._counters["drifts"].inc(drifts.drifts)
+        self._counters["drift_warnings"].inc(drifts.warnings)
+        for line in drifts.lines(names).lines:
+            yield TaggedOutput(DRIFTS, at_window_time(time, DriftEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
         who, place = np.unique(turn.own.agent, return_inverse=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from meanstream.operators.agents.admission import TOO_MANY, admission_columns
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
+from meanstream.operators.agents.release_changes import NOTHING
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
@@ -312,7 +313,8 @@ class ReleaseLedger:
             for name in _LATEST:
                 columns[name][at] = found[name][place] if name in found else 0  # no votes are not kept
         releases = ReleaseColumns(agent=batch.releases.agent, **columns)
-        return ReleaseBatch(releases=releases, version=batch.version, time=time, exhausted=batch.exhausted), refused
+        drift = np.where(again, NOTHING, batch.drift) if len(batch.drift) else batch.drift  # it was told with them
+        return replace(batch, releases=releases, time=time, drift=drift), refused
 
 
 def _row(batch: ReleaseBatch, words: Words, new: Bools) -> bytes:

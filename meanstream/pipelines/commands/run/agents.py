@@ -104,6 +104,8 @@ def agents_summary(stats: EngineStats) -> dict[str, Any]:
         "spent": {"agents": stats.spenders, "most": stats.most_spent},
         "refusals": stats.refusals,
         "exhausted": stats.exhausted,
+        "drifts": stats.drifts,
+        "drift_warnings": stats.drift_warnings,
         "estimates": stats.estimates,
     }
 
@@ -115,8 +117,10 @@ def agents_summary_line(stats: EngineStats) -> str:
         rejected += f" ({stats.letters_unwritten:,} without a dead letter: --max-dead-letters)"
     full = " (no more are taken: --max-agents)" if stats.full else ""
     stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
+    moved = f", {stats.drifts:,} means that changed" if stats.drifts else ""
     spent = f" (of {stats.spenders:,} agents, at most {stats.most_spent:,} each)" if stats.releases else ""
     return (
         f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; "
-        f"{stats.agents:,} agents{full}, {stats.releases:,} releases{spent}{stopped}, {stats.estimates:,} estimates"
+        f"{stats.agents:,} agents{full}, {stats.releases:,} releases{spent}{stopped}{moved}, "
+        f"{stats.estimates:,} estimates"
     )

@@ -129,6 +129,8 @@ def _public_figures(stats: EngineStats) -> dict[str, Any]:
         "spent": {"agents": stats.spenders, "most": stats.most_spent},
         "refusals": stats.refusals,
         "exhausted": stats.exhausted,
+        "drifts": stats.drifts,
+        "drift_warnings": stats.drift_warnings,
         "estimates": stats.estimates,
         "input_lag": stats.input_lag,
         "pending": stats.pending,

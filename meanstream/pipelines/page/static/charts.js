@@ -117,6 +117,15 @@ function drawConvergence(found, due, axis) {
     traces.push(curve(x, pick(found.error), "true error together", "orange", { dash: "dot" }));
   }
   const drawn = traces.flatMap((trace) => trace.y);
+  const changes = found.drifts ?? { number: [] };
+  const moved = changes.number.map((_, i) => i).filter((i) => moment(changes[axis][i]) !== null);
+  if (moved.length) { // a mark for each turn in which releases showed changes
+    const text = moved.map((i) => `${number(changes.number[i])} means changed, as releases show`);
+    const at = moved.map((i) => moment(changes[axis][i]));
+    const low = drawn.filter((y) => y > 0);
+    traces.push({ x: at, y: at.map(() => (low.length ? Math.min(...low) : 0)), text, hoverinfo: "x+text", type: "scatter",
+      mode: "markers", name: "means changed", marker: { symbol: "triangle-up", size: 11, color: color("orange") } });
+  }
   draw("convergence", traces, layout(
     { title: axis === "clock" ? "clock (UTC)" : "event time (UTC)", type: "date" },
     { title: "half-width, value's unit", ...scaleFor(drawn) },

@@ -3,7 +3,7 @@
 
 const EVERY = 1000;
 const COUNTS = {
-  agents: { events: "events", releases: "releases", estimates: "estimates", refusals: "refused", input_lag: "not read yet", pending: "wait for event time" },
+  agents: { events: "events", releases: "releases", estimates: "estimates", refusals: "refused", drifts: "means that changed", input_lag: "not read yet", pending: "wait for event time" },
   collaborate: { events: "records", releases: "releases received", agents: "agents that have released", estimates: "estimates" },
   rounds: { releases: "reports", estimates: "windows answered", waiting: "waiting", over_budget: "over budget" },
 };

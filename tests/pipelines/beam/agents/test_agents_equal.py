@@ -133,6 +133,24 @@ def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, 
     assert_same(tmp_path, world, settings)
 
 
+def test_changes_that_releases_show_are_told_alike(tmp_path: Path) -> None:
+    """One of two agents moves by 2.5 after 1,500 samples."""
+    settings = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:400")
+    value = np.random.default_rng(5).uniform(2, 5, (2400, 2))
+    value[1500:, 0] += 2.5
+    rows = [f"agent {k},{value[i, k]},{2 * i + k},id{2 * i + k}" for i in range(len(value)) for k in (0, 1)]
+    path = tmp_path / "samples.csv"
+    path.write_text("\n".join(["agent,value,time,id", *rows]) + "\n")
+    options = EngineOptions(refresh=None, batch_size=1000)
+    world = engine_on_file(tmp_path / "engine", settings, options, path, sort=True)
+    counters = beam_on_file(tmp_path, settings, options, path, MAPPING)
+    assert_same(tmp_path, world, settings)
+    told = [(event["agent"], event["found"]) for event in world.events("notices")]
+    assert ("agent 0", "drift") in told
+    assert counters["drifts"] == sum(found == "drift" for _, found in told)
+    assert counters["drift_warnings"] == sum(found == "warning" for _, found in told)
+
+
 @on_prism
 def test_prism_on_late_duplicate_and_disordered_samples(tmp_path: Path) -> None:
     options = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
