@@ -88,11 +88,11 @@ def page_figures(
         "next_release": _due(view.next_release),
         "answered_until": view.answered_until,
     }
-    convergence = _convergence(view.precision) | {"drifts": drift_figure(view.turns)}
+    convergence = _convergence(view.precision) | {"drifts": _drift_figure(view.turns)}
     return common | records | due | {"convergence": convergence, "population": population}
 
 
-def drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:
+def _drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:
     """Public: when releases showed that agents' means have changed, and how many since the turn before.
 
     Examples
@@ -100,7 +100,7 @@ def drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:
     >>> from dataclasses import replace
     >>> turn = TurnRecord(seconds=1.0, clock=9.0, events=1, accepted=1, agents=1, releases=1, refusals=0, estimates=0,
     ...                   rejected=(), input_lag=None, event_time=5.0, watermark=None, spent=())
-    >>> drift_figure([turn, replace(turn, event_time=6.0, drifts=3)])
+    >>> _drift_figure([turn, replace(turn, event_time=6.0, drifts=3)])
     {'event_time': [6.0], 'clock': [9.0], 'number': [3]}
     """
     more = ((after, after.drifts - before.drifts) for before, after in itertools.pairwise(turns))

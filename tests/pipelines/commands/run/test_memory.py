@@ -102,12 +102,6 @@ def test_refused_before_anything_is_made(changes: dict[str, Any], message: str, 
     assert not (folder / "state.db").exists()
 
 
-def test_an_audit_of_the_engine_refuses_it_in_one_line() -> None:
-    ran = meanstream("audit", "engine", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6",
-                     "--memory", "half-life:16")  # fmt: skip
-    assert ran.message == "memory must be forever for this audit, got 'half-life:16'"
-
-
 def test_explain_says_that_there_is_no_end() -> None:
     said = ("explain", "agents", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
     text = meanstream(*said, "--memory", "half-life:5000").out.decode()
