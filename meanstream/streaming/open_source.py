@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ SOURCES: dict[str, str] = {
     "synthetic:": "meanstream.streaming.sources.synthetic:SyntheticSource",
 }
 """A file's extension or an address's scheme, and where the class is that opens it: "module:Class"."""
+
+_ADDRESS = re.compile(r"\w+:/|[\w.-]+:\d+(/|,|$)")
+"""A misspelled scheme, or a host and its port without one."""
 
 PACKED = (".gz", ".zip")
 """What may follow the extension of a text file."""
@@ -109,8 +113,13 @@ def open_source(
         id_key=id_key, max_line_bytes=max_line_bytes, owner=owner, until_end=until_end, name=name, agents=agents
     )
     is_file = location.partition(":")[0] + ":" not in SOURCES
-    require(not is_file or Path(location).is_file(), "source", "be a readable file", location)
+    require(not is_file or Path(location).is_file(), "source", f"be a readable file{_or_address(location)}", location)
     source: Source = source_class(source_kind(location)).open(location, mapping, opening)
     if not is_file:
         return source
     return OrderedSource(source, cut=cut) if sort else ReadAhead(source)
+
+
+def _or_address(location: str) -> str:
+    """Name the form of an address, where what was typed looks like one."""
+    return " or an address such as kafka://HOST:PORT/TOPIC" if _ADDRESS.match(location) else ""

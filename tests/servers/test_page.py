@@ -169,17 +169,21 @@ def without_numbers(driver: Any, before: str = "") -> list[str]:
 
 
 def overlaps(driver: Any) -> list[list[str]]:
-    """Tell which cards that are shown lie on each other, and which stand out of the window."""
+    """Tell which cards, or numbers of an axis, lie on each other, and which cards stand out of the window."""
     found: list[list[str]] = driver.execute_script(
         """
-        const boxes = [...document.querySelectorAll(".card, .tile")].filter((e) => e.offsetParent)
-          .map((e) => [e.id || e.textContent, e.getBoundingClientRect()]);
         const found = [];
-        boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+        const compare = (boxes) => boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
           if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1) {
             found.push([a, b]);
           }
         }));
+        const boxed = (elements) => [...elements].map((e) => [e.id || e.textContent, e.getBoundingClientRect()]);
+        const boxes = boxed([...document.querySelectorAll(".card, .tile")].filter((e) => e.offsetParent));
+        compare(boxes);
+        for (const chart of document.querySelectorAll(".chart")) {
+          if (chart.layout && chart.layout.xaxis.type === "date") compare(boxed(chart.querySelectorAll(".xtick text")));
+        }
         boxes.filter(([, p]) => p.right > innerWidth + 1).forEach(([a]) => found.push([a, "window"]));
         return found;
         """
@@ -353,12 +357,13 @@ def test_vectors_are_drawn_by_coordinate() -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [400, 1600])
+@pytest.mark.parametrize("width", [400, 1000, 1600])
 def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool) -> None:
     need(missing())
     with browser(width=width, dark=dark) as driver:
         driver.get(agents_url)
-        until(lambda: drawn(driver, "convergence"))
+        for chart in ("convergence", "flow"):
+            until(lambda chart=chart: drawn(driver, chart))
         assert overlaps(driver) == []
         back = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, back[4:-1].split(","))) < 3 * 128) == dark

@@ -207,6 +207,7 @@ class RoundsOptions(StreamOptions):
             id=self.id,
             layout=checked_layout(self.layout),
             numbers_in_text=self.numbers_in_text,
+            owner="user",
         )
 
     def engine_options(self) -> EngineOptions:

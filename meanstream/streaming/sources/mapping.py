@@ -42,6 +42,8 @@ class ColumnMapping(BaseModel):
         "connect", whose fields are those of the payload beside its schema.
     numbers_in_text : bool
         Take `"12.5"` for a value of JSON and Avro, as files of text always do.
+    owner : str
+        What messages call whose a sample is, and the option that names its column: "agent", or "user" in rounds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -55,6 +57,7 @@ class ColumnMapping(BaseModel):
     time_unit: TimeUnit = "auto"
     layout: Layout = "plain"
     numbers_in_text: bool = False
+    owner: Literal["agent", "user"] = "agent"
 
     @property
     def required(self) -> dict[str, str]:
@@ -86,7 +89,7 @@ class ColumnMapping(BaseModel):
         for part, name in found.items():
             known = name in OF_MESSAGE or (name.startswith(_HEADER) and len(name) > len(_HEADER))
             rule = f"be a field, {', '.join(OF_MESSAGE)} or {_HEADER}NAME (a field of that name: .{name})"
-            require(known, mapping_kind(part), rule, name)
+            require(known, self._option(part), rule, name)
         return found
 
     def require_table(self, source: str) -> None:
@@ -125,15 +128,18 @@ class ColumnMapping(BaseModel):
         for part, name in wanted.items():
             if name not in columns:
                 hint = closest_valid(name, columns, listed="the source has") if shown else NO_HEADER
-                raise ValueError(f"{mapping_kind(part)} column must be in the source, got {name!r}{hint}")
+                raise ValueError(f"{self._option(part)} column must be in the source, got {name!r}{hint}")
         if self.schema_version in columns:
             wanted["schema_version"] = self.schema_version
         for part, name in wanted.items():
             if list(columns).count(name) > 1:
-                raise ValueError(f"{mapping_kind(part)} column must appear once in the header, got {name!r} twice")
+                raise ValueError(f"{self._option(part)} column must appear once in the header, got {name!r} twice")
         if len(set(wanted.values())) < len(wanted):
             raise ValueError(f"columns must be distinct, got {', '.join(wanted.values())}")
         return wanted
+
+    def _option(self, part: str) -> str:
+        return self.owner if part == "agent" else mapping_kind(part)
 
 
 def mapping_kind(part: str) -> str:

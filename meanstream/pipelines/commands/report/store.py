@@ -126,6 +126,10 @@ def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
 
 
+def _times_narrower(gain: float) -> str:
+    return f"{gain:.2f} times narrower" if gain >= 1 else f"{1 / gain:.2f} times wider"
+
+
 def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] | None, list[ReportPart]]:
     """Draw how the intervals became narrower as releases came, and the population at the end; say from when to when."""
     from meanstream.pipelines.commands.report.charts import convergence_chart, counts_chart, population_chart
@@ -141,7 +145,7 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
         "Half-width of the intervals that the releases alone give, median and from the 10 % to the 90 % quantile over "
         "agents: with a population learned from everybody's releases (together), and from each agent's own "
         "releases (alone). Agents know more: their own samples have no noise for themselves. "
-        f"At the end intervals are {gain:.2f} times narrower together (median), by releases alone."
+        f"At the end intervals are {_times_narrower(gain)} together (median), by releases alone."
     )
     table = [
         (

@@ -138,10 +138,10 @@ def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     source = option_location(options.source)
     endless = source.startswith("follow:") or (is_kafka_location(source) and not ends)
     if hasattr(options, "refresh"):
-        rule = "be given with a topic that has no end, or releases: else nothing ever comes out"
+        rule = "be given with a source that has no end, or releases: else nothing ever comes out"
         require(not endless or (options.refresh or options.releases) is not None, "refresh", rule, None)
     else:
-        rule = "be given with a topic that has no end: else nothing ever comes out"
+        rule = "be given with a source that has no end: else nothing ever comes out"
         require(not endless or options.releases is not None, "releases", rule, None)
 
 

@@ -56,7 +56,7 @@ function layout(x, y, more = {}) {
     hoverlabel: { bgcolor: color("card"), bordercolor: color("line"), font: { color: color("ink") } },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", bgcolor: "rgba(0,0,0,0)" },
     showlegend: false, bargap: 0.25, ...more,
-    xaxis: { ...axis, ...(x.type === "date" ? { tickangle: 0, nticks: innerWidth < 500 ? 4 : 8 } : {}), ...x, title: { ...axis.title, text: x.title } },
+    xaxis: { ...axis, ...(x.type === "date" ? { tickangle: 0 } : {}), ...x, title: { ...axis.title, text: x.title } },
     yaxis: { ...axis, ...y, title: { ...axis.title, text: y.title } },
     ...(more.yaxis2 ? { yaxis2: { ...axis, ...more.yaxis2 } } : {}),
   };
@@ -68,6 +68,7 @@ function draw(id, traces, plan) {
     place.classList.remove("empty");
     place.textContent = "";
   }
+  if (plan.xaxis.type === "date") plan.xaxis.nticks = Math.max(2, Math.min(8, Math.floor(place.clientWidth / 90)));
   Plotly.react(place, traces, plan, CONFIG);
 }
 

@@ -39,7 +39,8 @@ function headlines(found) {
     ];
   }
   const gain = found.convergence.gain;
-  const better = ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`];
+  const better = gain !== null && gain < 1 ? ["wider than alone", `${(1 / gain).toFixed(2)} times`]
+    : ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`];
   const fresh = [["event time (UTC)", utc(found.counts.event_time)], ["answers behind the clock", behind(found.answered_until)]];
   if (found.kind === "collaborate") return [["own agents", number(found.counts.own_agents)], better, ...fresh];
   const next = found.next_release;

@@ -258,7 +258,7 @@ def test_places_and_numbers_that_cannot_be_meant_are_refused(
 def test_a_run_that_never_lets_anything_out_is_refused(folder: Path) -> None:
     ran = run_agents(folder, source="kafka://127.0.0.1:1/endless", releases=None)
     assert ran.code == 2
-    assert ran.message.startswith("refresh must be given with a topic that has no end, or releases: else nothing ever")
+    assert ran.message.startswith("refresh must be given with a source that has no end, or releases: else nothing ever")
     assert not (folder / "state.db").exists()
 
 

@@ -185,7 +185,7 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
             "user_budget must be at least 7 for sliding windows '7d,1d' (a sample is in 7 windows, each costs epsilon",
         ),
         ({"level": 1.5}, "level must lie strictly between 0 and 1, got 1.5"),
-        ({"user": "tailnumber"}, "agent column must be in the source, got 'tailnumber'; did you mean 'tailnum'?"),
+        ({"user": "tailnumber"}, "user column must be in the source, got 'tailnumber'; did you mean 'tailnum'?"),
         ({"estimator": "split"}, "sizes must be given for split"),
         (
             {"estimator": "item", "sizes": "point:5"},

@@ -21,7 +21,7 @@ KEY = {"MEANSTREAM_SECRET": SECRET}
 TEXT = b"agent,value,time\n" + b"".join(b"a%d,%d,%d\n" % (i % 3, i * 7919 % 10, i) for i in range(400_000))
 
 
-def run(folder: Path, source: Path, **changes: Any) -> Ran:
+def run(folder: Path, source: Path | str, **changes: Any) -> Ran:
     columns = {"agent": "agent", "value": "value", "time": "time", "lower": 0, "upper": 10}
     named = options(folder, source=source, quiet=True, **columns, **changes)
     return meanstream("run", "agents", *arguments(named), environment=KEY)
@@ -131,6 +131,15 @@ def test_a_folder_a_pipe_and_a_device_are_no_files(tmp_path: Path) -> None:
         assert ran.code == 2
         assert f"source must be a readable file, got '{tmp_path / name}'" in one_line(ran)
     assert not (tmp_path / "state.db").exists()
+
+
+@pytest.mark.parametrize(
+    "source", ["kafk://127.0.0.1:9092/samples", "127.0.0.1:9092/samples", "broker:9092", "kafka/x"]
+)
+def test_what_looks_like_an_address_is_told_the_form_of_one(source: str, tmp_path: Path) -> None:
+    ran = run(tmp_path, source)
+    hint = " or an address such as kafka://HOST:PORT/TOPIC" if ":" in source else ""
+    assert one_line(ran) == f"meanstream: source must be a readable file{hint}, got {source!r}"
 
 
 def damaged_heads() -> dict[str, bytes]:
