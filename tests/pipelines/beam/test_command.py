@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from meanstream.pipelines.commands.run.beam import _sink_places
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 
 
@@ -110,3 +111,14 @@ def test_with_a_runner_the_same_users_are_taken_as_by_the_engine(folder: Path) -
     assert {json.loads(line)["users"] for line in (folder / "beam.jsonl").read_bytes().splitlines()} == {5}
     refused = run(folder, **beam, max_users=0)
     assert (refused.code, refused.message) == (2, "max_users must be at least 1, got 0")
+
+
+def test_events_go_to_files_topics_and_the_terminal(tmp_path: Path) -> None:
+    topic = "kafka://127.0.0.1:1/topic"
+    places = _sink_places({"estimates": "-", "releases": topic, "population": str(tmp_path / "p.jsonl")})
+    assert places == {"estimates": None, "releases": topic, "population": tmp_path / "p.jsonl"}
+    for wrong in (tmp_path / "p.csv", tmp_path / "no folder" / "p.jsonl"):
+        with pytest.raises(
+            ValueError, match=r"^releases must be a \.jsonl file in an existing folder, a topic, or '-'"
+        ):
+            _sink_places({"releases": str(wrong)})

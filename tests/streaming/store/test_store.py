@@ -72,6 +72,14 @@ def test_another_identity_is_refused(settings: dict[str, Any], secret: bytes, me
     open_store(tmp_path).close()  # and the refusal left no lock behind
 
 
+def test_what_both_sides_have_is_named_before_what_may_follow_from_it(tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    with pytest.raises(StoreError, match=r"^epsilon must be 1\.0 as in the store that is continued, got 2\.0"):
+        open_store(tmp_path, {**SETTINGS, "a later setting": 7, "epsilon": 2.0}, SECRET)
+    with pytest.raises(StoreError, match=r"^a later setting must be None"):
+        open_store(tmp_path, {**SETTINGS, "a later setting": 7}, SECRET)
+
+
 def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_bytes(b"something else, long enough to have been a header" * 10)
     with pytest.raises(StoreError, match="must be a Meanstream store"):

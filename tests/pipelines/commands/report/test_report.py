@@ -165,6 +165,10 @@ def test_means_of_rounds(tmp_path: Path) -> None:
     text = report(tmp_path, "--result", str(tmp_path / "means.jsonl"))
     assert "Rounds per window" in References(text).headings
     assert "<td>one_shot</td>" in text
+    first = (tmp_path / "means.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (tmp_path / "one.jsonl").write_bytes(first)  # of the first window alone
+    text = report(tmp_path, "--result", str(tmp_path / "one.jsonl"))
+    assert "half-width of the interval, median" in text
 
 
 @pytest.mark.parametrize(
