@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "meanstream"
 MOST_OF_A_FUNCTION = 40
 """Lines of code; docstrings, comments and empty lines are none."""
-MOST_OF_A_FILE = 310
+MOST_OF_A_FILE = 300
 """Lines of any kind."""
 NO_CODE = {
     tokenize.COMMENT,
@@ -43,6 +43,7 @@ LONG_FILES = {
     "operators/agents/agents.py": "one state as columns, and all that is read off it",
     "operators/agents/settings.py": "one record, its rules, and what is made of them, half of it what it means",
     "operators/agents/running_mean.py": "one statistic, a third of it the privacy that its users must read",
+    "operators/audit/canaries.py": "agents as canaries, and the most powerful score of all that they release",
     "operators/audit/mechanisms.py": "the list of audits, and each of them",
     "operators/collaboration/release_bins.py": "one summary: what is added to it, taken out of it and read off it",
     "operators/estimators/plan/unknown_sizes.py": "the three stages of one plan, each of which reads the one before",
@@ -50,7 +51,14 @@ LONG_FILES = {
     "pipelines/beam/agents/coders.py": "a coder for each type that moves between the steps of agents",
     "pipelines/beam/agents/pairwise.py": "one transform and its one step with state",
     "pipelines/beam/agents/shard.py": "a shard's agents and its ledger, which are written in one turn",
+    "pipelines/commands/explain/command.py": "the facts of agents, and the same as text",
+    "pipelines/commands/explain/rounds.py": "the facts of rounds, and the same as text",
     "pipelines/rounds.py": "the transforms of rounds, a third of it their parameters",
+    "streaming/agents/engine.py": "one turn in its order, a third of it what its parameters and its privacy are",
+    "streaming/kafka/client.py": "all that is asked of a library which no other file may import",
+    "streaming/kafka/schemas/registry.py": "one client, and all that it refuses to believe",
+    "streaming/kafka/transaction.py": "one delivery from its first record to the death of either side",
+    "streaming/store/store.py": "each way to open a store, and what is compared on the way",
     "streaming/metrics/metrics.py": "one collector, and every figure that an engine of agents shows",
     "streaming/kafka/reader.py": "one consumer and all that it may say: the parts share its state",
     "streaming/rounds/settings.py": "one record, its rules, and the name and the key that are made of all of it",

@@ -16,10 +16,10 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise
 from meanstream.operators.records import Floats, Ints, Words
+from meanstream.pipelines.commands.audit.engine_run import Observer
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import Trust
 from meanstream.streaming.store.deployment import open_deployment
@@ -67,18 +67,6 @@ class Rounds:
         """Nothing is open."""
 
 
-class Wiretap(MemorySink):
-    """An observer keeps what was ever written."""
-
-    def __init__(self) -> None:
-        super().__init__(trust=Trust.PUBLIC)
-        self.seen: list[bytes] = []
-
-    def write(self, events: EventLines) -> None:
-        super().write(events)
-        self.seen += events.lines
-
-
 class VersionlessNoise(KeyedNoise):
     """Noise of the release id only: the streams differ, and their noise must not."""
 
@@ -111,7 +99,7 @@ def run(
 ) -> tuple[list[list[bytes]], list[bytes]]:
     """Give what everybody reads of an engine, and what agents read of it."""
     folder.mkdir()
-    public = {name: Wiretap() for name in ("releases", "population", "dead_letters", "notices")}
+    public = {name: Observer() for name in ("releases", "population", "dead_letters", "notices")}
     estimates = MemorySink(trust=Trust.PRIVATE)
     store = open_deployment(folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": SECRET}).store
     try:
