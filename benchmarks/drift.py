@@ -37,9 +37,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--change", choices=MOVES, action="append", help="only this one; all of them by default")
     options = parser.parse_args()
     print(f"{'change':<6} {'agents':<9} {'memory':<15} " + " ".join(f"{f'age {age}':>20}" for age in AGES))
-    for change in MOVES:
+    for change in options.change or MOVES:
         for memory in MEMORIES:
             runs = [run(change, memory, options.seed + i) for i in range(options.runs)]
             for part, moved in parts(change).items():
@@ -57,7 +58,7 @@ def cell(runs: list[Answers], age: int, who: Bools) -> str:
     error = np.array([found[age][0][who].mean() for found in runs]) * 1e4
     covered = np.mean([found[age][1][who].mean() for found in runs])
     spread = error.std(ddof=1) / len(error) ** 0.5 if len(error) > 1 else np.nan
-    return f"{error.mean():>7.2f} ({spread:.2f}) {covered:.2f}".rjust(20)
+    return f"{error.mean():>7.3g} ({spread:.2g}) {covered:.2f}".rjust(20)
 
 
 def run(change: str, memory: str, seed: int) -> Answers:
