@@ -144,15 +144,15 @@ BOARD = Board(
                 ),
                 Panel(
                     title="When budgets end",
-                    description="At the rate so far: a tenth, half and nine tenths of the agents.",
+                    description="Days, at the rate so far: a tenth, half and nine tenths of the agents.",
                     queries=[
                         Query(
-                            f"histogram_quantile({share}, meanstream_budget_left_seconds_bucket{HERE})",
+                            f"histogram_quantile({share}, meanstream_budget_left_seconds_bucket{HERE}) / 86400",
                             f"{text} of agents, {{{{instance}}}}",
                         )
                         for share, text in ((0.1, "10 %"), (0.5, "half"), (0.9, "90 %"))
                     ],
-                    unit="s",
+                    unit="d",
                     empty="no agent released twice yet",
                     width=12,
                 ),

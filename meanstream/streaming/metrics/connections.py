@@ -67,6 +67,9 @@ class RequestsWithoutBody(BaseHTTPRequestHandler):
     connection, a stranger's would be answered in place of another's, and that one's answer be the stranger's.
     """
 
+    error_message_format = "%(message)s\n"  # one line, as everything else that is refused, not a page of HTML
+    error_content_type = "text/plain; charset=utf-8"
+
     def parse_request(self) -> bool:
         """Read the head of a request; False if it was refused."""
         if not super().parse_request():

@@ -142,6 +142,18 @@ def test_an_address_that_is_none_is_answered(filled: Path) -> None:
             assert client.recv(65536).startswith(b"HTTP/1.1 400 ")
 
 
+def test_what_is_not_asked_for_by_get_is_refused_in_one_line(filled: Path) -> None:
+    """Not by a page of HTML, which a program that reads JSON would show to somebody."""
+    with served(filled, filled / "tokens.yaml") as server:
+        place = urlsplit(server.url)
+        with socket.create_connection((place.hostname, place.port), 10) as client:
+            client.sendall(b"POST /v1/agents/ann HTTP/1.0\r\n\r\n")
+            head, _, body = client.makefile("rb").read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 501 ")
+    assert b"Content-Type: text/plain" in head
+    assert body == b"Unsupported method ('POST')\n"
+
+
 def test_without_tokens_one_is_made(filled: Path) -> None:
     with served(filled, None) as server:
         assert ask(server, "/v1/agents/ann", server.token)[0] == 200
