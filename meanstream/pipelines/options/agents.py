@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.pipelines.options.base import given_option
+from meanstream.pipelines.options.base import given_option, require_given
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
     COLUMN_HELP,
@@ -145,6 +145,7 @@ class AgentSideOptions(StreamOptions):
         from meanstream.operators.agents.memory import FOREVER
         from meanstream.operators.validation import require
 
+        require_given(self, "lower", "upper", "epsilon", "delta")
         lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
         epsilon, delta = given_option("epsilon", self.epsilon), given_option("delta", self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)

@@ -191,6 +191,20 @@ def option_location(source: str | None) -> str:
     return source
 
 
+def require_given(options: object, *names: str) -> None:
+    """Refuse options that have no default and were left out, all of them in one line.
+
+    Raises
+    ------
+    ValueError
+        If there are any.
+    """
+    missing = [name for name in names if getattr(options, name) is None]
+    if missing:
+        listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
+        raise ValueError(f"{listed} must be given, got None")
+
+
 def given_option(name: str, value: T | None) -> T:
     """Give the value of an option that has no default.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS
 from meanstream.operators.limits import MAX_AGENTS
-from meanstream.pipelines.options.base import given_option
+from meanstream.pipelines.options.base import given_option, require_given
 from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
     INPUT,
@@ -147,6 +147,7 @@ class RoundsOptions(StreamOptions):
         from meanstream.streaming.rounds.curator import NO_SIDES
         from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 
+        require_given(self, "lower", "upper", "epsilon", "window")
         lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
         epsilon, window = given_option("epsilon", self.epsilon), given_option("window", self.window)
         settings = RoundsSettings(

@@ -128,7 +128,8 @@ def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "store must" in meanstream("audit", "store", str(tmp_path / "none.db")).message
     assert "address must be given" in meanstream("audit", "topic", *PROMISED).message
     assert "releases must be" in meanstream("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
-    assert "lower must be given" in meanstream("audit", "topic", str(tmp_path / "none.jsonl")).message
+    said = meanstream("audit", "topic", str(tmp_path / "none.jsonl")).message
+    assert "lower, upper, epsilon and delta must be given" in said
 
 
 def test_a_changed_ledger_ends_with_1(made: Path, tmp_path: Path) -> None:

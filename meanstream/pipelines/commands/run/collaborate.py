@@ -93,7 +93,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
     if options.store is None:
         raise BadOption("store must be given")
     if not options.store.is_file():
-        raise BadOption(f"store must be that of the own agents, got {str(options.store)!r}")
+        raise BadOption(f"store must be the existing file of the own agents, got {str(options.store)!r}")
     with refusing_options():
         every = parse_duration("refresh", options.refresh)
         parse_duration("wait_for", options.wait_for)

@@ -177,6 +177,7 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
     [
         ({"source": None}, "source must be given"),
         ({"window": None}, "window must be given, got None"),
+        ({"window": None, "lower": None, "epsilon": None}, "lower, epsilon and window must be given, got None"),
         ({"epsilon": 0}, "epsilon must be positive and finite, got 0"),
         ({"lower": 200}, "lower must be below upper (120), got 200"),
         ({"window": "weekly"}, "window must be SIZE, SIZE,PERIOD or session:GAP"),
