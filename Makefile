@@ -123,7 +123,7 @@ noninterference: $(DEMO_STAMP) servers
 # deaths and replays, rounds, a store and a topic of releases; then how many canaries each of the known-bad twins takes.
 # It writes the tables of docs/privacy.md anew.
 audit: $(DEMO_STAMP)
-	$(BIN)/python -m tests.privacy.evidence --write docs/privacy.md $(if $(SEED),--seed $(SEED))
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.privacy.evidence --write docs/privacy.md $(if $(SEED),--seed $(SEED))
 
 # After a file that docs/privacy.md argues about has changed, and its sketch was read again: note the code as it is now.
 proofs: $(STAMP)

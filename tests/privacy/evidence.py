@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.audit.agents import CanaryEvidence, run_canaries
+from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed
+from meanstream.operators.audit.one_run import LEAST_CANARIES
+from meanstream.operators.noise.keyed import KeyedNoise
 from tests.privacy.test_twins import TWINS, audited, canaries_of
 
 BEGIN, END = "<!-- written by make audit -->", "<!-- end of what make audit wrote -->"
@@ -35,6 +41,8 @@ AUDITS = {
     "meanstream audit topic": ("topic",),
 }
 """What is typed, and the words of it; the last two read a run that is made for them."""
+AUDITS_OF_WHAT_IS_RIGHT, TOGETHER = 10_000, 100
+KEY = bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d")
 SEEDLESS = ("mechanism", "store", "topic")
 
 
@@ -124,6 +132,46 @@ def evidence_of_twins() -> Iterator[str]:
         yield f"| {name} | {names} | {canaries_of(caught, twin):,} |"
 
 
+def false_alarms(audits: int, seed: int) -> tuple[int, dict[str, tuple[int, int]]]:
+    """Audit the class that makes all releases so often, each time with canaries of its own.
+
+    Returns
+    -------
+    int, dict
+        How many audits blamed it, and for each row of an audit how many there were and how many of their bounds lay
+        above the claim.
+    """
+    settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=2, name="alarms")
+    canaries = Canaries(compressed(settings), LEAST_CANARIES)
+    rng, noise = np.random.default_rng(seed), KeyedNoise(KEY, deployment="alarms", purpose="deployment")
+    blamed, above = 0, dict[str, tuple[int, int]]()
+    for first in range(0, audits, TOGETHER):
+        n = min(TOGETHER, audits - first)
+        coins = rng.integers(0, 2, (n * LEAST_CANARIES, canaries.number))
+        outputs = run_canaries(canaries, noise, coins, first * LEAST_CANARIES)
+        for part in np.split(np.arange(len(coins)), n):
+            evidence = CanaryEvidence(canaries, "alarms")
+            evidence.take(CanaryOutputs(outputs.totals[part], outputs.votes[part]), coins[part])
+            rows = list(evidence.rows())
+            blamed += any(row.violated for row in rows)
+            for row in rows:
+                told, over = above.get(row.name, (0, 0))
+                above[row.name] = told + 1, over + (row.proved > row.claimed)
+    return blamed, above
+
+
+def evidence_of_alarms(audits: int, seed: int) -> Iterator[str]:
+    """Say how often a mechanism that keeps its claim was blamed."""
+    began = time.process_time()
+    blamed, above = false_alarms(audits, seed)
+    shares = ", ".join(f"{over / told:.2%} of `{name}`" for name, (told, over) in above.items())
+    yield (
+        f"\n`python -m tests.privacy.evidence --alarms {audits} --seed {seed}`: of {audits:,} audits of "
+        f"{LEAST_CANARIES} canaries each **{blamed}** blamed what keeps its claim; bounds lay above it in {shares}; "
+        f"{time.process_time() - began:.0f} processor seconds"
+    )
+
+
 def written(page: str, lines: list[str]) -> str:
     """Put the lines between the marks of a page.
 
@@ -143,13 +191,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=21, help="of coins, deaths and samples")
     parser.add_argument("--twins", action="store_true", help="what is known to be wrong alone")
+    parser.add_argument("--alarms", type=int, help="so many audits of what is right alone")
     parser.add_argument("--write", type=Path, help="the page whose tables are written anew")
     options = parser.parse_args()
     lines = []
     os.environ.pop("MEANSTREAM_SECRET", None)
     with tempfile.TemporaryDirectory() as folder:
-        audited_lines = () if options.twins else evidence_of_audits(options.seed, Path(folder))
-        for part in (audited_lines, evidence_of_twins()):
+        parts: list[Iterator[str]] = [evidence_of_audits(options.seed, Path(folder)), evidence_of_twins()]
+        parts.append(evidence_of_alarms(options.alarms or AUDITS_OF_WHAT_IS_RIGHT, options.seed))
+        for part in parts[1:2] if options.twins else parts[2:] if options.alarms else parts:
             for line in part:
                 print(line, flush=True)  # noqa: T201 - a table
                 lines.append(line)

@@ -199,7 +199,7 @@ class Canaries:
         moved = counter_columns(self.settings.mechanism, self.releases) * self.settings.grid.span
         return np.asarray(moved[:, : self.number].T * (self.settings.per_person or 1))
 
-    @property
+    @cached_property
     def own_mu(self) -> Floats:
         """Gaussian-DP parameter of each coin."""
         return self._own_mu(self.number)
@@ -246,10 +246,13 @@ class Canaries:
 
     def noise_left(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Take off all that is known: the fresh draws, if the mechanism is what it says; shape (agents, releases)."""
-        response = counter_response(self.settings.mechanism, self.releases)
         sums = outputs.totals.T * self._unscaled[:, np.newaxis]
-        fresh = solve_triangular(response, sums, lower=True, check_finite=False)
+        fresh = solve_triangular(self._response, sums, lower=True, check_finite=False)
         return np.asarray(fresh.T - coins.astype(np.float64) @ self.filters - self.known * self.filters[0])
+
+    @cached_property
+    def _response(self) -> Floats:
+        return counter_response(self.settings.mechanism, self.releases)
 
     @cached_property
     def _unscaled(self) -> Floats:

@@ -14,13 +14,14 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
 from meanstream.operators.audit.counters import counter_response
 from meanstream.operators.audit.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.operators.audit.record import AuditRow
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group import group_epsilon
 from meanstream.operators.noise.keyed import LaplaceNoise
-from meanstream.operators.records import Floats, Ints, ReleaseColumns
+from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
 
 MOST_RELEASES = 16
 """Of an agent, from its first: later ones comprise so many samples that these hide the noise."""
@@ -57,9 +58,13 @@ class NoiseLaw:
         self._forgets = settings.remembers.forgets  # its releases are no prefix sums: nothing is said of them
         self._response = counter_response(settings.mechanism, most)
         self._parts: list[tuple[Ints, Ints, Ints, Floats]] = []
+        self._votes: list[Ints] = []
 
     def take(self, releases: ReleaseColumns) -> None:
         """Take releases, in any order, each id once."""
+        if self._settings.vote is not None:
+            votes = releases.votes
+            self._votes.append(np.column_stack([releases.agent, votes[:, 0], votes[:, 2:].sum(axis=1) - votes[:, 1]]))
         if self._forgets:
             return
         early = (releases.index >= 1) & (releases.index <= len(self._response))
@@ -99,6 +104,48 @@ class NoiseLaw:
             method=f"scale of the noise {'at most ' if enough else ''}{told}, {freedom:,} degrees of freedom",
             assumption="samples only add to what is seen of the noise; that of votes is off by as much",
         )
+
+    def row_of_votes(self, name: str) -> AuditRow | None:
+        """Say what the votes prove; None where nobody votes.
+
+        Every pair is in one bin, and how many pairs there are is public: what the bins add up to beyond that is noise,
+        whatever the samples are.
+        """
+        settings, vote = self._settings, self._settings.vote
+        if vote is None:
+            return None
+        left, freedom = self._left_of_votes()
+        ratio = left / max(freedom, 1)
+        mu = PAIR_SENSITIVITY * (settings.per_person or 1) / vote.noise.stddev
+
+        def epsilon(share: float, below: float) -> float:
+            scale = math.sqrt(max(share * (1.0 + below * math.sqrt(2.0 / freedom)), 1e-12))
+            return group_epsilon(mu / scale, settings.delta)
+
+        enough, surely = freedom >= LEAST_FREEDOM, float(ndtri(CONFIDENCE))
+        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else "unknown: too few votes"
+        return AuditRow(
+            name=name,
+            claimed=group_epsilon(mu, settings.delta),
+            delta=settings.delta,
+            proved=epsilon(ratio, surely) if enough else 0.0,
+            ceiling=epsilon(1.0, surely) if enough else 0.0,
+            alarm=epsilon(ratio, -float(ndtri(ALARM_ERROR))) if enough else 0.0,
+            method=f"scale of the noise in votes {told}, {freedom:,} degrees of freedom",
+            assumption="none of the samples: bins add up to the public number of pairs",
+        )
+
+    def _left_of_votes(self) -> tuple[float, int]:
+        """Sum of squares of what bins add up to beyond the pairs, in variances of that, and its degrees of freedom."""
+        assert self._settings.vote is not None  # noqa: S101 - asked before
+        votes = np.unique(np.concatenate([np.zeros((0, 3), np.int64), *self._votes]), axis=0)
+        agent, number, beyond = votes[votes[:, 1] > 0].T
+        same = np.diff(agent, prepend=-1) == 0
+        new = np.where(same, np.diff(number, prepend=0), number)
+        noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)
+        some = new > 0
+        of_one = VOTE_BINS * (self._settings.vote.noise.variance + 1 / 12)
+        return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
 
     def _left(self) -> tuple[float, int]:
         """Sum of squares beyond each agent's mean, in variances of a draw, and its degrees of freedom."""

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -52,8 +53,10 @@ def test_what_the_engine_made_is_as_promised(made: Path) -> None:
     of_file = meanstream("audit", "topic", f"{made}/r.jsonl", *PROMISED, "--json")
     assert (of_store.code, of_file.code) == (0, 0)
     for ran in (of_store, of_file):
-        (row,) = ran.json["rows"]
+        row, votes = ran.json["rows"]
         assert 0.8 < row["proved"] < 1.1
+        assert votes["name"] == f"{row['name']}.votes"
+        assert "too few votes, 400 degrees of freedom" in votes["method"]
         assert "400 agents, 1,600 releases, at most 4 of one agent" in " ".join(ran.json["notes"])
 
 
@@ -122,6 +125,26 @@ def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases
         law.take(agents.update(np.arange(n), rng.normal(means, 0.1), np.full(n, float(k))).releases)
     row = law.row("x")
     assert row.violated is (scale < 1)
+
+
+@pytest.mark.parametrize("memory", ["forever", "half-life:30"])
+@pytest.mark.parametrize("scale", [1.0, 0.95])
+def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memory: str) -> None:
+    """False alarm 1e-6. Of sums that forget nothing is said; their votes are as public as others'."""
+    settings, true = (AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, memory=memory) for _ in range(2))
+    assert true.vote is not None
+    true.__dict__["vote"] = replace(true.vote, noise=GaussianNoise(scale * true.vote.noise.stddev))
+    n = 4_000
+    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
+    agents.add_agents([f"a{i}" for i in range(n)])
+    rng, law = np.random.default_rng(5), NoiseLaw(settings)
+    for k in range(100):
+        law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
+    row = law.row_of_votes("x")
+    assert row is not None
+    assert "12,000 degrees of freedom" in row.method
+    assert row.violated is (scale < 1)
+    assert row.proved < 1.1 * row.claimed
 
 
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:

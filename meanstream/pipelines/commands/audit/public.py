@@ -17,6 +17,7 @@ from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_o
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.settings import AgentsSettings
+    from meanstream.operators.audit.noise_law import NoiseLaw
     from meanstream.operators.audit.record import AuditRow
     from meanstream.operators.records import Ints
 
@@ -61,7 +62,7 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
             found = releases.poll().columns
             law.take(found)
             spent = _more(spent, found.agent, found.index)
-    return iter([_judged(law.row("releases"), releases.rejected)]), _spent(settings, spent, releases.rejected)
+    return _judged(law, "releases", releases.rejected), _spent(settings, spent, releases.rejected)
 
 
 def audit_store_rows(
@@ -95,12 +96,15 @@ def audit_store_rows(
     chain = f"every one of {report.rows:,} rows is as the chain says, head {report.head.hex()}"
     if noted is not None:
         chain += f"; the first {noted.rows:,} are those that were signed"
-    return iter([_judged(law.row("ledger"), wrong)]), [chain, *_spent(settings, spent, wrong)]
+    return _judged(law, "ledger", wrong), [chain, *_spent(settings, spent, wrong)]
 
 
-def _judged(row: AuditRow, rejected: Counter[str]) -> AuditRow:
+def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditRow]:
     fault = ", ".join(f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason])
-    return replace(row, fault=fault or None)
+    yield replace(law.row(name), fault=fault or None)
+    of_votes = law.row_of_votes(f"{name}.votes")
+    if of_votes is not None:
+        yield of_votes
 
 
 def _nobody() -> Ints:
