@@ -50,8 +50,8 @@ from meanstream.operators.validation import (
 MAX_HORIZON = 1_000_000
 SHARE_RULE = "be 0 in paper mode and with Laplace noise"
 USUAL_HORIZON = 40
-WIDEST = 1e150
-"""Variances are squares of the width, and must be numbers."""
+WIDEST, NARROWEST = 1e150, 1e-140
+"""Variances are squares of the width and of its steps, and must be numbers, and more than 0."""
 MAX_PER_PERSON = 65_535
 
 
@@ -167,6 +167,8 @@ class AgentsSettings:
             f"be at most {WIDEST:g} below upper ({self.upper!r})",
             self.lower,
         )
+        rule = f"be at least {NARROWEST:g} below upper ({self.upper!r})"
+        require(self.upper - self.lower >= NARROWEST, "lower", rule, self.lower)
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, delta=self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)

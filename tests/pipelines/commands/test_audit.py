@@ -75,7 +75,16 @@ def test_rounds_with_a_channel_that_says_too_much_are_named(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "bad", [["nobody"], ["cummings.ratio"], ["kent.l2"], ["--users", "10"], ["--epsilon", "0"], ["--epsilon", "1e300"]]
+    "bad",
+    [
+        ["nobody"],
+        ["cummings.ratio"],
+        ["kent.l2"],
+        ["--users", "10"],
+        ["--seed", "-1"],
+        ["--epsilon", "0"],
+        ["--epsilon", "1e300"],
+    ],
 )
 def test_rounds_that_cannot_be_audited_are_refused_in_one_line(bad: list[str]) -> None:
     assert " must be " in meanstream("audit", "rounds", *bad).message
@@ -134,3 +143,17 @@ def test_what_every_coin_shows_is_no_claim_to_audit(epsilon: str) -> None:
         "epsilon must be at most 30 for an audit"
     )
     assert meanstream("audit", "engine", "--epsilon", "30", "--through", "agents", "--canaries", "400").code == 0
+
+
+def test_what_a_configuration_says_of_sources_and_numbers_is_no_obstacle(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    told = "lower: 0\nupper: 8\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 2\nmax_agents: 5\nmax_future: 1s\nquorum: 2\n"
+    config.write_text(told + "person: who\nper_person: 2\nlateness: 5m\nbatch_size: 7\nsource: none.csv\n")
+    with patch("os.fsync"):
+        ran = meanstream("audit", "engine", "--config", str(config), "--canaries", "400", "--kills", "2", "--json")
+    assert (ran.code, ran.json["violated"]) == (0, []), ran.err
+
+
+@pytest.mark.parametrize("bad", [["--seed", "-5"], ["--upper", "1e-150"], ["--kills", "-1"], ["--through", "nowhere"]])
+def test_an_engine_that_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
+    assert " must be " in meanstream("audit", "engine", *bad).message

@@ -144,6 +144,7 @@ def rounds(
 
     with refusing_options():
         require_auditable(epsilon)
+        require(seed is None or seed >= 0, "seed", "be at least 0", seed)
         require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
     rows, notes = audit_rounds_rows(names or [], epsilon=epsilon, users=users, seed=seed)
     show_audit(rows, as_json=as_json, notes=notes)

@@ -75,6 +75,7 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
         require_auditable(settings.epsilon)
         agents = CANARIES[way] if options.canaries is None else options.canaries
         require(agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents)
+        require(options.seed is None or options.seed >= 0, "seed", "be at least 0", options.seed)
         require(options.kills >= 0, "kills", "be at least 0", options.kills)
         require(options.runner is None, "runner", "be left out: Beam runs what --through agents audits", options.runner)
         engine_options = options.engine_options()

@@ -12,6 +12,7 @@ import numpy as np
 
 from meanstream.operators.audit.agents import canary_names
 from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed, put_calibration
+from meanstream.operators.limits import MAX_AGENTS, MAX_FUTURE, QUORUM
 from meanstream.operators.records import VOTE_BINS, Ints
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.crash import CrashHook, CrashPoint, Moment
@@ -107,6 +108,9 @@ def run_canary_engine(
 ) -> tuple[Observer, int]:
     """Run an engine on a store of its own until its source ends, however often it dies; tell how often it did."""
     observer, died = observer or Observer(), 0
+    # What was asked of answers and of hostile sources plays no part; every canary has to get in.
+    how = replace(options, allowed_lateness=0.0, refresh=None, final_release=True, collaboration="none")
+    how = replace(how, max_agents=MAX_AGENTS, max_future=MAX_FUTURE, quorum=QUORUM)
     folder.mkdir(exist_ok=True)
     while True:
         deployment = open_deployment(folder / "audit.db", canaries.settings, environment={"MEANSTREAM_SECRET": secret})
@@ -119,7 +123,7 @@ def run_canary_engine(
                 noise=deployment.noise,
                 store=deployment.store,
                 sinks=Sinks(releases=observer),
-                options=replace(options, allowed_lateness=0.0, refresh=None, final_release=True, collaboration="none"),
+                options=how,
                 clock=SettableClock(1e9),
                 crash=crash,
             ).run()
