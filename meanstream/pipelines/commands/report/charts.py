@@ -5,6 +5,7 @@ Each picture is drawn twice, for a wide and for a narrow window, in colors of th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -191,7 +192,9 @@ def _svg(name: str, kind: str, draw: Callable[[Any], None], size: tuple[float, f
     from matplotlib.figure import Figure
 
     text = StringIO()
-    with rc_context({**_LOOK, "svg.hashsalt": name, "svg.id": name}):
+    # A name may have letters that the font has not, a number may be larger than an axis takes.
+    with rc_context({**_LOOK, "svg.hashsalt": name, "svg.id": name}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots()

@@ -13,12 +13,16 @@ from meanstream.pipelines.commands.report.parts import (
     report_made,
     report_part_command_line,
     report_part_number,
+    report_parts_as_html,
 )
 from meanstream.pipelines.options.errors import BadOption
 
 KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
 MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
+
+_NOT_OF_OURS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading a file of somebody else's runs into: a field that is missing, of another type, or too large."""
 
 
 def report_of_result(path: Path) -> ReportPage:
@@ -29,7 +33,17 @@ def report_of_result(path: Path) -> ReportPage:
     BadOption
         If it is not one of `KINDS`.
     """
-    objects = _objects(path)
+    try:
+        found = _page_of(path, _objects(path))
+        _ = None if found is None else report_parts_as_html(found)  # texts that are none show here
+    except _NOT_OF_OURS:
+        found = None
+    if found is None:
+        raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
+    return found
+
+
+def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
     first = objects[0]
     if {"value", "interval", "stages", "start"} <= first.keys():
         return _of_windows(path, objects)
@@ -37,7 +51,7 @@ def report_of_result(path: Path) -> ReportPage:
         return _of_simulation(path, first)
     if len(objects) == 1 and is_audit_result(first):
         return report_of_audit(path, first)
-    raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
+    return None
 
 
 def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
@@ -176,6 +190,7 @@ def _objects(path: Path) -> list[dict[str, Any]]:
     for pieces in ([text], [line for line in text.splitlines() if line.strip()]):
         try:
             found = [json.loads(piece) for piece in pieces]
+            _ = json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
         except (ValueError, RecursionError):
             continue
         if found and all(isinstance(one, dict) for one in found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shlex
 from html.parser import HTMLParser
@@ -213,6 +214,40 @@ def test_what_no_audit_prints_is_none(tmp_path: Path, broken: dict[str, object])
     (tmp_path / "forged.json").write_text(json.dumps(forged))
     out = str(tmp_path / "out.html")
     assert "result must be what" in meanstream("report", out, "--result", str(tmp_path / "forged.json")).message
+
+
+ODD = (None, True, -1, 1e308, 10**400, "x", "", [], {}, float("nan"), float("-inf"), "\ud800", "\0")
+"""Values that no result holds in most of its places."""
+
+
+def broken(found: Any, rng: random.Random) -> Any:
+    """Put an odd value, or nothing, somewhere into a result."""
+    if isinstance(found, dict | list) and found and rng.random() < 0.8:
+        place = rng.choice([*found] if isinstance(found, dict) else range(len(found)))
+        inner = broken(found[place], rng)
+        if isinstance(found, list):
+            return [*found[:place], inner, *found[place + 1 :]]
+        return {k: v for k, v in found.items() if k != place} if rng.random() < 0.1 else found | {place: inner}
+    return rng.choice(ODD)
+
+
+@pytest.mark.parametrize("kind", ["audit", "simulation", "windows"])
+def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+    if kind == "windows":
+        run_rounds(tmp_path, estimator="one_shot")
+        typed = (tmp_path / "means.jsonl").read_bytes().splitlines()[0]
+    elif kind == "audit":
+        typed = meanstream("audit", "mechanism", "channel.one_bit", "--json").out
+    else:
+        typed = meanstream("simulate", "rounds", "--users", "400", "--runs", "3", "--epsilon", "1", "--json").out
+    rng, out = random.Random(21), tmp_path / "out.html"  # noqa: S311 - broken files
+    for _ in range(60):
+        (tmp_path / "forged.json").write_text(json.dumps(broken(json.loads(typed), rng)))
+        ran = meanstream("report", str(out), "--result", str(tmp_path / "forged.json"))
+        if ran.code:
+            assert ran.message.startswith("result must be "), ran.err
+        else:
+            assert ran.err == b""
 
 
 def test_names_cannot_write_html(tmp_path: Path) -> None:
