@@ -148,7 +148,7 @@ def _released(number: int, packed: list[Packed]) -> tuple[Bag, dict[str, Cell], 
     shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), OWNER, final_release=True)
     shard.setup()
     waited = Bag(*(one.encoded for one in packed))
-    kept: dict[str, Cell] = {"agents": One(), "charges": One(), "ledger": Bag()}
+    kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "charges": One(), "ledger": Bag()}
     given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made()
     made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
     return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
@@ -165,7 +165,7 @@ def _gathered(number: int, batches: list[bytes], latest: Cell | None = None) -> 
     """Keep a shard's newest releases; give the bytes of their summary."""
     gather = GatherShard(SETTINGS, OPTIONS, WINDOWS, OWNER)
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), _made(), One(), One()
+    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), Bag(), One(), _made(), One(), One()
     (out,) = gather.gather(number, MAX_TIMESTAMP, *cells)
     return bytes(out.value[1].encoded)
 

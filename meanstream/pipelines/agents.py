@@ -35,7 +35,7 @@ from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Words
-from meanstream.operators.validation import require, valid_float
+from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agent_batch import AgentBatch
 from meanstream.pipelines.beam.agents.answer import (
     FormatEstimates,
@@ -213,7 +213,6 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
         collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
         make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
-        level = valid_float("level", level)
         self._options = EngineOptions(collaboration=collaboration, level=level, stddev=stddev)
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._shards = shards

@@ -50,7 +50,7 @@ LONG_FILES = {
     "operators/simulation/transcription.py": "Algorithm 1 from its first line to its last, to lie beside the paper",
     "pipelines/beam/agents/coders.py": "a coder for each type that moves between the steps of agents",
     "pipelines/beam/agents/pairwise.py": "one transform and its one step with state",
-    "pipelines/beam/agents/shard.py": "a shard's agents and its ledger, which are written in one turn",
+    "pipelines/beam/agents/shard.py": "what a shard takes in and what it keeps, which are one state",
     "pipelines/commands/explain/command.py": "the facts of agents, and the same as text",
     "pipelines/commands/explain/rounds.py": "the facts of rounds, and the same as text",
     "pipelines/rounds.py": "the transforms of rounds, a third of it their parameters",

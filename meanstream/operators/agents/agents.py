@@ -99,13 +99,13 @@ class Agents:
         """Number of agents that were ever added."""
         return len(self.names)
 
-    def add_agents(self, names: Sequence[str]) -> None:
-        """Give new agents the next indices, in the order of `names`."""
+    def add_agents(self, names: Sequence[str], words: Words | None = None) -> None:
+        """Give new agents the next indices, in the order of `names`; `words` are their hashes, where they are known."""
         if not names:
             return
         first, last = self.n_agents, self.n_agents + len(names)
         self._state.reserve(last)
-        self._state.owner[first:last] = keyed_owner_words(names)
+        self._state.owner[first:last] = keyed_owner_words(names) if words is None else words
         self.names.extend(names)
         self._state.touch(np.arange(first, last))
 

@@ -65,6 +65,14 @@ class SpendLedger:
             order = np.lexsort((self._words[:, 1], self._words[:, 0]))
             self._words, self._rounds = self._words[order], self._rounds[order]
 
+    def charge_at_least(self, words: Words, rounds: Ints) -> None:
+        """Charge users, of whom one may occur many times, at least so much in all."""
+        who, place = np.unique(words, axis=0, return_inverse=True)
+        most = np.zeros(len(who), np.int64)
+        np.maximum.at(most, place.ravel(), rounds)
+        while (less := self.spent(who) < most).any():
+            self.charge(who[less])
+
     def _find(self, words: Words) -> tuple[Ints, Bools]:
         keys, wanted = _bytes_of(self._words), _bytes_of(words)
         place = np.searchsorted(keys, wanted)

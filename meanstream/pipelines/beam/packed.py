@@ -22,7 +22,9 @@ from meanstream.streaming.store.snapshot import (
 )
 
 VERSION = 1
-KEPT = frozenset({"shard", "charged", "latest shard", "federation", "partial", "own", "fitted"})
+SHARD, LATEST = ("shard 2", "shard"), ("latest shard 2", "latest shard")
+"""Kinds of the whole of a shard's state: that of today, and the one before there were changes beside it."""
+KEPT = frozenset({*SHARD, *LATEST, "charged", "federation", "partial", "own", "fitted"})
 VIEWED = frozenset({"samples"})
 NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 
@@ -65,6 +67,11 @@ def packed_columns_of(releases: ReleaseColumns) -> Columns:
 def pack_narrow(column: AnyInts) -> AnyInts:
     """Take the least unsigned type that holds all of a column; what holds negative or huge numbers stays as it is."""
     return _in_least(column, _greatest(column))
+
+
+def packed_narrow(columns: Columns) -> Columns:
+    """Write whole numbers of 64 bits in the least type that holds all of their column; the rest as it is."""
+    return {name: _signed(column) if column.dtype == np.int64 else column for name, column in columns.items()}
 
 
 def packed_shrunk(name: str, column: AnyInts) -> Columns:
@@ -111,6 +118,11 @@ def _greatest(column: AnyInts) -> int:
     if not len(column):
         return 0
     return int(column.max()) if column.dtype.kind == "u" or column.min() >= 0 else 2**64 - 1
+
+
+def _signed(column: Ints) -> AnyInts:
+    least = int(column.min(initial=0))
+    return column.astype(np.int32) if -(2**31) <= least < 0 and column.max() < 2**31 else pack_narrow(column)
 
 
 def _in_least(column: AnyInts, greatest: int) -> AnyInts:

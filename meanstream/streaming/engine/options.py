@@ -8,7 +8,7 @@ from typing import Literal
 
 from meanstream.operators.agents.settings import WIDEST
 from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
-from meanstream.operators.validation import require, require_between, require_positive
+from meanstream.operators.validation import require, require_between, require_positive, valid_float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,10 @@ class EngineOptions:
         rule = "be 'clip' (which samples count is public, and must not tell which values are outside)"
         require(self.out_of_bounds == "clip", "out_of_bounds", rule, self.out_of_bounds)
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
+        object.__setattr__(self, "level", valid_float("level", self.level))
         require_between(0, 1, level=self.level)
         if self.stddev is not None:
+            object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
             require_positive(stddev=self.stddev)
             require(self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev)  # its square is a number
         require_positive(poll=self.poll)

@@ -27,6 +27,7 @@ from meanstream.pipelines.agents import (
     SnapshotReleases,
 )
 from meanstream.pipelines.rounds import AnswerReports, ReportRounds, RunRounds
+from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.rounds.settings import RoundsSettings
 from tests.pipelines.beam.support.agents_world import SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
@@ -83,6 +84,9 @@ def test_windows_are_taken_as_meant(window: Any, expected: str) -> None:
         (lambda: SnapshotReleases({"lower": 0}), "settings must be of type AgentsSettings, got dict"),
         (lambda: CollaboratePairwise(SETTINGS), "settings must be of type FederationSettings, got AgentsSettings"),
         (lambda: CollaborateAgents(SETTINGS, level="high"), "level must be a number, got 'high'"),
+        (lambda: CollaborateAgents(SETTINGS, stddev="wide"), "stddev must be a number, got 'wide'"),
+        (lambda: CollaborateAgents(SETTINGS, stddev=True), "stddev must be a number, got True"),
+        (lambda: EngineOptions(level=None), "level must be a number, got None"),
         (lambda: SingleEvents(3), "settings must be of type AgentsSettings, got int"),
         (lambda: ReportRounds({"lower": 0}), "settings must be of type RoundsSettings, got dict"),
         (lambda: AnswerReports(SETTINGS), "settings must be of type RoundsSettings, got AgentsSettings"),

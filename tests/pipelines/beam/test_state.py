@@ -74,7 +74,7 @@ def _other_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cells(kind: type[beam.DoFn]) -> dict[str, Any]:
     """All of the state of a key, as a runner would keep it."""
-    bags = {"waiting", "ticks", "own"} | ({"ledger"} if kind is not EnforceBudget else set())
+    bags = {"waiting", "ticks", "own", "changes"} | ({"ledger"} if kind is not EnforceBudget else set())
     return {
         spec.name: Bag() if spec.name in bags else Cell() for spec in vars(kind).values() if isinstance(spec, StateSpec)
     }

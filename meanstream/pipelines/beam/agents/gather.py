@@ -25,6 +25,7 @@ from meanstream.pipelines.beam.agents.coders import (
     PartialReleasesCoder,
     packed_releases_number,
 )
+from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
 from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, PartialReleases, Tick
 from meanstream.pipelines.beam.agents.split import NOTES
@@ -128,6 +129,8 @@ class GatherShard(Step):
     WAITING = BagStateSpec("waiting", BytesCoder())
     TICKS = BagStateSpec("ticks", BytesCoder())
     LATEST = ReadModifyWriteStateSpec("latest", BytesCoder())
+    CHANGES = BagStateSpec("changes", BytesCoder())
+    HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
     TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("gather", TimeDomain.WATERMARK)
 
@@ -145,6 +148,7 @@ class GatherShard(Step):
         self._mark = self._owner.mark()
         self._words = RememberedWords()
         self._told: set[int] = set()  # shards whose state has been told
+        self._known: dict[int, tuple[bytes, LatestOfShard]] = {}
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
@@ -153,11 +157,12 @@ class GatherShard(Step):
         ticks: Any = beam.DoFn.StateParam(TICKS),
         timer: Any = beam.DoFn.TimerParam(DUE),
         state: Any = beam.DoFn.StateParam(LATEST),
+        head: Any = beam.DoFn.StateParam(HEAD),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep releases until their window has ended."""
-        self._mark.claim(made, waiting, ticks, state)
+        self._mark.claim(made, waiting, ticks, state, head)
         turns = self._turns(ticks, target, timer)
         keep_waiting(element[1], waiting, turns)
         if isinstance(element[1], Packed):  # a release is its own tick
@@ -172,12 +177,14 @@ class GatherShard(Step):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         ticks: Any = beam.DoFn.StateParam(TICKS),
         state: Any = beam.DoFn.StateParam(LATEST),
+        changes: Any = beam.DoFn.StateParam(CHANGES),
+        head: Any = beam.DoFn.StateParam(HEAD),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[TimestampedValue]:
         """Take the releases of the windows that have ended in, and tell."""
-        self._mark.claim(made, waiting, ticks, state)
+        self._mark.claim(made, waiting, ticks, state, head)
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
@@ -185,7 +192,8 @@ class GatherShard(Step):
         batches = self._take(waiting, number)
         if not batches and key in self._told:
             return
-        shard = LatestOfShard(self._settings, state.read() or b"")
+        journal = StateJournal(state, changes, head)
+        shard = self._shard(key, journal)
         changed = shard.changed(batches, self._words.of)
         self._told.add(key)
         if changed is None:
@@ -198,8 +206,16 @@ class GatherShard(Step):
             turns={key: shard.turns},
             number=number,
         )
-        state.write(shard.to_bytes())
+        shard.save(journal)
+        self._known[key] = journal.mark, shard
         yield at_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
+
+    def _shard(self, key: int, journal: StateJournal) -> LatestOfShard:
+        """Make the shard of its state; one whose state is still that which it wrote is as it was."""
+        known = self._known.pop(key, None)  # until it is written again it is not to be found
+        if known is not None and known[0] == journal.mark:
+            return known[1]
+        return LatestOfShard(self._settings, *journal.read())
 
     def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
         """Take the releases of windows up to a number out of a bag."""

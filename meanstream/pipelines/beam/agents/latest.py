@@ -12,8 +12,10 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_release_differences
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words, records_without_votes
+from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent_hash
-from meanstream.pipelines.beam.packed import packed, packed_columns_of, unpacked
+from meanstream.pipelines.beam.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.streaming.store.snapshot import Columns
 
 _LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name != "agent")
 _OWN = "own "
@@ -28,9 +30,11 @@ class LatestOfShard:
         How the releases were made.
     encoded : bytes
         As `to_bytes` gives it; empty at first.
+    changes : sequence of bytes
+        As `save` has added them to it since, in their order.
     """
 
-    def __init__(self, settings: AgentsSettings, encoded: bytes = b"") -> None:
+    def __init__(self, settings: AgentsSettings, encoded: bytes = b"", changes: Sequence[bytes] = ()) -> None:
         self._settings = settings
         self._pool = PooledVariance(settings.lower, settings.upper)
         self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
@@ -38,24 +42,72 @@ class LatestOfShard:
             "votes": records_without_votes()
         }
         self._own = OwnReleases(settings)
+        self._changed: list[Ints] = []
         self.turns = 0  # changes that were told
         if encoded:
-            _, head, columns = unpacked(encoded, "latest shard")
-            own = {name: columns.pop(name) for name in list(columns) if name.startswith(_OWN)}
-            self._pool, self._agent = PooledVariance.restore(head["pool"]), columns.pop("agent")
-            self.turns = head.get("turns", 0)  # an older version told everything each time
-            self._columns = {"votes": np.zeros((len(self._agent), 2 + VOTE_BINS), np.int64), **columns}
-            if own:
-                own = {name.removeprefix(_OWN): column for name, column in own.items()}
-                self._own = OwnReleases.of_columns(settings, own)
-            else:  # of an older version, which kept the newest only
-                self._own.observe(ReleaseColumns(agent=np.arange(len(self._agent)), **self._columns))
+            self._read(*unpacked(encoded, *LATEST)[1:])
+        for change in changes:
+            part = LatestOfShard(settings)
+            part._read(*unpacked(change, "latest shard change")[1:])
+            self._put(part)
+            self.turns = part.turns
+
+    def _read(self, head: dict[str, Any], columns: Columns) -> None:
+        whole = {n: c if c.dtype.kind == "f" else c.astype(np.int64) for n, c in columns.items()}
+        own = {name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)}
+        self._pool, self._agent = PooledVariance.restore(head["pool"]), whole.pop("agent")
+        self.turns = head.get("turns", 0)  # an older version told everything each time
+        self._columns = {"votes": np.zeros((len(self._agent), 2 + VOTE_BINS), np.int64), **whole}
+        if own:
+            self._own = OwnReleases.of_columns(self._settings, own)
+        else:  # of an older version, which kept the newest only
+            self._own.observe(ReleaseColumns(agent=np.arange(len(self._agent)), **self._columns))
 
     def to_bytes(self) -> bytes:
         """Give what makes the same again."""
+        return self._packed(LATEST[0])
+
+    def _packed(self, kind: str) -> bytes:
         own = {_OWN + name: column for name, column in self._own.columns().items()}
         head = {"pool": self._pool.snapshot(), **({"turns": self.turns} if self.turns else {})}
-        return packed("latest shard", head, {**packed_columns_of(self.latest()), **own})
+        return packed(kind, head, packed_narrow({**packed_columns_of(self.latest()), **own}))
+
+    def save(self, journal: StateJournal) -> None:
+        """Write what has changed since it was read, or written."""
+        changed = np.unique(np.concatenate([np.zeros(0, np.int64), *self._changed]))
+        few = PART * len(changed) <= len(self._agent)
+        journal.save(self._part(changed)._packed("latest shard change") if few else None, self.to_bytes)
+        self._changed = []
+
+    def _part(self, agent: Ints) -> LatestOfShard:
+        """Take those of some agents out who are known; what that observes is pooled here."""
+        place = np.searchsorted(self._agent, agent)
+        place = place[np.append(self._agent, -1)[place] == agent]
+        part = LatestOfShard(self._settings)
+        part._pool, part._agent, part.turns = self._pool, self._agent[place], self.turns
+        part._columns = {name: column[place] for name, column in self._columns.items()}
+        if self._own.combines:
+            own = {name: column[place] for name, column in self._own.columns().items()}
+            part._own = OwnReleases.of_columns(self._settings, own)
+        return part
+
+    def _put(self, part: LatestOfShard) -> None:
+        """Put a part in the place of what is known of its agents."""
+        place = np.searchsorted(self._agent, part._agent)
+        fresh = np.flatnonzero(np.append(self._agent, -1)[place] != part._agent)
+        self._agent = np.insert(self._agent, place[fresh], part._agent[fresh])
+        at = np.searchsorted(self._agent, part._agent)
+
+        def together(here: Columns, there: Columns) -> Columns:
+            both = {n: np.insert(column, place[fresh], there[n][fresh], axis=0) for n, column in here.items()}
+            for name, column in both.items():
+                column[at] = there[name]
+            return both
+
+        self._pool, self._columns = part._pool, together(self._columns, part._columns)
+        if self._own.combines:
+            own = together(self._own.columns(), part._own.columns())
+            self._own = OwnReleases.of_columns(self._settings, own)
 
     def observe(self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]) -> None:
         """Take releases in, each once, in any order; of an agent's, the newest stays."""
@@ -90,20 +142,25 @@ class LatestOfShard:
 
         The first time of all agents.
         """
-        before = self.combined()
-        self.observe(batches, words)
-        now = self.combined()
+        if not self.turns:
+            self.observe(batches, words)
+            self.turns, self._changed = 1, [self._agent]
+            now = self.combined()
+            return now.take(np.zeros(0, np.int64)), now
+        hashes = [record_agent_hash(words(batch.names.to_pylist())) for batch in batches]
+        part = self._part(np.unique(np.concatenate([np.zeros(0, np.int64), *hashes])))
+        before = part.combined()
+        part.observe(batches, words)
+        now = part.combined()
         place = np.searchsorted(now.agent, before.agent)
         fresh = np.ones(len(now), np.bool_)
-        if self.turns:
-            fresh[place] = now.index[place] != before.index
-            if not fresh.any():
-                return None
-            before = before.take(fresh[place])
-        else:
-            before = before.take(np.zeros(len(before), np.bool_))
+        fresh[place] = now.index[place] != before.index
+        if not fresh.any():
+            return None
+        self._put(part)
+        self._changed.append(now.agent[fresh])
         self.turns += 1
-        return before, now.take(fresh)
+        return before.take(fresh[place]), now.take(fresh)
 
     def latest(self) -> ReleaseColumns:
         """Give everybody's newest release; an agent's number is its hash."""

@@ -19,13 +19,13 @@ from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.operators.records import Bools
 from meanstream.operators.validation import require, require_between, valid_float
+from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.coders import ForShardCoder
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
 from meanstream.pipelines.beam.agents.parts import agents_part_outputs, agents_part_split
 from meanstream.pipelines.beam.agents.records import EstimateBatch, Packed, Tick
 from meanstream.pipelines.beam.agents.release import REFUSALS
-from meanstream.pipelines.beam.agents.shard import ReleaseLedger
 from meanstream.pipelines.beam.agents.split import SplitByShard
 from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
 from meanstream.pipelines.beam.agents.waiting import (
@@ -38,6 +38,7 @@ from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.arguments import as_kind, as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.intake import SampleIntake
+from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.secret import SecretPlace, require_beam_secret_named
@@ -240,7 +241,8 @@ class StepFederation(Step):
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
         shard = FederationShard(self._settings, self._noise, state.read() or b"")
-        rows = ReleaseLedger(charges.read() or b"", ledger.read)
+        spend = SpendLedger(charges.read() or b"")
+        rows = ReleaseLedger(spend, ledger.read)
         told: list[Any] = []
         for tick in due:
             taken, samples = waiting_up_to(samples, tick.number, self._windows)
@@ -252,7 +254,7 @@ class StepFederation(Step):
             for reason, unused in turn.unused.items():
                 self._rejected[reason].inc(unused)
             told += self._tell(shard, charged, refused, turn, tick)
-        charges.write(rows.to_bytes())
+        charges.write(spend.to_bytes())
         state.write(shard.to_bytes())
         yield from told
 

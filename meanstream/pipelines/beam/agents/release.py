@@ -21,11 +21,14 @@ from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
+from meanstream.pipelines.beam.agents.charges import ReleaseLedger, charges_of_rows
 from meanstream.pipelines.beam.agents.coders import ForShardCoder
+from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch, Packed, Tick, records_of_agents
-from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger, Turn
+from meanstream.pipelines.beam.agents.shard import AgentShard, Turn
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting, take_waiting_samples
 from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import MADE, StateOwner
@@ -52,7 +55,9 @@ class ReleaseShard(Step):
     WAITING = BagStateSpec("waiting", BytesCoder())
     TICKS = BagStateSpec("ticks", BytesCoder())
     AGENTS = ReadModifyWriteStateSpec("agents", BytesCoder())
-    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
+    CHANGES = BagStateSpec("changes", BytesCoder())
+    HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
+    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())  # of an older version: now the agents say it
     LEDGER = BagStateSpec("ledger", BytesCoder())
     TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
@@ -92,12 +97,13 @@ class ReleaseShard(Step):
         ticks: Any = beam.DoFn.StateParam(TICKS),
         timer: Any = beam.DoFn.TimerParam(DUE),
         state: Any = beam.DoFn.StateParam(AGENTS),
+        head: Any = beam.DoFn.StateParam(HEAD),
         charges: Any = beam.DoFn.StateParam(CHARGES),
         made: Any = beam.DoFn.StateParam(MADE),
         target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep samples until their window has ended."""
-        self._mark.claim(made, waiting, ticks, state, charges)
+        self._mark.claim(made, waiting, ticks, state, head, charges)
         keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
@@ -109,6 +115,8 @@ class ReleaseShard(Step):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         ticks: Any = beam.DoFn.StateParam(TICKS),
         state: Any = beam.DoFn.StateParam(AGENTS),
+        changes: Any = beam.DoFn.StateParam(CHANGES),
+        head: Any = beam.DoFn.StateParam(HEAD),
         charges: Any = beam.DoFn.StateParam(CHARGES),
         ledger: Any = beam.DoFn.StateParam(LEDGER),
         made: Any = beam.DoFn.StateParam(MADE),
@@ -116,29 +124,28 @@ class ReleaseShard(Step):
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Let the windows that have ended be released, all of them in one turn."""
-        self._mark.claim(made, waiting, ticks, state, charges)
+        self._mark.claim(made, waiting, ticks, state, head, charges)
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
         began, tick = perf_counter(), due[-1]
         samples = take_waiting_samples(waiting, tick.number, self._windows)
-        before = state.read() or b""
-        shard = self._shard(key, before)
+        journal = StateJournal(state, changes, head)
+        shard = self._shard(key, journal, charges, ledger)
         known = shard.agents.n_agents
-        rows = ReleaseLedger(charges.read() or b"", ledger.read)
+        rows = ReleaseLedger(shard.spend, ledger.read)
         turn = shard.turn(samples, keyed_owner_words, due, self._windows, final_release=self._final_release)
         self._count(turn, tick)
         for batch in turn.released:
-            charged, refused, row = rows.charge(batch, shard.words[batch.releases.agent])
+            who = batch.releases.agent
+            charged, refused, row = rows.charge(batch, shard.words[who], who)
             if row is not None:
                 ledger.add(row)
             yield from self._let_out(shard, charged, refused, tick)
         if len(turn.own):
             yield self._own(shard, turn, due)
-        charges.write(rows.to_bytes())
-        after = shard.to_bytes()
-        state.write(after)
-        self._known[key] = after, shard
+        shard.save(journal)
+        self._known[key] = journal.mark, shard
         self._counters["agents"].inc(shard.agents.n_agents - known)
         self._lasted.update(round(1000 * (perf_counter() - began)))
 
@@ -152,14 +159,19 @@ class ReleaseShard(Step):
         end = self._windows.end(tick.number)
         self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
 
-    def _shard(self, key: int, encoded: bytes) -> AgentShard:
-        """Make the shard of its bytes; one whose bytes are still those it was written with is as it was."""
+    def _shard(self, key: int, journal: StateJournal, charges: Any, ledger: Any) -> AgentShard:
+        """Make the shard of its state; one whose state is still that which it wrote is as it was."""
         known = self._known.pop(key, None)  # until it is written again it is not to be found
-        if known is not None and known[0] == encoded:
+        if known is not None and known[0] == journal.mark:
             return known[1]
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
-        return AgentShard(self._settings, self._noise, encoded, most=self._most)
+        encoded, changes = journal.read()
+        before = None
+        if not journal.mark:  # a shard that begins, of an older version, or one whose agents were lost
+            before = SpendLedger(charges.read() or b"") if encoded else charges_of_rows(ledger.read())
+            charges.clear()
+        return AgentShard(self._settings, self._noise, encoded, changes, most=self._most, charges=before)
 
     def _let_out(self, shard: AgentShard, batch: ReleaseBatch, refused: np.ndarray, tick: Tick) -> Iterator[Any]:
         time, names, settings = self._windows.released(tick.number), shard.agents.names, self._settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -12,19 +12,26 @@ import pyarrow as pa
 from meanstream.operators.agents.admission import TOO_MANY, admission_columns
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
-from meanstream.operators.agents.release_changes import NOTHING
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, Words
+from meanstream.pipelines.beam.agents.charges import ShardSpend
+from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.records import AgentSamples, Tick, records_of_agents
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.ledger import SpendLedger
-from meanstream.pipelines.beam.packed import names_of_packed, pack_narrow, packed, packed_columns_of, unpacked
+from meanstream.pipelines.beam.packed import (
+    SHARD,
+    names_of_packed,
+    pack_narrow,
+    packed,
+    packed_narrow,
+    unpacked,
+)
 from meanstream.pipelines.beam.samples import repeated_samples
 
 NEVER = -(2**62)
-_PUBLIC = tuple(one.name for one in fields(ReleaseColumns))
-_LATEST = tuple(name for name in _PUBLIC if name != "agent")
+_PERSON = ("person agent", "person")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,38 +71,91 @@ class AgentShard:
         Of the deployment.
     encoded : bytes
         As `to_bytes` gives it; empty at first.
+    changes : sequence of bytes
+        As `save` has added them to it since, in their order.
     most : int
         How many agents it takes.
+    charges : SpendLedger, optional
+        What agents were charged that the bytes say nothing of: those of an older version, or those that were lost.
     """
 
     def __init__(
-        self, settings: AgentsSettings, noise: KeyedNoise, encoded: bytes = b"", *, most: int = MAX_AGENTS
-    ) -> None:
+        self, settings: AgentsSettings, noise: KeyedNoise, encoded: bytes = b"", changes: Sequence[bytes] = (),
+        *, most: int = MAX_AGENTS, charges: SpendLedger | None = None,
+    ) -> None:  # fmt: skip
         self._most = most
         self.agents = Agents(settings, noise)
         self.reached = NEVER
         self.words: Words = np.zeros((0, 2), np.uint64)
+        self.spend = ShardSpend()
+        self._before = charges or SpendLedger(b"")
         self._places: dict[str, int] = {}
+        self._touched: list[AnyInts] = []
+        self._counted: list[dict[str, Words]] = []  # of persons
         if encoded:
-            _, head, columns = unpacked(encoded, "shard")
-            self.reached = head["reached"]
-            self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
-            if self.agents.persons is not None:
-                self.agents.persons.restore(0, {name: columns.pop(f"person {name}") for name in ("key", "count")})
-            scalars = {name: np.array(head[name]) for name in ("version", "window")}
-            for chunk in range(-(-self.agents.n_agents // CHUNK)):
-                part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-                self.agents.restore_chunk(chunk, {**scalars, **{k: column[part] for k, column in columns.items()}})
+            self._restore(encoded)
+        for change in changes:
+            self._take_in(change)
+        self._saved = self.agents.n_agents
+
+    def _restore(self, encoded: bytes) -> None:
+        kind, head, columns = unpacked(encoded, *SHARD)
+        self.reached = head["reached"]
+        if kind == SHARD[0]:
+            self._before = SpendLedger(columns.pop("before").tobytes())
+        self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
+        if kind == SHARD[0]:
+            self.spend.rounds[:] = columns.pop("spent")
+        else:  # those charges are of these agents
+            self._before = SpendLedger(b"")
+        if self.agents.persons is not None:
+            self.agents.persons.restore(0, {name: columns.pop(f"person {name}") for name in ("key", "count")})
+        scalars = {name: np.array(head[name]) for name in ("version", "window")}
+        for chunk in range(-(-self.agents.n_agents // CHUNK)):
+            part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
+            self.agents.restore_chunk(chunk, {**scalars, **{k: column[part] for k, column in columns.items()}})
 
     def to_bytes(self) -> bytes:
         """Give what makes the same shard again: plain arrays with a version and a checksum."""
         chunks = [self.agents.snapshot_chunk(c) for c in range(max(1, -(-self.agents.n_agents // CHUNK)))]
         scalars = {name: int(chunks[0].pop(name)) for name in ("version", "window")}
         columns = {k: np.concatenate([chunk[k] for chunk in chunks]) for k in chunks[0]}
+        columns |= {"spent": self.spend.rounds, "before": np.frombuffer(self._before.to_bytes(), np.uint8)}
         names = pa.array(self.agents.names, pa.large_string())
         if self.agents.persons is not None:
             columns |= {f"person {name}": column for name, column in self.agents.persons.whole().items()}
-        return packed("shard", {"reached": self.reached, **scalars}, {**columns, "words": self.words}, names)
+        head = {"reached": self.reached, **scalars}
+        return packed(SHARD[0], head, {**packed_narrow(columns), "words": self.words}, names)
+
+    def save(self, journal: StateJournal) -> None:
+        """Write what has changed since it was read, or written."""
+        touched = np.unique(np.concatenate([np.zeros(0, np.int64), *self._touched]))
+        few = PART * len(touched) <= self.agents.n_agents
+        journal.save(self._change(touched) if few else None, self.to_bytes)
+        self._touched, self._counted, self._saved = [], [], self.agents.n_agents
+
+    def _change(self, touched: Ints) -> bytes:
+        """Give the rows of some agents, of whom those that are new have their names."""
+        rows = self.agents.rows(touched)
+        head = {"reached": self.reached, "window": int(rows.pop("window"))}
+        columns = {"place": touched, "spent": self.spend.rounds[touched]}
+        columns |= {f"row {name}": column for name, column in rows.items()}
+        if self.agents.persons is not None:
+            columns |= {n: np.concatenate([np.zeros(0, np.uint64), *(c[n] for c in self._counted)]) for n in _PERSON}
+        names = pa.array(self.agents.names[self._saved :], pa.large_string())
+        return packed("shard change", head, {**packed_narrow(columns), "words": self.words[self._saved :]}, names)
+
+    def _take_in(self, change: bytes) -> None:
+        """Put rows in the place of what was known of their agents."""
+        _, head, columns = unpacked(change, "shard change")
+        self.reached = head["reached"]
+        self._add(names_of_packed(columns).to_pylist(), columns["words"])
+        place = columns["place"].astype(np.int64)
+        self.spend.rounds[place] = columns["spent"]
+        rows = {name.removeprefix("row "): column for name, column in columns.items() if name.startswith("row ")}
+        self.agents.put_rows(place, {**rows, "window": np.array(head["window"])})
+        if self.agents.persons is not None:
+            self.agents.persons.take(*(columns[name] for name in _PERSON))
 
     def turn(
         self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words], ticks: Sequence[Tick],
@@ -126,6 +186,7 @@ class AgentShard:
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
         self.reached = tick.number
+        self._note([agent, *(batch.releases.agent for batch in released)], agent, person, fates)
         own, part = taken.own, taken.part
         if own is None:
             own, part = self.agents.own(), np.full(self.agents.n_agents, tick.number)
@@ -140,6 +201,13 @@ class AgentShard:
             duplicates=again,
             uncounted=uncounted,
         )
+
+    def _note(self, touched: list[AnyInts], agent: AnyInts, person: Words | None, fates: Fates | None) -> None:
+        """Note whose rows have changed, and which samples of persons have counted, to be saved."""
+        self._touched += touched
+        if person is not None and fates is not None:
+            counts = fates == COUNTS
+            self._counted.append({"person agent": self.words[agent[counts], 0], "person": person[counts]})
 
     def _taken(
         self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints, *, answers: bool
@@ -221,9 +289,12 @@ class AgentShard:
         return np.concatenate(agents), np.concatenate(points), np.concatenate([np.zeros(0), *(p.time for p in samples)])
 
     def _add(self, names: list[str], words: Words) -> None:
+        if not names:
+            return
         self._places.update(zip(names, range(len(self._places), len(self._places) + len(names)), strict=True))
-        self.agents.add_agents(names)
+        self.agents.add_agents(names, words)
         self.words = np.concatenate([self.words, words])
+        self.spend.rounds = np.concatenate([self.spend.rounds, self._before.spent(words)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,95 +305,6 @@ class _Taken:
     fates: Fates | None
     own: OwnSamples | None = None
     part: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-
-class ReleaseLedger:
-    """What each agent of a shard was charged, and the releases that were given for it; charged before they leave.
-
-    The state is two things: how many releases each agent was charged, which says at once whether a release is new, and
-    the rows, which are only ever added and are read when one is not.
-
-    Parameters
-    ----------
-    encoded : bytes
-        As `to_bytes` gives it; empty at first.
-    rows : callable
-        Reads the rows that were added so far.
-
-    Notes
-    -----
-    **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
-    another version it would be a second look at the agent's data, and is refused.
-    """
-
-    def __init__(self, encoded: bytes, rows: Callable[[], Iterable[bytes]]) -> None:
-        self._spend = SpendLedger(encoded)
-        self._rows = rows
-
-    def to_bytes(self) -> bytes:
-        """Give how much was charged."""
-        return self._spend.to_bytes()
-
-    def charge(self, batch: ReleaseBatch, words: Words) -> tuple[ReleaseBatch, Bools, bytes | None]:
-        """Charge releases; give what may leave, which were refused, and the row to add.
-
-        Parameters
-        ----------
-        batch : ReleaseBatch
-            Releases, each agent's in their order.
-        words : uint64 array (n, 2)
-            Hash of the agent of each.
-
-        Raises
-        ------
-        ValueError
-            If a new release is not its agent's next.
-        """
-        releases = batch.releases
-        new = releases.index > self._spend.spent(words)
-        refused = np.zeros(len(releases), np.bool_)
-        if not new.all():
-            batch, refused = self._stored(batch, words, ~new)
-        row = None
-        if new.any():
-            order = np.flatnonzero(new)[np.argsort(releases.index[new], kind="stable")]
-            for index in np.unique(releases.index[order]).tolist():
-                who = words[order[releases.index[order] == index]]
-                if np.any(self._spend.spent(who) != index - 1):
-                    raise ValueError("release must be its agent's next one in the ledger, got a later one")
-                self._spend.charge(who)
-            row = _row(batch, words, new)
-        return batch, refused, row
-
-    def _stored(self, batch: ReleaseBatch, words: Words, again: Bools) -> tuple[ReleaseBatch, Bools]:
-        """Put stored releases in the place of those that were charged before; refuse those of another input."""
-        stored: dict[tuple[int, int, int], tuple[dict[str, np.ndarray], int]] = {}
-        for encoded in self._rows():
-            _, _, columns = unpacked(encoded, "charged")
-            index = columns["index"].tolist()
-            for place, (first, second) in enumerate(columns["words"].tolist()):
-                stored[first, second, index[place]] = columns, place
-        columns = {name: getattr(batch.releases, name).copy() for name in _LATEST}
-        time, refused = batch.time.copy(), np.zeros(len(again), np.bool_)
-        for at in np.flatnonzero(again).tolist():
-            found, place = stored[int(words[at, 0]), int(words[at, 1]), int(batch.releases.index[at])]
-            if found["version"][place] != batch.version[at]:
-                refused[at] = True
-                continue
-            time[at] = found["time"][place]
-            for name in _LATEST:
-                columns[name][at] = found[name][place] if name in found else 0  # no votes are not kept
-        releases = ReleaseColumns(agent=batch.releases.agent, **columns)
-        drift = np.where(again, NOTHING, batch.drift) if len(batch.drift) else batch.drift  # it was told with them
-        return replace(batch, releases=releases, time=time, drift=drift), refused
-
-
-def _row(batch: ReleaseBatch, words: Words, new: Bools) -> bytes:
-    columns = packed_columns_of(batch.releases.take(new))
-    del columns["agent"]
-    return packed(
-        "charged", {}, {**columns, "version": batch.version[new], "time": batch.time[new], "words": words[new]}
-    )
 
 
 def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[Ints]]:

@@ -8,6 +8,7 @@ never again before it has had it: so nothing waits for ever behind windows that 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -60,9 +61,10 @@ class WaitingTurns:
         known = self._target.read()
         put_off = bool(known) and _TARGET.unpack(known)[1]
         waiting = ticks_joined(tick for one in map(self._coder.decode, self._ticks.read()) for tick in _each(one))
+        numbers = sorted(waiting)
         # Runners cut times to the millisecond.
-        due = [number for number in sorted(waiting) if self._when(number).micros - time.micros <= MILLI]
-        rest = waiting.keys() - set(due)
+        n_due = bisect_right(numbers, time.micros + MILLI, key=lambda number: self._when(number).micros)
+        due, rest = numbers[:n_due], numbers[n_due:]
         if not due or (rest and not put_off and overtakes()):
             if rest:
                 self._set(max(rest) if due else min(rest), put_off=bool(due) or put_off)

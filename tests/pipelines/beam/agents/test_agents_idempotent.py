@@ -26,15 +26,17 @@ from meanstream.pipelines.agents import CollaborateAgents, ReleaseMeans, agent_b
 from meanstream.pipelines.beam.agent_batch import AgentBatchCoder
 from meanstream.pipelines.beam.agents import release
 from meanstream.pipelines.beam.agents.answer import AnswerAgents
+from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.coders import CODERS, EstimateBatchCoder, pack_for_coder
 from meanstream.pipelines.beam.agents.fit import FitReleases
 from meanstream.pipelines.beam.agents.gather import GatherShard
 from meanstream.pipelines.beam.agents.parts import agents_part_state
 from meanstream.pipelines.beam.agents.records import AgentReleases, AgentSamples, Tick
 from meanstream.pipelines.beam.agents.release import ReleaseShard
-from meanstream.pipelines.beam.agents.shard import AgentShard, ReleaseLedger
+from meanstream.pipelines.beam.agents.shard import AgentShard
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.events import DamagedBytesError, EventCoder
+from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.packed import unpacked
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.beam.state import StateOwner
@@ -170,12 +172,13 @@ def releases(totals: list[int], index: int, version: int) -> ReleaseBatch:
 
 def test_the_ledger_gives_what_was_stored_and_refuses_another_input() -> None:
     words, rows = keyed_owner_words(["a", "b"]), []
-    ledger = ReleaseLedger(b"", lambda: rows)
+    spend = SpendLedger(b"")
+    ledger = ReleaseLedger(spend, lambda: rows)
     _, refused, row = ledger.charge(releases([5, 6], 1, 77), words)
     assert row is not None
     assert not refused.any()
     rows.append(row)
-    ledger = ReleaseLedger(ledger.to_bytes(), lambda: rows)
+    ledger = ReleaseLedger(SpendLedger(spend.to_bytes()), lambda: rows)
     again, refused, row = ledger.charge(releases([500, 600], 1, 77), words)  # the same input, fresh noise
     assert (again.releases.total.tolist(), refused.tolist(), row) == ([5, 6], [False, False], None)
     _, refused, row = ledger.charge(releases([5, 6], 1, 78), words)  # another input
@@ -198,6 +201,9 @@ class Cell:
 
     def write(self, value: Any) -> None:
         self.value = value
+
+    def clear(self) -> None:
+        self.value = None
 
 
 class Alarm:
@@ -229,14 +235,15 @@ def life(state: dict[str, Any], part: AgentSamples, number: int, *, secret: str 
     shard.setup()
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
         cells = (state[k] for k in ("waiting", "ticks"))
-        shard.process((0, element), *cells, Alarm(), *(state[k] for k in ("agents", "charges", "made", "target")))
-    names = ("waiting", "ticks", "agents", "charges", "ledger", "made", "target")
+        names = ("agents", "head", "charges", "made", "target")
+        shard.process((0, element), *cells, Alarm(), *(state[k] for k in names))
+    names = ("waiting", "ticks", "agents", "changes", "head", "charges", "ledger", "made", "target")
     return list(shard.due(0, WINDOWS.released(number), *(state[k] for k in names), Alarm()))
 
 
 def fresh_state() -> dict[str, Any]:
-    bags = {name: Bag() for name in ("waiting", "ticks", "ledger")}
-    return bags | {name: Cell() for name in ("agents", "charges", "made", "target")}
+    bags = {name: Bag() for name in ("waiting", "ticks", "changes", "ledger")}
+    return bags | {name: Cell() for name in ("agents", "head", "charges", "made", "target")}
 
 
 def public(out: list[Any]) -> list[bytes]:
@@ -252,13 +259,13 @@ def test_agents_that_were_lost_while_the_ledger_was_kept_release_what_is_stored(
 ) -> None:
     state = fresh_state()
     first = public(life(state, samples_of(0), 0))
-    rows, charges = list(state["ledger"].values), state["charges"].value
-    state["agents"].value = None
+    rows, charges = list(state["ledger"].values), charged(state)
+    lose_agents(state)
     monkeypatch.setattr(release, "noise_from_secret", _other_noise_same_versions)
     again = life(state, samples_of(0), 0)
     assert public(again) == first != []
-    assert (state["ledger"].values, state["charges"].value) == (rows, charges)  # nothing was charged
-    state["agents"].value = None
+    assert (state["ledger"].values, charged(state)) == (rows, charges)  # nothing was charged
+    lose_agents(state)
     part = samples_of(0)
     other = replace(part, point=part.point[::-1].copy())
     refused = life(state, other, 0)
@@ -268,7 +275,18 @@ def test_agents_that_were_lost_while_the_ledger_was_kept_release_what_is_stored(
     assert len(events) > len(first) // 2
     assert {(e.asked, e.remaining) for e in events} == {(1, SETTINGS.horizon - e.spent) for e in events}
     assert set(public(refused)) <= set(first)
-    assert (state["ledger"].values, state["charges"].value) == (rows, charges)
+    assert (state["ledger"].values, charged(state)) == (rows, charges)
+
+
+def charged(state: dict[str, Any]) -> list[int]:
+    """How many releases each agent was charged, as the state says."""
+    return AgentShard(SETTINGS, noise(), state["agents"].value, state["changes"].values).spend.rounds.tolist()
+
+
+def lose_agents(state: dict[str, Any]) -> None:
+    for name in ("agents", "head"):
+        state[name].value = None
+    state["changes"].clear()
 
 
 def _other_noise_same_versions(*_: Any) -> Any:
@@ -294,16 +312,12 @@ def test_bytes_of_another_kind_are_refused(kind: Any) -> None:
         kind().decode(AgentShard(SETTINGS, noise()).to_bytes())
 
 
-@pytest.mark.parametrize("what", ["agents", "charges", "ledger"])
+@pytest.mark.parametrize("what", ["agents", "ledger"])
 def test_damaged_state_is_refused(what: str) -> None:
     state = fresh_state()
     life(state, samples_of(0), 0)
     kept = state["agents"].value if what == "agents" else state["ledger"].values[0]
-    if what == "charges":
-        with pytest.raises(DamagedBytesError):
-            ReleaseLedger(b"\x07" + state["charges"].value[1:], list)
-        return
-    kind = "shard" if what == "agents" else "charged"
+    kind = "shard 2" if what == "agents" else "charged"
     assert unpacked(kept, kind)[0] == kind
     with pytest.raises(CorruptedSnapshotError):
         unpacked(kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:], kind)
@@ -325,7 +339,7 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
     specs = (ReleaseShard, GatherShard, FitReleases, AnswerAgents)
     stored = [spec for kind in specs for spec in vars(kind).values() if isinstance(spec, StateSpec)]
     assert {type(spec.coder) for spec in stored} == {BytesCoder}
-    assert len(stored) == 20
+    assert len(stored) == 24
 
 
 def _leaves(coder: Any) -> list[str]:

@@ -16,7 +16,7 @@ from meanstream.pipelines.beam.agents.pairwise import ESTIMATES, StepFederation
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.agents.records import AgentSamples, Tick
 from meanstream.pipelines.beam.agents.release import REFUSALS
-from meanstream.pipelines.beam.agents.shard import ReleaseLedger
+from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.packed import unpacked
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.store.snapshot import CorruptedSnapshotError
@@ -97,7 +97,7 @@ def check_charged_first() -> None:
     state = fresh_state()
     out = life(state, 0)
     first = next(out)
-    charged = ReleaseLedger(state["charges"].value, state["ledger"].read)
+    charged = SpendLedger(state["charges"].value)
     found = told_of([first, *out])
     assert len(found) == 20
     for release_id in found:
@@ -105,7 +105,7 @@ def check_charged_first() -> None:
         words = PairwiseFederation(SETTINGS, noise(SETTINGS)).words(
             np.array([NAMES.index(agent)]), np.array([NAMES.index(reader)])
         )
-        assert charged._spend.spent(words).item() >= int(index)
+        assert charged.spent(words).item() >= int(index)
     rows = [unpacked(row, "charged")[2] for row in state["ledger"].value]
     assert sum(len(row["index"]) for row in rows) == 20
 

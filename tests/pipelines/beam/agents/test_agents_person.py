@@ -92,9 +92,9 @@ def test_a_shard_made_of_its_bytes_knows_whom_it_has_counted(
     """The known-bad twin loses the counts, and lets persons count anew in each window."""
     made = ReleaseShard._shard
 
-    def anew(self: ReleaseShard, key: int, encoded: bytes) -> AgentShard:
+    def anew(self: ReleaseShard, *given: Any) -> AgentShard:
         self._known.clear()
-        return made(self, key, encoded)
+        return made(self, *given)
 
     monkeypatch.setattr(ReleaseShard, "_shard", anew)
     if forgets:

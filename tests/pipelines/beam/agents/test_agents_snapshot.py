@@ -33,7 +33,7 @@ from meanstream.pipelines.beam.agents.gather import gather_releases
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
 from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
-from meanstream.pipelines.beam.packed import packed, unpacked
+from meanstream.pipelines.beam.packed import LATEST, packed, unpacked
 from meanstream.pipelines.beam.runners import runner_arguments
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.secret import SecretPlace
@@ -270,9 +270,9 @@ def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
 
     early = LatestOfShard(SETTINGS)
     early.observe(list(gather_releases(events[:2], SETTINGS)), RememberedWords().of)
-    _, head, columns = unpacked(early.to_bytes(), "latest shard")
+    _, head, columns = unpacked(early.to_bytes(), *LATEST)
     kept = {name: column for name, column in columns.items() if not name.startswith("own ")}
-    older = LatestOfShard(SETTINGS, packed("latest shard", head, kept))
+    older = LatestOfShard(SETTINGS, packed(LATEST[1], head, kept))
     older.observe(list(gather_releases(events[2:], SETTINGS)), RememberedWords().of)
     assert whole.combined().noise_variance[0] < older.combined().noise_variance[0] < older.latest().noise_variance[0]
 
