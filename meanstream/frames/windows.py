@@ -11,8 +11,9 @@ import pyarrow as pa
 from meanstream.frames.columns import FrameSamples, frame_samples
 from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateFrame
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_taken_for
+from meanstream.operators.estimators.registry import estimator_taken_for
 from meanstream.streaming.events.rounds import WindowEstimate
+from meanstream.streaming.rounds.deployment import rounds_default_estimator
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import summarize_windows
@@ -58,7 +59,8 @@ def private_windows(
         Whoever calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
         report is randomized by itself, as it would be on the user's own device.
     estimator : str, optional
-        A name of `meanstream.ESTIMATORS`; by default the one for the trust that is asked for.
+        A name of `meanstream.ESTIMATORS`; by default the one for the trust that is asked for: without a curator, of
+        fixed windows, one that learns from the windows before.
     level : float
         Nominal coverage of the intervals.
     secret, name : optional
@@ -89,7 +91,7 @@ def private_windows(
     [500]
     """
     key, called = frame_key(secret, name)
-    chosen = estimator or (estimator_taken_for("curator") if central else DEFAULT_ESTIMATOR)
+    chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
     agreed = RoundsSettings(
         lower=lower, upper=upper, epsilon=epsilon, window=window, estimator=chosen, level=level, name=called, **settings
     )
@@ -101,6 +103,12 @@ def private_windows(
     samples = frame_samples(frame, by=by, value=value, time=time)
     answers = _answers(samples, agreed, key)
     return PrivateWindows.of(frame, answers, agreed)
+
+
+def _by_default(window: str, settings: dict[str, Any]) -> str:
+    """Name the estimator where nobody is trusted: one that learns, unless something is said that it cannot have."""
+    said = {"options", "sizes", "mode", "values", "between_users", "tails", "edition"} & set(settings)
+    return rounds_default_estimator(None, window, alone=not said)
 
 
 def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> list[tuple[bytes, int]]:

@@ -175,12 +175,13 @@ class _FarVotesPlainly(VotesForSpread):
 def test_the_twins_are_caught(bad: Any, epsilon: float) -> None:
     state = CarriedState(windows=5, center=0.3, half_width=0.1, gain=0.8)
     public: Public = {"n": 9, "mean": 0.3, "variance": 0.01, "jump": 0, "votes": [1] * BINS, "voters": BINS}
-    estimator, given = Carried(epsilon=epsilon, users=3000).carrying(state.plain()), users()
+    estimator, given = Carried(epsilon=epsilon, users=3000, edition=2).carrying(state.plain()), users()
     good = estimator.rounds[1 if bad is _FarVotesPlainly else 2]
     if bad is _FarVotesPlainly:
-        twin = bad(estimator._settings, state, last=False)
+        twin = bad(estimator._settings, state, edition=3, last=False)
     else:
-        twin = bad(estimator._settings, state, estimator._one_shot.second_moment)
+        moment = estimator._one_shot.second_moment
+        twin = bad(estimator._settings, state, moment, edition=3, assumes=False)
     assert loss_of(Sent(good, given, public)) <= epsilon + TOLERANCE
     try:
         caught = loss_of(Sent(twin, given, public))

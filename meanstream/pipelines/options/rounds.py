@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, LEARNING_ESTIMATOR
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import given_option, require_given
 from meanstream.pipelines.options.shared import (
@@ -80,9 +80,14 @@ class RoundsOptions(StreamOptions):
     ] = None
 
     estimator: Annotated[
-        str,
-        cli_option(f"{' | '.join(ESTIMATORS)}; `explain rounds` says whom each trusts.", ESTIMATION),
-    ] = DEFAULT_ESTIMATOR
+        str | None,
+        cli_option(
+            f"{' | '.join(ESTIMATORS)}; `explain rounds` says whom each trusts. Left out: that of the store, or "
+            f"{LEARNING_ESTIMATOR}; {DEFAULT_ESTIMATOR} for windows that slide, sessions, two sides, or what is "
+            "declared of the users.",
+            ESTIMATION,
+        ),
+    ] = None
     option: Annotated[
         list[str] | None, cli_option("NAME=VALUE of the estimator's own, again for more.", ESTIMATION, "--option")
     ] = None
@@ -155,7 +160,7 @@ class RoundsOptions(StreamOptions):
             upper=_bounds("upper", upper),
             epsilon=float(epsilon),
             window=window,
-            estimator=self.estimator,
+            estimator=self.estimator or self._estimator_by_default(window),
             options=_own_options(self.option or []),
             sizes=self.sizes,
             users=self.users,
@@ -172,11 +177,24 @@ class RoundsOptions(StreamOptions):
         settings.estimator_for(settings.users or 1)
         for side in ("reports_only", "from_reports"):
             rule = f"be of local privacy with --{side.replace('_', '-')}: {NO_SIDES}"
-            require(getattr(self, side) is None or not settings.central, "estimator", rule, self.estimator)
+            require(getattr(self, side) is None or not settings.central, "estimator", rule, settings.estimator)
         for option in ("reports_only", "from_reports"):
             if getattr(self, option) is not None:
                 settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
         return settings
+
+    def _estimator_by_default(self, window: str) -> str:
+        """Name the estimator where nobody does: one that learns, unless something else was said that it cannot have."""
+        from meanstream.streaming.rounds.deployment import rounds_default_estimator
+
+        said = (self.reports_only, self.from_reports, self.option, self.values, self.between_users, self.tails)
+        alone = not any(x is not None for x in (*said, self.edition)) and self.mode == "tuned"
+        return rounds_default_estimator(
+            None if self.runner else Path(self.store),
+            window,
+            alone=alone and self.sizes != "unknown",
+            side="users" if self.from_reports is None else "statistician",
+        )
 
     @property
     def coordinates(self) -> tuple[str, ...] | None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, LEARNING_ESTIMATOR
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.validation import require
 from meanstream.streaming.rounds.settings import HOST_ONLY, RoundsSettings
+from meanstream.streaming.rounds.windows import Windows
 from meanstream.streaming.store.deployment import (
     check_deployment_store,
     kept_deployment_settings,
@@ -59,19 +61,50 @@ def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSet
 
 def continued_rounds_deployment(path: Path, settings: RoundsSettings) -> RoundsSettings:
     """Give settings without an edition that of the store that they continue; a new store has the newest."""
-    if settings.edition is not None or not path.is_file():
-        return settings
-    try:
-        store = Store.read(path)
-    except StoreError:  # which opening it says
-        return settings
-    try:
-        saved = store.settings()
-    finally:
-        store.close()
+    saved = None if settings.edition is not None else _kept_settings(path)
     if saved is None or saved.get("estimator") != settings.estimator:
         return settings
     return replace(settings, edition=saved.get("edition", 1))
+
+
+def rounds_default_estimator(path: Path | None, window: str, *, alone: bool, side: str = "users") -> str:
+    """Name the estimator of a deployment that names none: that of the store that it continues, or today's default.
+
+    Parameters
+    ----------
+    path : Path or None
+        Where the store is, or will be.
+    window : str
+        As in `RoundsSettings`.
+    alone : bool
+        Whether the windows are answered one after the other and upon nothing but their samples: by both sides in one
+        place, of one mean, with nothing declared.
+    side : {"users", "statistician"}
+        Whose store it is.
+
+    Returns
+    -------
+    str
+        The one that learns from the windows before, where there are such; else the one for a window by itself.
+    """
+    saved = None if path is None else _kept_settings(path)
+    if saved is not None and saved.get(SIDE) == side and "estimator" in saved:
+        return str(saved["estimator"])
+    return LEARNING_ESTIMATOR if alone and Windows.parse(window).kind == "fixed" else DEFAULT_ESTIMATOR
+
+
+def _kept_settings(path: Path) -> dict[str, Any] | None:
+    """Give the settings that a store was made with; None where there is none, or what opening it says."""
+    if not path.is_file():
+        return None
+    try:
+        store = Store.read(path)
+    except StoreError:
+        return None
+    try:
+        return store.settings()
+    finally:
+        store.close()
 
 
 def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:

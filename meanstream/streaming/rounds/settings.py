@@ -252,7 +252,7 @@ epsilon 1), got None
         """
         default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
-        found["edition"] = (self.edition or NEWEST_EDITION) if self._has_editions else 1
+        found["edition"] = (self.edition or self._class.newest_edition) if self._has_editions else 1
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
 
     @classmethod
@@ -305,7 +305,8 @@ def _require_edition(settings: RoundsSettings) -> None:
     rule = "be given as --edition, and not as the estimator's own"
     require("edition" not in settings.options, "edition", rule, settings.options.get("edition"))
     if settings.edition is not None:
-        check_edition(settings.edition)
+        newest = estimator_class(settings.estimator).newest_edition if settings._has_editions else NEWEST_EDITION
+        check_edition(settings.edition, newest)
         rule = f"be left out, or 1, for {settings.estimator}, which has one design"
         require(settings.edition == 1 or settings._has_editions, "edition", rule, settings.edition)
 

@@ -7,17 +7,13 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
-from meanstream.operators.estimators.carried.stages import (
-    NARROW_MOMENT,
-    NarrowReports,
-    ReportsOnBounds,
-    VotesForSpread,
-)
-from meanstream.operators.estimators.carried.state import MEMORY, WIDEST, CarriedState
+from meanstream.operators.estimators.carried.design import NARROW_MOMENT, carried_design, carried_forecast
+from meanstream.operators.estimators.carried.stages import NarrowReports, ReportsOnBounds, VotesForSpread
+from meanstream.operators.estimators.carried.state import LATER_REACH, MEMORY, WIDEST, CarriedState
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
-from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
+from meanstream.operators.rounds.edition import check_edition
 from meanstream.operators.rounds.protocol import Round
 from meanstream.operators.rounds.records import Estimate, Public
 from meanstream.operators.rounds.sizes import SizeDistribution
@@ -26,8 +22,8 @@ from meanstream.operators.validation import require
 
 LEARNING, SPREAD_TOO_WIDE = (0.8, 0.2), (0.97, 0.03)
 ASSUMING, HOLDING = (0.6, 0.03, 0.37), (0.75, 0.03, 0.22)
-"""Shares of the users who report on the bounds, vote for the spread, report in the narrow window: where the interval
-hangs on what is assumed, and where it holds without."""
+"""Up to the second edition: shares of the users who report on the bounds, vote for the spread, report in the narrow
+window: where the interval hangs on what is assumed, and where it holds without."""
 
 STAYS = "that what a window misses is what it was in the windows before, unless reports on the bounds say otherwise"
 
@@ -53,8 +49,9 @@ class Carried(EstimatorTraits):
         No paper has it.
     level : float, default 0.95
         Nominal coverage of the intervals.
-    edition : {1, 2}
-        Of the design; see `meanstream.operators.rounds.edition`. In the first, intervals assume what `tails` says.
+    edition : {1, 2, 3}
+        Of the design; see `meanstream.operators.rounds.edition`. In the first, intervals assume what `tails` says. From
+        the third on no window is predicted to err more than 1.05 times as much as one report of each user (squared).
     tails : {"exponential"}, optional
         Declares that few users lie far from all others, so that no group appears far out: intervals are as narrow as
         the answers are then. Left out, nothing is assumed.
@@ -78,13 +75,14 @@ class Carried(EstimatorTraits):
     --------
     >>> first = Carried(epsilon=1.0, users=3000)
     >>> [stage.name for stage in first.rounds], first.shares
-    (['on the bounds', 'spread'], (0.8, 0.2))
+    (['on the bounds', 'spread'], (0.955, 0.045))
     """
 
     name = "repeating"
     assumes = "nothing: intervals reach as far as reports on the bounds leave it open"
     of_a_paper = False
     trust = "local"
+    newest_edition = 3
     carries = True
     options = COMMON_OPTIONS | {"edition", "tails"}
 
@@ -99,22 +97,27 @@ class Carried(EstimatorTraits):
         sizes: SizeDistribution | None = None,
         mode: str = "tuned",
         level: float = 0.95,
-        edition: int = NEWEST_EDITION,
+        edition: int = 3,
         tails: str | None = None,
     ) -> None:
         require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
-        self._edition, self._assuming = check_edition(edition), edition == 1 or tails is not None
+        self._edition, self._assuming = check_edition(edition, self.newest_edition), edition == 1 or tails is not None
         self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
         require(self._settings.tuned, "mode", "be 'tuned': no paper has a method for windows that repeat", mode)
         self.epsilon, self.mode = epsilon, mode
         self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
-        self._carry(CarriedState())
+        self._carry(self._nothing)
 
     def carrying(self, state: Public | None) -> Carried:
         """Public: the same for a window into which this is carried, as `carried_after` gave it."""
         other = copy(self)
-        other._carry(CarriedState.of(state))
+        other._carry(self._nothing if state is None else CarriedState.of(state))
         return other
+
+    @property
+    def _nothing(self) -> CarriedState:
+        """What the first window is given."""
+        return CarriedState() if self._edition < 3 else CarriedState(reach=LATER_REACH)
 
     @staticmethod
     def carried_after(estimate: Estimate) -> Public:
@@ -123,29 +126,36 @@ class Carried(EstimatorTraits):
         return state
 
     def _carry(self, state: CarriedState) -> None:
-        settings, moment = self._settings, self._one_shot.second_moment
+        settings, moment, edition = self._settings, self._one_shot.second_moment, self._edition
         self.state = state
-        bounds = ReportsOnBounds(settings, state, moment)
-        if state.half_width is None:
+        self._bounds = bounds = ReportsOnBounds(settings, state, moment)
+        self._design = None
+        if edition > 2:
+            self._design = carried_design(
+                state, bounds.channel({}), settings.users, settings.epsilon, assumes=self._assuming
+            )
+            self.shares = self._design.shares
+        elif state.half_width is None:
             self.shares = LEARNING if state.pays else SPREAD_TOO_WIDE
-            self.rounds = (bounds, VotesForSpread(settings, state, last=True))
         else:
             self.shares = ASSUMING if self._assuming else HOLDING
-            narrow = NarrowReports(settings, state, moment, edition=self._edition, assumes=self._assuming)
-            self.rounds = (bounds, VotesForSpread(settings, state, last=False), narrow)
+        self.rounds = (bounds, VotesForSpread(settings, state, edition=edition, last=len(self.shares) == 2))
+        if len(self.shares) > 2:
+            narrow = NarrowReports(settings, state, moment, edition=edition, assumes=self._assuming)
+            self.rounds = (*self.rounds, narrow)
 
     def describe(self) -> dict[str, Any]:
         """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""
-        wide = self._one_shot.predicted_mse() / self.shares[0]
         scale = self.state.scale(self.epsilon)
+        mse, one_shot = self._predicted()
         return self._settings.describe() | {
             "assumption": STAYS if self._assuming else self.assumes,
             "shares": list(self.shares),
             "stages": [stage.name for stage in self.rounds],
             "carried": self.state.plain(),
             "spread": None if scale is None else scale.value,
-            "predicted_stderr": math.sqrt(self._predicted(wide)),
-            "one_shot_stderr": math.sqrt(self._one_shot.predicted_mse()),
+            "predicted_stderr": math.sqrt(mse),
+            "one_shot_stderr": math.sqrt(one_shot),
         }
 
     @property
@@ -155,6 +165,10 @@ class Carried(EstimatorTraits):
 
     def predicted_mse(self, spread: float, windows: int) -> float:
         """Predict the mean squared error on [-1, 1] after so many windows, where users' means have this spread."""
+        if self._edition > 2:
+            channel = self._bounds.channel({})
+            users, epsilon = self._settings.users, self._settings.epsilon
+            return carried_forecast(spread, windows, channel, users, epsilon, assumes=self._assuming)
         if CarriedState().reach * spread >= WIDEST:
             return self._one_shot.predicted_mse() / SPREAD_TOO_WIDE[0]
         state = CarriedState(half_width=CarriedState().reach * spread, gain=0.84)
@@ -164,10 +178,15 @@ class Carried(EstimatorTraits):
         before = (wide + later._narrow()) * max(1.0 / max(windows - 2, 1), MEMORY / (2.0 - MEMORY))
         return later._combined(wide, before)
 
-    def _predicted(self, wide: float) -> float:
+    def _predicted(self) -> tuple[float, float]:
+        """Predict the squared error of this window, and of one report of each user."""
+        if self._design is not None:
+            return self._design.mse, self._design.one_shot_mse
+        one_shot = self._one_shot.predicted_mse()
+        wide = one_shot / self.shares[0]
         if self.state.half_width is None or self.state.missed_variance is None:
-            return wide
-        return self._combined(wide, self.state.missed_variance)
+            return wide, one_shot
+        return self._combined(wide, self.state.missed_variance), one_shot
 
     def _combined(self, wide: float, before: float) -> float:
         narrow = self._narrow()

@@ -10,13 +10,19 @@ from scipy.special import ndtri
 
 from meanstream.operators.estimators.adaptive.design import EVERYTHING, adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.scale import scale_bin, scale_votes
-from meanstream.operators.estimators.carried.state import EDGES, CarriedState, Compared, carried_comparison
+from meanstream.operators.estimators.carried.design import NARROW_MOMENT, carried_habits
+from meanstream.operators.estimators.carried.state import (
+    EDGES,
+    FIRST_HABITS,
+    CarriedState,
+    Compared,
+    carried_comparison,
+)
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools
 from meanstream.operators.rounds.base import Settings, round_mean_and_stderr, round_tally_moments
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
-from meanstream.operators.rounds.edition import NEWEST_EDITION
 from meanstream.operators.rounds.records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.rounds.results import (
     MOST,
@@ -29,7 +35,6 @@ from meanstream.operators.rounds.results import (
 )
 from meanstream.operators.rounds.unseen import unseen_margin
 
-NARROW_MOMENT = 0.3
 AWAY = 0.9
 """Part of what an interval may miss that is spent on truths farther from what was carried than the bounds say."""
 
@@ -109,9 +114,9 @@ class VotesForSpread:
 
     name = "spread"
 
-    def __init__(self, settings: Settings, state: CarriedState, *, last: bool) -> None:
+    def __init__(self, settings: Settings, state: CarriedState, *, edition: int, last: bool) -> None:
         self.epsilon = settings.epsilon
-        self._settings, self._state, self._last = settings, state, last
+        self._settings, self._state, self._edition, self._last = settings, state, edition, last
         self._votes = scale_votes(settings.epsilon, len(EDGES) + 1)
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
@@ -131,7 +136,7 @@ class VotesForSpread:
         """Public: the votes so far; or the answer, where nobody reports in a narrow window."""
         counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
         found = public | {"votes": counts, "voters": tally.n}
-        return _carried_wide_answer(self._settings, self._state, found) if self._last else found
+        return _carried_wide_answer(self._settings, self._state, found, self._edition) if self._last else found
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what votes cannot give."""
@@ -157,8 +162,8 @@ class NarrowReports(LastRound, ReportsOnBounds):
         state: CarriedState,
         moment: float,
         *,
-        edition: int = NEWEST_EDITION,
-        assumes: bool = False,
+        edition: int,
+        assumes: bool,
     ) -> None:
         super().__init__(settings, state, moment)
         self._edition, self._assumes = edition, assumes
@@ -181,7 +186,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
         if public["jump"]:
             more = (tally.n, position, noise)
             toward = None if self._assumes else self._state.center
-            return _carried_wide_answer(self._settings, self._state, public, more, toward=toward)
+            return _carried_wide_answer(self._settings, self._state, public, self._edition, more, toward=toward)
         state, settings = self._state, self._settings
         middle, half = self.window(public)
         unit = half / state.gain
@@ -193,10 +198,10 @@ class NarrowReports(LastRound, ReportsOnBounds):
         if found.contradicts:
             toward = None if self._assumes else narrow[0] + state.missed
             return _carried_wide_answer(
-                settings, state, public, contradicts=found.contradicts, after=found.state, toward=toward
+                settings, state, public, self._edition, contradicts=found.contradicts, after=found.state, toward=toward
             )
         after = replace(
-            found.state.voted(tuple(public["votes"]), public["voters"], settings.epsilon),
+            _with_votes(settings, found.state, public, self._edition),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
         )  # fmt: skip
         stderr = math.sqrt(found.variance) * found.state.caution
@@ -229,6 +234,7 @@ def _carried_wide_answer(
     settings: Settings,
     state: CarriedState,
     public: Public,
+    edition: int,
     more: tuple[int, float, float] | None = None,
     *,
     contradicts: str = "",
@@ -249,7 +255,7 @@ def _carried_wide_answer(
     if n < 2:
         after = state
     if after is None:
-        voted = state.voted(tuple(public["votes"]), public["voters"], settings.epsilon)
+        voted = _with_votes(settings, state, public, edition)
         after = replace(voted, windows=state.windows + 1, center=min(max(mean, -1.0), 1.0), center_variance=variance)
     stages = (public, {"stage": "carried", "contradicts": contradicts, "state": after.plain()})
     stderr = math.sqrt(variance)
@@ -262,6 +268,12 @@ def _carried_wide_answer(
         return settings.answer(mean, stderr, n_users=counted, stages=stages, interval=ends)
     margin = unseen_margin(mean, n * variance, n, far=_far(settings), level=settings.level)
     return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
+
+
+def _with_votes(settings: Settings, state: CarriedState, public: Public, edition: int) -> CarriedState:
+    """Public: what is carried, with a window's votes for the spread."""
+    habits = FIRST_HABITS if edition < 3 else carried_habits(settings.epsilon)
+    return state.voted(tuple(public["votes"]), public["voters"], settings.epsilon, habits)
 
 
 def _margin_of_bounds(settings: Settings, n: int, mean: float, variance: float, part: float) -> float:

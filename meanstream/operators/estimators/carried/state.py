@@ -21,15 +21,12 @@ from meanstream.operators.rounds.records import Public
 EDGES: Floats = scale_halving_edges(0.4, 0.025)
 """Between the bins of users' distance from the center, on [-1, 1]."""
 
-REACH = 1.4
+REACH, LATER_REACH = 1.4, 1.2
 """Half-width of a narrow window, in standard deviations of users' means: what it cuts off is measured, so that it may
-be as narrow as the noise asks for."""
+be as narrow as the noise asks for. Up to the second edition, and from the third."""
 
 WIDEST = 0.6
 """A window of this half-width or more is not worth its reports."""
-
-SURE = 0.3
-"""Standard error of the spread's logarithm from which on windows are narrow."""
 
 SATURATED = 0.5
 """Mean report, in half-widths, from which on users have left the window."""
@@ -47,7 +44,30 @@ MEMORY = 1.0 / 24.0
 USUAL = 4.0
 """So many windows of usual surprises are taken for granted before more surprise counts as drift."""
 
-MOST_VOTES = 20_000
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Public: how narrow windows are chosen, and how surprises are taken; editions differ in them.
+
+    Attributes
+    ----------
+    kept : tuple of float, float
+        A narrow window stays while the wanted one is so many times as wide.
+    room : float
+        Half-width of a window, in standard errors of its center and of `REACH`, at least.
+    sure : float
+        Standard error of the spread's logarithm from which on windows are narrow.
+    most_votes : float
+        Beyond so many votes for the spread they are forgotten by halves.
+    """
+
+    kept: tuple[float, float] = (0.7, 1.4)
+    room: float = 2.5
+    sure: float = 0.3
+    most_votes: float = 20_000.0
+
+
+FIRST_HABITS = Habits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +89,7 @@ class CarriedState:
     missed, missed_variance : float, float or None
         What narrow reports miss of the mean (users beyond the window times their distance), and its uncertainty: from
         the reports on the bounds of the same windows. None: not measured yet.
-    recent, squares, compared : float, float, int
+    recent, squares, compared : float
         Surprises: the newest ones' average, the sum of all squares, how many.
     reach : float
         Half-widths in standard deviations; half as much again whenever users left a window.
@@ -87,7 +107,7 @@ class CarriedState:
     missed_variance: float | None = None
     recent: float = 0.0
     squares: float = 0.0
-    compared: int = 0
+    compared: float = 0
     reach: float = REACH
 
     @classmethod
@@ -116,16 +136,36 @@ class CarriedState:
             compared=self.compared,
         )
 
-    def voted(self, counts: tuple[int, ...], voters: int, epsilon: float) -> CarriedState:
+    def drifting(self, noise: float) -> float:
+        """Uncertainty of what narrow reports miss, before a window whose two kinds of reports differ by this noise.
+
+        What surprises more than noise does is drift of what is missed, from one window to the next.
+        """
+        known = self.missed_variance or 0.0
+        return known + (self.caution**2 - 1.0) * (noise + known)
+
+    def sure_drift(self, noise: float) -> float:
+        """Give the same, but for surprise that noise may well explain: one standard error of all squares."""
+        known = self.missed_variance or 0.0
+        sure = USUAL + self.squares - math.sqrt(2.0 * self.compared)
+        return known + max(sure / (USUAL + self.compared) - 1.0, 0.0) * (noise + known)
+
+    def voted(
+        self,
+        counts: tuple[int, ...],
+        voters: int,
+        epsilon: float,
+        habits: Habits = FIRST_HABITS,
+    ) -> CarriedState:
         """Add votes, and choose the window once they tell the spread, or when it is another than it was."""
         before = np.array(self.votes or (0,) * (len(EDGES) + 1))
-        old, known = (before // 2, self.voters // 2) if self.voters > MOST_VOTES else (before, self.voters)
+        old, known = (before // 2, self.voters // 2) if self.voters > habits.most_votes else (before, self.voters)
         state = replace(self, votes=tuple((old + np.array(counts)).tolist()), voters=known + voters)
         scale = state.scale(epsilon)
-        if scale is None or scale.log_stderr > SURE:
+        if scale is None or scale.log_stderr > habits.sure:
             return state
-        wanted = self.reach * max(scale.value, 2.5 * math.sqrt(self.center_variance))
-        if self.half_width is not None and 0.7 < wanted / self.half_width < 1.4:
+        wanted = self.reach * max(scale.value, habits.room * math.sqrt(self.center_variance))
+        if self.half_width is not None and habits.kept[0] < wanted / self.half_width < habits.kept[1]:
             return state
         gain = 2.0 * float(ndtr(wanted / scale.value)) - 1.0
         pays = wanted < WIDEST
@@ -186,12 +226,13 @@ def carried_comparison(
     if state.missed_variance is None:
         gain, before, surprise = 1.0, 0.0, 0.0
     else:
-        # What surprises more than noise does is drift of what is missed, from one window to the next.
         usual = noise + state.missed_variance
-        before = state.missed_variance + (state.caution**2 - 1.0) * usual
+        before = state.drifting(noise) if edition < 3 else state.sure_drift(noise)
         gain = max(before / (before + noise), MEMORY)
         surprise = (difference - state.missed) / math.sqrt(noise + before)
         squares = (difference - state.missed) ** 2 / usual
+        if edition > 2:
+            state = replace(state, squares=(1.0 - MEMORY) * state.squares, compared=(1.0 - MEMORY) * state.compared)
         state = replace(state, squares=state.squares + min(squares, 9.0), compared=state.compared + 1)
     recent = (1.0 - RECENT) * state.recent + RECENT * surprise
     if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:

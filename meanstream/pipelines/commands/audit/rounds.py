@@ -97,7 +97,7 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
 
 
 def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:
-    """Give a window into which others are carried: as many as it takes until users are asked in another way for it.
+    """Give a window into which others are carried: as many as it takes until users are asked in another way for good.
 
     The others' users are all alike, in the middle of the bounds; what is carried is a function of public results.
     """
@@ -114,7 +114,7 @@ def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRoun
     held = Summaries(user=words, count=np.ones_like(middle), total=middle, first=middle, span=span)
     this = first
     for number in range(1, MOST_BEFORE + 1):
-        public, stage_of = Public(), this.stage_of(words)
+        public, stage_of, shares = Public(), this.stage_of(words), this.estimator.shares
         for stage in this.stages:
             reports = this.reports(secret, stage, public, held.take(stage_of == stage))
             found = this.decode(stage, public, this.tally(stage, public, reports)[0])
@@ -123,6 +123,6 @@ def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRoun
                 this = replace(this, window=window, carried=this.carried_after(found))
             else:
                 public = found
-        if len(this.stages) > len(first.stages):
+        if len(this.stages) > len(first.stages) and this.estimator.shares == shares:
             break
     return this
