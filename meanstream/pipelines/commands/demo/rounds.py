@@ -65,11 +65,16 @@ def demo_rounds(
       meanstream demo rounds
       meanstream demo rounds --page      # watch it in the browser
     """  # noqa: D301 - click reads the escape
+    from meanstream.streaming.rounds.deployment import rounds_default_estimator
+
+    with refusing_options():
+        estimator = rounds_default_estimator(None, window, alone=True)
     options: dict[str, Any] = {
         "lower": LOWER,
         "upper": UPPER,
         "epsilon": epsilon,
         "window": window,
+        "estimator": estimator,
         "name": "rounds",
         "quiet": quiet,
     }

@@ -285,7 +285,7 @@ def _numbers(bound: float | tuple[float, ...]) -> str:
 
 
 def _simulation_lines(differ: dict[str, Any]) -> list[str]:
-    from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_taken_for
+    from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
 
     with_ = differ["simulated_with"]
     if not differ["simulated"]:
@@ -301,7 +301,7 @@ def _simulation_lines(differ: dict[str, Any]) -> list[str]:
     ]
     if differ["dishonest_where"]:
         lines.append(
-            f"  NOT HONEST where users differ like {', '.join(differ['dishonest_where'])}: there the default ("
-            f"{DEFAULT_ESTIMATOR}, without --between-users) or {plain} is"
+            f"  NOT HONEST where users differ like {', '.join(differ['dishonest_where'])}: there "
+            f"{LEARNING_ESTIMATOR} is, or {plain}"
         )
     return lines
