@@ -106,7 +106,7 @@ def carried_forecast(
     unit = LATER_REACH * spread / math.erf(LATER_REACH / math.sqrt(2.0))
     told = _Predicted(users, epsilon, _own_noise(channel, spread**2), spread**2, unit)
     first = _Predicted(users, epsilon, _own_noise(channel, USUAL_SQUARE), USUAL_SQUARE, 1.0).voters(MOST_VOTERS, 1.0)
-    learning = math.ceil(carried_voters(epsilon) / (first * users)) if first else math.inf
+    learning = math.ceil(_voters_wanted(epsilon) / (first * users)) if first else math.inf
     if LATER_REACH * spread >= WIDEST or not told.pays(assumes=assumes):
         return told.on_bounds(1.0 - told.voters(WATCHING, 0.25))
     if windows < learning + 2:
@@ -117,16 +117,16 @@ def carried_forecast(
 
 def carried_habits(epsilon: float) -> Habits:
     """Tell how narrow windows are chosen from the third edition on: they stay, as their beginnings are dear."""
-    return Habits(kept=(0.4, 1.65), room=4.0, sure=SURE, most_votes=8.0 * carried_voters(epsilon))
+    return Habits(kept=(0.4, 1.65), room=4.0, sure=SURE, most_votes=8.0 * _voters_wanted(epsilon))
 
 
 @lru_cache(maxsize=256)
-def carried_voters(epsilon: float) -> float:
+def _voters_wanted(epsilon: float) -> float:
     """Tell how many votes tell the spread, whatever it is.
 
     Examples
     --------
-    >>> [round(carried_voters(epsilon)) for epsilon in (0.5, 1.0, 4.0)]
+    >>> [round(_voters_wanted(epsilon)) for epsilon in (0.5, 1.0, 4.0)]
     [983, 234, 16]
     """
     votes, wanted = scale_votes(epsilon, len(EDGES) + 1), []
@@ -181,7 +181,7 @@ class _Predicted:
     def voters(self, most: float, times: float) -> float:
         """Share of the users who do something else than report on the bounds, within what that may cost."""
         dear = (MOST_COST - 1.0) / (MOST_COST + self.variance / self.noise)
-        share = min(most, dear, times * carried_voters(self.epsilon) / self.users)
+        share = min(most, dear, times * _voters_wanted(self.epsilon) / self.users)
         return round(share, 4) if share * self.users >= FEWEST_VOTERS else 0.0
 
     def part(self, part: float, *, assumes: bool) -> tuple[float, float, float]:
