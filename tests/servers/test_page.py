@@ -209,7 +209,8 @@ def test_the_page_of_agents_lives(agents_url: str) -> None:
         assert line.startswith(
             "from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness"
         )
-        assert float(tile(driver, "narrower than alone").removesuffix(" times")) > 0.9
+        better = until(lambda: tile(driver, "narrower than alone"))  # early they may be wider
+        assert float(better.removesuffix(" times")) >= 1
         assert re.match(r"\d+ years", tile(driver, "answers behind the clock"))
         assert until(lambda: tile(driver, "next release (event time, UTC)") not in ("", "-"))
         until(lambda: driver.find_element("id", "forecast").text.startswith("At this rate agent "))
