@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from meanstream.pipelines.commands.parts import PARTS
+
+COMMANDS = "meanstream/pipelines/commands/parts.py"
+"""Lists commands by the name of their module and function, so that none is imported to be listed."""
 ROOT = Path(__file__).parents[2]
 BUT = {
     "meanstream/pipelines/beam/": "Beam shows the names of its classes, and updates of a job go by them",
@@ -25,6 +29,8 @@ def uses(path: str, text: str) -> Iterator[tuple[str, str]]:
             known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
             yield from ((node.module, one.name) for one in node.names)
     yield from ((found[1], found[2]) for found in re.finditer(r"(meanstream(?:\.\w+)*)[:.](\w+)", text))
+    if path == COMMANDS:
+        yield from ((f"meanstream.pipelines.commands.{part.module}", part.name) for part in PARTS.values())
     strings = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

@@ -57,14 +57,14 @@ def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> Non
     settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
 
 
-def releases_asked_for(settings: AgentsSettings) -> int:
+def _releases_asked_for(settings: AgentsSettings) -> int:
     """Count the releases of an agent that an audit asks for: all of its horizon, if these are not too many.
 
     Examples
     --------
     >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
     >>> more = {}, {"horizon": 10_000}, {"memory": "half-life:100"}
-    >>> [releases_asked_for(AgentsSettings(**given, **one)) for one in more]
+    >>> [_releases_asked_for(AgentsSettings(**given, **one)) for one in more]
     [40, 200, 38]
     """
     if settings.most_releases is not None:
@@ -101,7 +101,7 @@ class CanaryOutputs:
     @classmethod
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
-        releases = releases_asked_for(settings)
+        releases = _releases_asked_for(settings)
         kept = min(releases, MOST_CANARIES) if settings.vote is not None else 0
         totals = np.full((agents, releases), np.nan)
         return cls(totals, np.zeros((agents, kept, 2 + VOTE_BINS), np.int64))
@@ -175,7 +175,7 @@ class Canaries:
     @cached_property
     def releases(self) -> int:
         """How many releases of an agent are asked for, and looked at."""
-        return releases_asked_for(self.settings)
+        return _releases_asked_for(self.settings)
 
     @property
     def seconds(self) -> int:

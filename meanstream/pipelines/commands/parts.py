@@ -10,7 +10,7 @@ _GROUP = "app"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class _Part:
     """A command or a group of commands."""
 
     module: str
@@ -30,49 +30,49 @@ class Part:
 
 
 PARTS = {
-    "budget": Part(
+    "budget": _Part(
         "state.budget",
         "Show every agent's releases made and left: "
         "the horizon is the budget, and all of it costs (epsilon, delta) once.",
         "budget",
     ),
-    "get": Part(
+    "get": _Part(
         "state.get",
         "Show an agent's newest estimate with its interval, its age and its budget, "
         "as the last commit of a store has it.",
         "get",
     ),
-    "init": Part(
+    "init": _Part(
         "init",
         "Write every option of a run as commented YAML: the required ones open, the others at their defaults.",
         "init",
     ),
-    "report": Part(
+    "report": _Part(
         "report.command",
         "Write pictures, what is protected and how, reliability and the commands "
         "into one file that refers to no other.",
         "report",
     ),
-    "schema": Part("schema", "Print the JSON Schema of an event type.", "schema"),
-    "run": Part("run.command", "Estimate from a stream of events."),
-    "simulate": Part("simulate.command", "Estimate by simulation what a configuration achieves."),
-    "theory": Part("simulate.theory", "Compute expected errors without a simulation."),
-    "reproduce": Part("reproduce.command", "Reproduce the figures of a paper."),
-    "explain": Part("explain.command", "Say what a configuration protects, before anything runs."),
-    "plan": Part("explain.plan", "Predict errors before anything runs; without a name, of rounds."),
-    "audit": Part(
+    "schema": _Part("schema", "Print the JSON Schema of an event type.", "schema"),
+    "run": _Part("run.command", "Estimate from a stream of events."),
+    "simulate": _Part("simulate.command", "Estimate by simulation what a configuration achieves."),
+    "theory": _Part("simulate.theory", "Compute expected errors without a simulation."),
+    "reproduce": _Part("reproduce.command", "Reproduce the figures of a paper."),
+    "explain": _Part("explain.command", "Say what a configuration protects, before anything runs."),
+    "plan": _Part("explain.plan", "Predict errors before anything runs; without a name, of rounds."),
+    "audit": _Part(
         "audit.command",
         "Prove from below how private the code is that runs: claimed, proved, "
         "and the most that could have been proved.",
     ),
-    "dlq": Part("state.dlq", "Look at records that were not used (dead letters), and replay them."),
-    "ledger": Part("state.ledger", "Audit the ledger of releases, sign where it ends, and keep copies of it."),
-    "secret": Part("state.secret", "Make keys: of the noise, or to sign heads of a ledger with."),
-    "store": Part(
+    "dlq": _Part("state.dlq", "Look at records that were not used (dead letters), and replay them."),
+    "ledger": _Part("state.ledger", "Audit the ledger of releases, sign where it ends, and keep copies of it."),
+    "secret": _Part("state.secret", "Make keys: of the noise, or to sign heads of a ledger with."),
+    "store": _Part(
         "state.store",
         "Tell what a store is filled from, that it has another name now, or move agents to another store.",
     ),
-    "demo": Part(
+    "demo": _Part(
         "demo.agents",
         "Replay the flights that left New York in 2013; give every aircraft its own private mean departure delay.",
     ),
