@@ -46,6 +46,7 @@ pytestmark = pytest.mark.slow
 
 SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
 AGENTS = AgentsSettings(name="test", lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
+FORGETTING = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:400")
 ROUNDS = RoundsSettings(
     name="rounds", lower=0, upper=10, epsilon=4.0, window="1h", estimator="kent", options={}, sizes="point:4"
 )
@@ -71,12 +72,14 @@ def run_agents(
     telemetry: AgentsTelemetry,
     stop: threading.Event,
     source: ScriptedSource | None = None,
+    *,
     batch_size: int = 100,
+    given: AgentsSettings = AGENTS,
 ) -> None:
-    deployment = open_deployment(folder / "agents.db", AGENTS, environment=SECRET)
+    deployment = open_deployment(folder / "agents.db", given, environment=SECRET)
     engine = Engine(
         source=source or SlowSource(samples(20_000)),
-        settings=AGENTS,
+        settings=given,
         noise=deployment.noise,
         store=deployment.store,
         sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE)),
@@ -265,6 +268,27 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
         assert overlaps(driver) == []
         assert without_numbers(driver) == []
         assert complaints(driver) == []
+
+
+def test_means_that_changed_are_marked_and_counted(tmp_path: Path) -> None:
+    """One of two agents moves by 2.5 after 1,500 samples; in a stream that stays there is no mark."""
+    need(missing())
+    value, begin = np.random.default_rng(5).uniform(2, 5, (2400, 2)), 1_700_000_000.0
+    marks = []
+    for change in (2.5, 0.0):
+        value[1500:, 0] += change
+        rows = [(f"agent {k}", float(value[i, k]), begin + 2 * i + k) for i in range(len(value)) for k in (0, 1)]
+        value[1500:, 0] -= change
+        telemetry, folder = AgentsTelemetry(settings=FORGETTING), tmp_path / str(change)
+        folder.mkdir()
+        run_agents(folder, telemetry, threading.Event(), ScriptedSource(rows), batch_size=1600, given=FORGETTING)
+        with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+            driver.get(server.url)
+            until(lambda driver=driver: drawn(driver, "convergence"))
+            names = driver.find_element("css selector", "#convergence .legend").get_attribute("textContent")
+            marks.append(("means changed" in names, tile(driver, "means that changed") not in ("", "0")))
+            assert complaints(driver) == []
+    assert marks == [(True, True), (False, False)]
 
 
 def test_what_a_page_has_shown_outlives_a_restart(tmp_path: Path) -> None:
