@@ -4,6 +4,7 @@
     python benchmarks/beam/windows.py --shards 8    the hundred windows, of arrays, with so many shards
     python benchmarks/beam/windows.py --agents      a window of 1,000 samples among 10,000 and a million agents
     python benchmarks/beam/windows.py --everybody   a million agents at once: time and peak memory
+    python benchmarks/beam/windows.py --prism FILE  one and a hundred windows on Prism, whose program is FILE; once each
 
 Baselines are pipelines over the same samples in the same run, each at the best of the same number of runs: a stateless
 `Map` on the arrays, and what one writes first, `FixedWindows` and `CombinePerKey(mean)` on single samples.
@@ -21,8 +22,10 @@ from unittest import mock
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.combiners import MeanCombineFn
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
+from apache_beam.utils.subprocess_server import SubprocessServer
 
 from benchmarks.beam.agents_work import BEGIN, SETTINGS, cpu_seconds
 from meanstream.pipelines.agents import CollaborateAgents
@@ -101,6 +104,28 @@ def sharded(shards: int) -> dict[str, float]:
     return {"arrays_microseconds": best / (100 * PER_WINDOW) * 1e6, "arrays_one_window_seconds": idle}
 
 
+def prism(program: str) -> dict[str, float]:
+    """Measure windows of arrays on Prism: this process, whose threads are the workers, and the server."""
+
+    def spent() -> float:
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(one.ru_utime + one.ru_stime for one in used)
+
+    def seconds(number: int) -> float:
+        begun = spent()
+        options = PipelineOptions(["--runner=PrismRunner", f"--prism_location={program}"])
+        with (
+            SubprocessServer.cache_subprocesses(),
+            beam.Pipeline(options=options) as pipeline,
+        ):  # the server ends with it
+            _ = CASES["arrays"](pipeline | beam.Create([number], reshuffle=False))
+        return spent() - begun
+
+    seconds(1)  # warm
+    one, hundred = seconds(1), seconds(100)
+    return {"prism_microseconds": hundred / (100 * PER_WINDOW) * 1e6, "prism_one_window_seconds": one}
+
+
 def windows() -> dict[str, float]:
     """Measure a hundred windows, and a thousand that wait for the end of the input."""
     for build in CASES.values():
@@ -171,10 +196,13 @@ def main() -> None:
     for name in modes:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--shards", type=int)
+    parser.add_argument("--prism")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.shards is not None:
         found = sharded(options.shards)
+    elif options.prism is not None:
+        found = prism(options.prism)
     else:
         found = next((measure for name, measure in modes.items() if getattr(options, name)), windows)()
     if options.json:

@@ -168,9 +168,11 @@ class ReleaseShard(Step):
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
         encoded, changes = journal.read()
         before = None
-        if not journal.mark:  # a shard that begins, of an older version, or one whose agents were lost
-            before = SpendLedger(charges.read() or b"") if encoded else charges_of_rows(ledger.read())
+        if encoded and not journal.mark:  # of an older version
+            before = SpendLedger(charges.read() or b"")
             charges.clear()
+        elif not encoded:  # a shard that begins, or one whose agents were lost
+            before = charges_of_rows(ledger.read())
         return AgentShard(self._settings, self._noise, encoded, changes, most=self._most, charges=before)
 
     def _let_out(self, shard: AgentShard, batch: ReleaseBatch, refused: np.ndarray, tick: Tick) -> Iterator[Any]:
