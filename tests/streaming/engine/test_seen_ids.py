@@ -94,9 +94,9 @@ def test_runs_stay_few(batch: int) -> None:
 
 
 def test_where_there_are_too_many_the_newest_stay() -> None:
-    time = np.random.default_rng(4).permutation(200).astype(np.float64)  # in no order
+    time = np.random.default_rng(4).permutation(300).astype(np.float64)  # in no order
     seen = SeenIds(max_ids=100)
     seen.add(time.astype(np.uint64), time)
     seen.forget(-np.inf)
-    assert time[seen.known(time.astype(np.uint64))].min() == 100.0
+    assert time[seen.known(time.astype(np.uint64))].min() == 200.0
     assert seen.known(time.astype(np.uint64)).sum() == 100
