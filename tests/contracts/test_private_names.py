@@ -23,7 +23,7 @@ BUT = {
 def uses(path: str, text: str) -> Iterator[tuple[str, str]]:
     """Give what a file names of modules: what it imports, what it reads of them, and what its strings name."""
     tree = ast.parse(text)
-    known = {}
+    known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}

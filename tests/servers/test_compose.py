@@ -48,8 +48,8 @@ CARRYING = {
     "--upper=1": "--upper=3",
     "--users=100": "--users=1000",
 }
-"""Of one more engine of rounds, whose windows carry on what they showed: with compose's hundred users and bounds as
-narrow as the values that gains nothing, so the rounds of compose.yaml answer each window alone."""
+"""Of one more engine of rounds, which finds a narrow window: with compose's hundred users, whose means are spread over
+all of the bounds, none pays."""
 PRIVATE = ("engine", "rounds")
 """Whose operator's figures are at an address of their own."""
 IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
@@ -149,7 +149,7 @@ def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
 
 
 def start_carrying(things: ExitStack, folder: Path, address: str) -> str:
-    """Start rounds whose windows carry on what they showed, with samples and topics of their own; give their metrics.
+    """Start rounds that carry a narrow window on, with samples and topics of their own; give their metrics.
 
     Other than in compose.yaml are the estimator and what `CARRYING` has.
     """
