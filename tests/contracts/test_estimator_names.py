@@ -21,7 +21,7 @@ EXCEPTIONS = {
     "pipelines/commands/reproduce": "figures of the papers, each of its own estimator",
     "operators/simulation/adaptive_goals.py": "a goal of one estimator",
     "operators/simulation/round_goals.py": "a goal of one estimator",
-    "pipelines/commands/main.py": "`meanstream plan` is a command",
+    "pipelines/commands/parts.py": "`meanstream plan` is a command",
     "pipelines/commands/simulate/rounds.py": "options that one estimator takes name it in their help",
 }
 """Where an estimator may be named, and why."""
