@@ -129,7 +129,10 @@ class AgentShard:
 
     def save(self, journal: StateJournal) -> None:
         """Write what has changed since it was read, or written."""
-        touched = np.unique(np.concatenate([np.zeros(0, np.int64), *self._touched]))
+        flags = np.zeros(self.agents.n_agents, np.bool_)
+        for agents in self._touched:  # one entry for each sample: not to be sorted
+            flags[agents] = True
+        touched = np.flatnonzero(flags)
         few = PART * len(touched) <= self.agents.n_agents
         journal.save(self._change(touched) if few else None, self.to_bytes)
         self._touched, self._counted, self._saved = [], [], self.agents.n_agents
