@@ -128,6 +128,7 @@ class PriorByCount(FitOfBins):
             strata=self._strata(summary, plain, groups, typical),
             trend=TrendFit.of(groups, pool, spreads, log_prior, lower=self.lower, upper=self.upper),
             sample_variance=_most(sample_variance),
+            degrees=_degrees(sample_variance),
             typical=typical,
             noise=groups.noise_share(typical, self.upper - self.lower),
         )
@@ -200,6 +201,11 @@ def _most(variance: VariancePosterior | float) -> float:
     return float(variance.variance[order][min(int(np.searchsorted(below, 0.99)), len(order) - 1)])
 
 
+def _degrees(variance: VariancePosterior | float) -> float:
+    """Give what a sample's own squares are worth, of a degree of freedom."""
+    return 1.0 if isinstance(variance, float) else float(np.average(variance.degrees, weights=variance.weight))
+
+
 def _few_points(posterior: VariancePosterior | float, most: int) -> VariancePosterior:
     """Give few points with weights that stand for a posterior: the middles of as many equal shares of it.
 
@@ -213,9 +219,11 @@ def _few_points(posterior: VariancePosterior | float, most: int) -> VariancePost
     """
     if isinstance(posterior, float):
         return VariancePosterior(variance=np.array([posterior]), weight=np.ones(1))
-    below, stddev = np.cumsum(posterior.weight), np.sqrt(posterior.variance)
+    order = np.argsort(posterior.variance, kind="stable")
+    weight, stddev = posterior.weight[order], np.sqrt(posterior.variance[order])
+    below = np.cumsum(weight)
     ends = np.interp([0.02, 0.98], below, stddev)
     parts = most if ends[1] > (1 + SAME_VARIANCE) * ends[0] else 1
     middle = (np.arange(parts) + 0.5) / parts
-    found = np.interp(middle, below - 0.5 * posterior.weight, stddev) ** 2
+    found = np.interp(middle, below - 0.5 * weight, stddev) ** 2
     return VariancePosterior(variance=found, weight=np.full(parts, 1 / parts))

@@ -24,7 +24,8 @@ from meanstream.operators.validation import require_between
 TRANSLATION = 3.5
 """An answer leaves the agent's own mean by at most so many of its standard errors."""
 CHANCE = 5.4
-"""Estimated variances exceed the true one by chance, by up to this over the root of the count: 99 % of 5 samples."""
+"""Estimated variances exceed the true one by chance, by up to this over the root of the degrees of freedom: 99 % of 5
+samples."""
 _BLOCK, _PART = 1 << 18, 1 << 13
 """Agents that are sorted by their counts, and of whom answers are computed at a time: they stay in the cache."""
 SHOWN = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000)
@@ -48,6 +49,8 @@ class FittedByCount:
         Variances of the privacy noise, as in `FittedNoise`.
     sample_variance : float
         The most that the variance of one sample may be, by what is known of it; 0 where nothing is.
+    degrees : float
+        What a sample's own squares are worth, of a degree of freedom: of rare events few samples show any.
     trend : float array, shape (3, n_shown)
         Mean of the means, its standard deviation, and their spread, given the counts of `SHOWN`.
     plain : FittedPrior
@@ -67,6 +70,7 @@ class FittedByCount:
     trend: Floats
     plain: FittedPrior
     probability: dict[str, float]
+    degrees: float = 1.0
 
     @classmethod
     def build(cls, families: Families, groups: CountGroups, *, lower: float, upper: float) -> Self:
@@ -89,6 +93,7 @@ class FittedByCount:
             variance=np.concatenate([c.variance for c in classes]),
             is_class=np.concatenate([c.is_class for c in classes]),
             sample_variance=families.sample_variance,
+            degrees=families.degrees,
             start=np.cumsum([0] + [len(c.weight) for c in classes]),
             noise=np.array([c.noise for c in classes]).T,
             trend=families.trend.trend.described(np.array([n for n in SHOWN if n <= most])),
@@ -177,7 +182,7 @@ class FittedByCount:
         """
         if not self.sample_variance:
             return np.zeros(len(variance))
-        chance = (1 + CHANCE / np.sqrt(count)) * self.sample_variance
+        chance = (1 + CHANCE / np.sqrt(self.degrees * count)) * self.sample_variance
         return np.asarray(np.maximum(variance * count - chance, 0.0), dtype=np.float64)
 
     def describe(self) -> dict[str, Any]:

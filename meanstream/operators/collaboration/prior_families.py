@@ -94,6 +94,8 @@ class Families:
         One normal component whose center and spread go with the count.
     sample_variance : float
         The most that the variance of one sample may be, by what is known of it.
+    degrees : float
+        What a sample's own squares are worth, of a degree of freedom: less than 1 for rare events.
     typical : float
         What is expected of it.
     noise : NoiseShare
@@ -105,6 +107,7 @@ class Families:
     strata: list[tuple[float, Models]]
     trend: TrendFit
     sample_variance: float
+    degrees: float
     typical: float
     noise: NoiseShare
 

@@ -18,8 +18,10 @@ from meanstream.operators.collaboration.mixture_posterior import (
     posterior_doubted_interval,
     posterior_far_half_width,
 )
+from meanstream.operators.collaboration.prior_by_count import _few_points
 from meanstream.operators.collaboration.prior_by_count_fitted import TRANSLATION
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 
@@ -301,3 +303,35 @@ def test_a_large_spread_of_own_samples_is_no_member_of_a_class() -> None:
     wide = replace(between, variance=np.where(np.arange(600) < 20, 4 * between.variance, between.variance))
     mixed = World(made.truth, wide, made.releases).answer()
     assert (np.abs(mixed.value[:20] - 0.35) < np.abs(steady.value[:20] - 0.35)).all()
+
+
+def test_points_of_a_posterior_are_its_quantiles_in_whatever_order() -> None:
+    """A posterior lists its points law by law: ends of one law are not its middle."""
+    log_variance = np.linspace(-2, 2, 41)
+    weight = np.exp(-0.5 * log_variance**2)
+    sure = VariancePosterior(variance=np.exp(log_variance), weight=weight / weight.sum())
+    twice = VariancePosterior(variance=np.tile(sure.variance, 2), weight=np.tile(sure.weight / 2, 2))
+    assert _few_points(twice, 3).variance == pytest.approx(_few_points(sure, 3).variance, rel=0.1)
+
+
+def test_who_has_seen_a_rare_event_early_is_still_a_member() -> None:
+    """One event among six samples is chance where the rate is 1.4 %, not a sign of values of several classes."""
+    rng = np.random.default_rng(16)
+    rate = np.where(rng.random(1000) < 0.5, 0.005, 0.023)
+    count = np.full(1000, 5000)
+    mean, noise = rng.normal(rate, np.sqrt(rate / count)), np.full(1000, 1e-6)
+    ones = np.ones(1000, np.int64)
+    releases = ReleaseColumns(
+        agent=np.arange(1000), index=ones, count=count, total=ones, mean=mean, noise_variance=noise
+    )
+    early = OwnMeans(
+        agent=np.zeros(1, np.int64), count=np.array([6]), mean=np.array([1 / 6]), variance=np.array([0.03])
+    )
+    collaboration = make_collaboration("learned_prior", lower=0.0, upper=1.0)
+
+    def answer(degrees: float) -> float:
+        pool = VariancePosterior(variance=np.array([0.014]), weight=np.ones(1), degrees=np.array([degrees]))
+        return float(collaboration.fit_summary(collaboration.summarize(releases), pool).estimate(early).value[0])
+
+    assert answer(0.03) < 0.04  # 2 / (kurtosis - 1) of such events
+    assert answer(1.0) > 0.07  # of normal samples: six that vary so much are of several classes
