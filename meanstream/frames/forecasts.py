@@ -11,7 +11,7 @@ from meanstream.frames.table import ShownTable, table_axes
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.streaming.long_work import tracked_work
-from meanstream.streaming.rounds.sizes_file import read_sizes
+from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -44,7 +44,7 @@ class SimulationTable(ShownTable):
 
 def forecast_agents(
     *,
-    agents: int,
+    agents: int | None = None,
     sizes: str,
     lower: float,
     upper: float,
@@ -60,8 +60,8 @@ def forecast_agents(
 
     Parameters
     ----------
-    agents : int
-        How many take part.
+    agents : int, optional
+        How many take part; left out, as many as the column of a file of `sizes` has names.
     sizes : str
         Samples per agent: `uniform:20,400`, `lognormal:80,1`, `FILE.csv:column`...
     lower, upper : float
@@ -100,7 +100,8 @@ def forecast_agents(
     given = {"spread_share": SPREAD_SHARE, **settings}
     private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
     varies = (upper - lower) / 4 if stddev is None else stddev
-    crowd = Crowd(agents=agents, sizes=read_sizes(sizes), spread=spread, stddev=varies)
+    counted, number = read_sizes_of(sizes, agents, who="agents")
+    crowd = Crowd(agents=number, sizes=counted, spread=spread, stddev=varies)
     found = forecast_together(crowd, private, level=level, target_half_width=target_half_width)
     return ForecastTable(table=pa.Table.from_pylist([asdict(row) for row in found.rows]), said=(*found.sentences(),))
 

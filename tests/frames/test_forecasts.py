@@ -29,6 +29,8 @@ def test_a_forecast_is_the_commands() -> None:
     assert found.said[0] in command(*line.split(), environment={"COLUMNS": "200"}).out.decode()
     assert found.to_frame()["samples"].to_pylist() == [58, 210, 362]
     assert found.plot().get_xscale() == "log"
+    with pytest.raises(ValueError, match="agents must be given unless sizes are counted"):
+        meanstream.forecast_agents(**(PLANNED | {"agents": None}), epsilon=1.0)
     with pytest.raises(ValueError, match="spread"):
         meanstream.forecast_agents(**(PLANNED | {"spread": -1}), epsilon=1.0)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from meanstream.operators.rounds.sizes import FORMS, SizeDistribution
 from meanstream.operators.validation import closest_valid, require
-from meanstream.streaming.sources.csv_file import NULLS
+from meanstream.streaming.sources.csv_file import NULLS, csv_separator_hint
 
 
 def read_sizes(text: str) -> SizeDistribution:
@@ -27,13 +27,52 @@ def read_sizes(text: str) -> SizeDistribution:
     >>> read_sizes("two:1,3,0.5").support.tolist()
     [1, 3]
     """
+    return _read(text)[0]
+
+
+def read_sizes_of(text: str, number: int | None, *, who: str) -> tuple[SizeDistribution, int]:
+    """Read the same, and how many users or agents there are: as many as the column has names, unless a number is given.
+
+    Parameters
+    ----------
+    text : str
+        As for `read_sizes`.
+    number : int or None
+        As given.
+    who : str
+        Name of the option of the number, in messages.
+
+    Notes
+    -----
+    **Privacy.** The number counts as public, as the distribution does.
+
+    Raises
+    ------
+    ValueError
+        As for `read_sizes`; if there is no number, neither given nor in a file.
+
+    Examples
+    --------
+    >>> read_sizes_of("point:3", 40, who="users")[1]
+    40
+    """
+    sizes, counted = _read(text)
+    found = counted if number is None else number
+    if found is None:
+        raise ValueError(f"{who} must be given unless sizes are counted in FILE.csv:COLUMN")
+    return sizes, found
+
+
+def _read(text: str) -> tuple[SizeDistribution, int | None]:
+    """Read a law, or count in a file, which tells how many there are, too."""
     file, separator, column = text.rpartition(":")
-    if not separator or not file.endswith((".csv", ".csv.gz")):
-        try:
-            return SizeDistribution.parse(text)
-        except ValueError as error:
-            raise ValueError(str(error).replace(FORMS, f"{FORMS} or FILE.csv:COLUMN")) from None
-    return SizeDistribution.from_counts(_counts(file, column))
+    if separator and file.endswith((".csv", ".csv.gz")):
+        counts = _counts(file, column)
+        return SizeDistribution.from_counts(counts), len(counts)
+    try:
+        return SizeDistribution.parse(text), None
+    except ValueError as error:
+        raise ValueError(str(error).replace(FORMS, f"{FORMS} or FILE.csv:COLUMN")) from None
 
 
 def _counts(file: str, column: str) -> list[int]:
@@ -48,7 +87,8 @@ def _counts(file: str, column: str) -> list[int]:
         Path(file).open("rb").close()  # its errors are shorter than Arrow's
         with csv.open_csv(file) as reader:
             known = reader.schema.names
-        require(column in known, "sizes", f"name a column of {file}{closest_valid(column, known)}", column)
+        hint = f"{closest_valid(column, known)}{csv_separator_hint(known)}"
+        require(column in known, "sizes", f"name a column of {file}{hint}", column)
         cells = csv.read_csv(file, convert_options=convert)[column].drop_null()
     except OSError as error:
         raise ValueError(f"sizes must name a readable file, got {file!r} ({error.strerror})") from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +25,8 @@ from meanstream.streaming.sources.text import TextSource
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NULLS = ("", "NA", "N/A", "null", "NULL", "None")
 """Texts that mean a missing value."""
+SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+"""What separates columns, here or in files of others."""
 
 TEXTS: dict[str, pa.DataType] = {}
 PLANS: tuple[dict[str, pa.DataType], ...] = (
@@ -89,7 +93,7 @@ class CsvFormat:
         self._plans = list(PLANS)
         self._delimiter = delimiter
         self._header = header
-        found = mapping.resolve(header, shown=not any(map(_is_datum, header)))
+        found = mapping.resolve(header, shown=not _has_data(header), more=csv_separator_hint(header, delimiter))
         self._fields = {part: header.index(column) for part, column in found.items()}
 
     def stands_out(self, block: LineBlock) -> Bools | None:
@@ -201,8 +205,26 @@ def _mark_stray_quotes(data: npt.NDArray[np.uint8], block: LineBlock, delimiter:
     odd[block.line_of(opening[stray])] = True
 
 
+def csv_separator_hint(header: Sequence[str], delimiter: str = ",") -> str:
+    """Say what columns are separated by, where a header is one long name with other separators; to end a message with.
+
+    Examples
+    --------
+    >>> csv_separator_hint(["Time;Shop;Amount"]), csv_separator_hint(["time", "a;b"])
+    ("; columns must be separated by commas, and this header has ';'", '')
+    """
+    one = header[0] if len(header) == 1 else ""
+    other = next((other for other in SEPARATORS if other != delimiter and other in one), None)
+    return f"; columns must be separated by {SEPARATORS[delimiter]}, and this header has {other!r}" if other else ""
+
+
+def _has_data(header: Sequence[str]) -> bool:
+    """Say whether a header may be a first record, which a message must not show; whatever separates its fields."""
+    return any(_is_datum(part.strip('" ')) for name in header for part in re.split(r"[,;|\t]", name))
+
+
 def _is_datum(name: str) -> bool:
-    """Say whether a name of a header may be a value or a time, which a message must not show: it has no header then."""
+    """Say whether a name of a header may be a value or a time: it is no header then."""
     return name in NULLS or name[:1] in "+-.0123456789" or name.lower() in ("nan", "inf", "infinity")
 
 
@@ -215,8 +237,11 @@ def _read_header(reader: LineReader, delimiter: str) -> list[str]:
     try:
         text = lines[0].removeprefix(BYTE_ORDER_MARK).decode()
         header = next(csv.reader([text], delimiter=delimiter, strict=True))
-    except (UnicodeDecodeError, csv.Error):
+    except UnicodeDecodeError:
         raise ValueError(f"source must start with a UTF-8 header line, got another in {name!r}") from None
+    except csv.Error:
+        hint = csv_separator_hint([] if delimiter in text else [text], delimiter)
+        raise ValueError(f"source must start with a header line of CSV, got another in {name!r}{hint}") from None
     return [column.strip() for column in header]
 
 

@@ -102,7 +102,7 @@ class ColumnMapping(BaseModel):
         """
         require(self.layout == "plain", "layout", f"be 'plain' for the columns of {source!r}", self.layout)
 
-    def resolve(self, columns: Sequence[str], *, shown: bool = True) -> dict[str, str]:
+    def resolve(self, columns: Sequence[str], *, shown: bool = True, more: str = "") -> dict[str, str]:
         """Map each part of a sample to its column, given the columns that a source has.
 
         Parameters
@@ -111,6 +111,8 @@ class ColumnMapping(BaseModel):
             Their names.
         shown : bool
             Whether a message may show them: not where they may be the values of a first record.
+        more : str
+            What the message of a missing column ends with.
 
         Raises
         ------
@@ -128,7 +130,7 @@ class ColumnMapping(BaseModel):
         for part, name in wanted.items():
             if name not in columns:
                 hint = closest_valid(name, columns, listed="the source has") if shown else NO_HEADER
-                raise ValueError(f"{self._option(part)} column must be in the source, got {name!r}{hint}")
+                raise ValueError(f"{self._option(part)} column must be in the source, got {name!r}{hint}{more}")
         if self.schema_version in columns:
             wanted["schema_version"] = self.schema_version
         for part, name in wanted.items():

@@ -28,7 +28,10 @@ class PlanOptions:
     """What a user says about the round that is planned."""
 
     config: ConfigOption = None
-    users: Annotated[int | None, typer.Option(help="How many users take part.", min=1)] = None
+    users: Annotated[
+        int | None,
+        typer.Option(help="How many users take part; default: as many as --sizes FILE.csv:column has names.", min=1),
+    ] = None
     epsilon: Annotated[float | None, typer.Option(help="Privacy of one user's whole window of samples.")] = None
     sizes: Annotated[
         str | None,
@@ -104,19 +107,19 @@ def plan_rounds(options: PlanOptions) -> None:
     \b
     Examples:
       meanstream plan rounds --users 4000 --epsilon 1 --sizes uniform:1,199 --lower -30 --upper 120
-      meanstream plan rounds --users 4043 --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
+      meanstream plan rounds --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --density --smoothness 2
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.rounds.sizes_file import read_sizes
+    from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
-    for name in ("users", "epsilon", "sizes"):
+    for name in ("epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
     with refusing_options():
-        sizes = read_sizes(str(options.sizes))
-        found = _forecast(options, sizes)
+        sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
+        found = _forecast(options, sizes, users)
     from meanstream.operators.forecast.records import Forecast
 
     if options.json:
@@ -127,21 +130,21 @@ def plan_rounds(options: PlanOptions) -> None:
         _print_family(found)
 
 
-def _forecast(options: PlanOptions, sizes: SizeDistribution) -> Forecast | FamilyForecast:
+def _forecast(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:
     """Predict: of one mean, if nothing else is asked for."""
     from meanstream.operators.forecast.family import FamilyAsk, forecast_family
     from meanstream.operators.forecast.rounds import forecast_rounds
 
     common: dict[str, Any] = {
         name: getattr(options, name)
-        for name in ("users", "epsilon", "lower", "upper", "level", "between_users", "target_half_width")
+        for name in ("epsilon", "lower", "upper", "level", "between_users", "target_half_width")
     }
     family = {name: getattr(options, name) for name in FAMILY}
     if all(value in (None, False) for value in family.values()):
-        return forecast_rounds(sizes=sizes, tails=options.tails, **common)
+        return forecast_rounds(users=users, sizes=sizes, tails=options.tails, **common)
     if options.tails is not None:
         raise BadOption("tails must be left out for a vector, a density or a mixture")
-    return forecast_family(FamilyAsk(sizes=sizes, **common, **family))
+    return forecast_family(FamilyAsk(users=users, sizes=sizes, **common, **family))
 
 
 def _print_table(found: Forecast) -> None:

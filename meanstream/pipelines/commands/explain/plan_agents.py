@@ -21,7 +21,10 @@ class PlanAgentsOptions:
     """What a user says about the agents that are planned for."""
 
     config: ConfigOption = None
-    agents: Annotated[int | None, typer.Option(help="How many agents take part.", min=2)] = None
+    agents: Annotated[
+        int | None,
+        typer.Option(help="How many agents take part; default: as many as --sizes FILE.csv:column has names.", min=2),
+    ] = None
     epsilon: Annotated[float | None, typer.Option(help="Of one sample's value, over the life of the stream.")] = None
     delta: Annotated[float, typer.Option(help="Of one sample's value, over the life of the stream.")] = 1e-6
     sizes: Annotated[
@@ -68,7 +71,7 @@ class PlanAgentsOptions:
         from meanstream.operators.agents.settings import AgentsSettings
         from meanstream.operators.agents.usual import SPREAD_SHARE
 
-        given = {name: getattr(self, name) for name in ("agents", "epsilon", "sizes", "lower", "upper", "spread")}
+        given = {name: getattr(self, name) for name in ("epsilon", "sizes", "lower", "upper", "spread")}
         for name, value in given.items():
             if value is None:
                 raise BadOption(f"{name} must be given")
@@ -93,16 +96,13 @@ class PlanAgentsOptions:
             Naming the option, the rule and the value.
         """
         from meanstream.operators.forecast.together import Crowd, forecast_together
-        from meanstream.streaming.rounds.sizes_file import read_sizes
+        from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
-        given = {name: getattr(self, name) for name in ("agents", "sizes", "spread")}
+        given = {name: getattr(self, name) for name in ("sizes", "spread")}
         quarter = (settings.upper - settings.lower) / 4
-        crowd = Crowd(
-            agents=given["agents"],
-            sizes=read_sizes(given["sizes"]),
-            spread=given["spread"],
-            stddev=quarter if self.stddev is None else self.stddev,
-        )
+        sizes, agents = read_sizes_of(given["sizes"], self.agents, who="agents")
+        stddev = quarter if self.stddev is None else self.stddev
+        crowd = Crowd(agents=agents, sizes=sizes, spread=given["spread"], stddev=stddev)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
 
 
@@ -117,7 +117,7 @@ def plan_agents(options: PlanAgentsOptions) -> None:
     \b
     Examples:
       meanstream plan agents --agents 4000 --sizes lognormal:80,1 --lower -30 --upper 120 --spread 6 --epsilon 1
-      meanstream plan agents --agents 4043 --sizes flights.csv:tailnum --lower -30 --upper 120 --spread 6 --stddev 35
+      meanstream plan agents --sizes flights.csv:tailnum --lower -30 --upper 120 --spread 6 --stddev 35
         --epsilon 1 --target-half-width 8 --json
     """  # noqa: D301 - click reads the escape
     with refusing_options():

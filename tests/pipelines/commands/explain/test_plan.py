@@ -65,6 +65,19 @@ def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, o
         assert part in text
 
 
+def test_users_are_counted_where_sizes_are(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "flights.csv", agents=400, rows=1000)
+    counted = ("plan", "--epsilon", "1", "--sizes", f"{path}:tailnum", "--json")
+    found = meanstream(*counted).json
+    assert found["users"] == 400
+    assert found == meanstream(*counted, "--users", "400").json
+    assert meanstream(*counted, "--users", "40").json["users"] == 40
+    vectors = meanstream(*counted, "--dimension", "3").json
+    assert vectors == meanstream(*counted, "--dimension", "3", "--users", "400").json
+    lacking = meanstream("plan", "--epsilon", "1", "--sizes", "point:2")
+    assert lacking.message == "users must be given unless sizes are counted in FILE.csv:COLUMN"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -30,6 +30,18 @@ def test_options_from_a_file(tmp_path: Path) -> None:
     assert found["rows"][0]["alone"] == pytest.approx(0.3 / 500**0.5)
 
 
+def test_agents_are_counted_where_sizes_are(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_text("shop,amount\n" + "".join(f"s{i % 30},{i}\n" for i in range(2000)))
+    counted = ("plan", "agents", *BASE[4:], "--sizes", f"{path}:shop", "--spread", "6", "--json")
+    found = meanstream(*counted).json
+    assert found["agents"] == 30
+    assert found == meanstream(*counted, "--agents", "30").json
+    assert meanstream(*counted, "--agents", "31").json["agents"] == 31
+    path.write_text("shop,amount\nnorth,1\n")
+    assert meanstream(*counted).message == "agents must be at least 2, got 1"
+
+
 @pytest.mark.parametrize("per_person", [None, 7])
 def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) -> None:
     more = () if per_person is None else ("--per-person", str(per_person))
@@ -62,6 +74,7 @@ def test_without_a_name_rounds_are_planned() -> None:
     ("arguments", "message"),
     [
         (BASE, "sizes must be given"),
+        (("plan", "agents", *WHOLE[4:]), "agents must be given unless sizes are counted in FILE.csv:COLUMN"),
         ((*BASE, "--sizes", "point:9"), "spread must be given"),
         ((*WHOLE, "--spread", "100"), "spread must be at most half the width from lower (-30) to upper (120), got 100"),
         ((*WHOLE, "--stddev", "0"), "stddev must be positive and finite, got 0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 import zipfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -90,16 +91,44 @@ def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "first", ["N14228,41.25,2013-01-01T00:00:00Z,F9", "secret,NA,1356998400,x", "a,nan,,b", ".5,a,b,c"]
+    "first",
+    [
+        "N14228,41.25,2013-01-01T00:00:00Z,F9",
+        "secret,NA,1356998400,x",
+        "a,nan,,b",
+        ".5,a,b,c",
+        "N14228;41.25;F9",
+        "N14228\t41.25\tF9",
+        "N14228;F9,25;x",
+    ],
 )
 def test_a_file_without_a_header_shows_nothing_of_its_first_record(first: str, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"{first}\n" * 3)
     ran = run(tmp_path, tmp_path / "x.csv")
     assert ran.code == 2
     assert "agent column must be in the source, got 'agent'; its first line holds numbers" in one_line(ran)
-    assert not any(field in one_line(ran) for field in first.split(",") if len(field) > 1)
+    assert not any(field in one_line(ran) for field in re.split("[,;\t]", first) if len(field) > 1)
     (tmp_path / "x.csv").write_text("tailnum,delay,hour,id\n")
     assert "tailnum, delay, hour, id" in one_line(run(tmp_path, tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "hint"),
+    [
+        ("x.csv", "Time;Shop;Amount", "; columns must be separated by commas, and this header has ';'"),
+        ("x.csv", '"Time";"Shop";"Amount"', "; columns must be separated by commas, and this header has ';'"),
+        ("x.csv", "Time\tShop\tAmount", r"; columns must be separated by commas, and this header has '\t'"),
+        ("x.csv.gz", "Time|Shop|Amount", "; columns must be separated by commas, and this header has '|'"),
+        ("x.tsv", "Time,Shop,Amount", "; columns must be separated by tabs, and this header has ','"),
+    ],
+)
+def test_a_header_with_other_separators_is_told_so(name: str, header: str, hint: str, tmp_path: Path) -> None:
+    text = f"{header}\n".encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    assert one_line(run(tmp_path, tmp_path / name)).endswith(hint)
+    text = text.replace(b'"', b"").replace(b"Time", b"agent,Time" if name != "x.tsv" else b"agent\tTime")
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    assert "separated by" not in one_line(run(tmp_path, tmp_path / name))  # it has the right ones, and lacks a column
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.csv.zip", "x.jsonl", "x.parquet"])
