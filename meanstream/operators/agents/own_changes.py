@@ -19,6 +19,10 @@ ORDERS, EACH = 10, 3
 _PLACES = ORDERS * EACH
 UNDONE = 12.0
 """Statistic of the newest change, on all samples since, under which there was none after all."""
+SPELLS = 64.0
+"""Samples that come in spells say less of a mean than as many independent ones, by this factor at most."""
+_STDERRS = 3.0
+"""So many standard errors above 1 their factor is believed: independent samples are tested as such."""
 _LEAST_VARIANCE = 1 / 12
 """Of rounding to the grid, in squared grid units."""
 _COLUMN = (slice(None), np.newaxis)
@@ -80,6 +84,9 @@ class OwnChanges:
     A generalized likelihood ratio test of two normal segments against one, with the larger of the two segments'
     variances, which keeps rare events from looking like a change; the largest statistic of all moments that are kept
     is compared with 8 + 2 log(blocks). Moments are kept in a pyramid: many of the recent past, few of the remote one.
+    Where the means between them vary by more than independent samples can, as in spells or by the hour of the day, the
+    statistic is of so many samples fewer: by the ratio of the two variances, up to 64. What lies before
+    the newest change but one is left out of that.
     After a change all that lies before it is left out, until the samples since say that there was none. It looks at
     numbers of samples, never at batches or clocks.
 
@@ -140,9 +147,13 @@ class OwnChanges:
         square = self._squares(start, past, now)
         best = np.argmax(square, axis=1)  # the ratio grows with it
         number = now.number - start.number[:, 0]
-        ratio = self._ratio(np.maximum(number, BLOCK), square[np.arange(len(agent)), best])
-        changed = np.flatnonzero(ratio > 8.0 + 2.0 * np.log(np.maximum(number / BLOCK, 1.0)))
-        return changed, past.take((changed, best[changed]))
+        square, threshold = square[np.arange(len(agent)), best], 8.0 + 2.0 * np.log(np.maximum(number / BLOCK, 1.0))
+        number = np.maximum(number, BLOCK)
+        some = np.flatnonzero(self._ratio(number, square) > threshold)
+        at = past.take((some, best[some]))
+        fewer = self._spells(rows, agent[some], now.take(some), at.number)
+        changed = self._ratio(number[some], square[some] / fewer) > threshold[some]
+        return some[changed], at.take(changed)
 
     def _undo(self, rows: Columns, agent: Ints, now: OwnMoment) -> Ints:
         """Take back changes that the samples since do not bear out; give the places of whose."""
@@ -152,7 +163,11 @@ class OwnChanges:
         a = agent[place]
         origin, start = (OwnMoment.of(rows, which, a) for which in ("origin", "start"))
         square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), now.take(place))[:, 0]
-        undone = np.flatnonzero(self._ratio(now.number[place] - origin.number, square) < UNDONE)
+        number = now.number[place] - origin.number
+        doubtful = np.flatnonzero(self._ratio(number, square) < UNDONE * SPELLS)
+        some = place[doubtful]
+        square[doubtful] /= self._spells(rows, agent[some], now.take(some), now.number[some])
+        undone = np.flatnonzero(self._ratio(number, square) < UNDONE)
         origin.take(undone).put(rows, "start", a[undone])
         rows["own_origin_number"][a[undone]] = -1
         return place[undone]
@@ -182,6 +197,37 @@ class OwnChanges:
         variance = np.maximum(np.maximum(variance, after_variance), _LEAST_VARIANCE)
         mean -= other
         return np.asarray(np.where(some, mean * mean * before * after / (number * variance), 0.0))
+
+    def _spells(self, rows: Columns, agent: Ints, now: OwnMoment, change: Ints) -> Floats:
+        """Give by how much the means between the moments vary more than those of independent samples; 1 at least.
+
+        Each of the spans that the newest two changes and `change`, a number of samples, part has a mean of its own;
+        what lies next to one of these may be mixed, and is left out, as is what lies before both.
+        """
+        start, past = self._moments(rows, agent)
+        every = [np.concatenate([kept, last[:, np.newaxis]], axis=1) for kept, last in zip(past, now, strict=True)]
+        order = np.argsort(every[0], axis=1)
+        ends = OwnMoment(*(np.take_along_axis(values, order, axis=1) for values in every))
+        count, total, squares = (np.diff(values, axis=1).astype(np.float64) for values in ends)
+        total -= count * self.middle
+        cuts = np.stack([rows["own_origin_number"][agent], start.number[:, 0], change], axis=1)[:, np.newaxis]
+        begin, end = ends.number[:, :-1, np.newaxis], ends.number[:, 1:, np.newaxis]
+        mixed = ((begin <= cuts) & (cuts <= end) & (cuts > 0)).any(axis=2)
+        some = (count >= LEAST) & ~mixed & (begin >= cuts[..., :1])[..., 0]
+        count, total, squares = (np.where(some, values, 0.0) for values in (count, total, squares))
+        mean = total / np.maximum(count, 1.0)
+        within = (squares - total * mean).sum(axis=1) / np.maximum((count - some).sum(axis=1), 1.0)
+        between, freedom = np.zeros(len(agent)), np.zeros(len(agent))
+        span = (end > cuts).sum(axis=2)
+        for one in range(4):
+            weight, parts = np.where(span == one, count, 0.0), (some & (span == one)).sum(axis=1)
+            middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
+            between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
+            freedom += np.maximum(parts - 1, 0)
+        freedom = np.maximum(freedom, 1.0)
+        factor = between / freedom / np.maximum(within, _LEAST_VARIANCE)
+        believed = factor > 1.0 + _STDERRS * np.sqrt(2.0 / freedom)
+        return np.asarray(np.where(believed, np.minimum(factor, SPELLS), 1.0))
 
     @staticmethod
     def _ratio(number: Ints, square: Floats) -> Floats:
