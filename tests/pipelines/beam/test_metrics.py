@@ -44,7 +44,7 @@ from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.secret import key_derived_from_secret
-from tests.pipelines.beam.agents.test_agents_idempotent import fresh_state, life, samples_of
+from tests.pipelines.beam.agents.test_agents_idempotent import fresh_state, life, lose_agents, samples_of
 from tests.pipelines.beam.rounds.test_equal_to_engine import flawed_file as flawed_rounds
 from tests.pipelines.beam.support.agents_world import HOUR, MAPPING, SETTINGS, engine_on_file, flawed_file
 from tests.pipelines.beam.support.collecting import run_pipeline
@@ -215,7 +215,7 @@ def test_refusals_and_late_samples_of_a_shard_are_counted(monkeypatch: pytest.Mo
     first = told.counts["releases"]
     assert first > 20
     assert told.counts["refusals"] == told.counts["rejected_late"] == 0
-    state["agents"].value = None  # lost, while the ledger was kept
+    lose_agents(state)  # while the ledger was kept
     life(state, replace(part, point=part.point[::-1].copy()), 0)
     refused = told.counts["refusals"]
     assert refused > first // 2

@@ -15,6 +15,8 @@ from meanstream.streaming.events.wire import EVENTS, Sample
 from meanstream.streaming.store.ledger import LedgerRows
 from tests.pipelines.command_line import meanstream, run_agents, write_samples
 from tests.pipelines.commands.run.test_run_rounds import run as run_rounds
+from tests.streaming.agents.test_drift import SETTINGS as OF_DRIFT
+from tests.streaming.agents.test_drift import stream as stream_with_change
 
 FILES = {
     "release": "releases",
@@ -40,8 +42,21 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     rows = LedgerRows(release_id=["a:1"], agent=[0], release_index=[1], input_version=[7], time=[0.0], output=[b"{}"])
     lines["refusal"] = list(release_refusal_lines(rows, [0], ["a"], AgentsSettings.horizon).lines)
     lines |= emitted_by_rounds(folder)
+    lines["drift"] = emitted_drifts(folder)
     lines["sample"] = [Sample(agent="a", value=1.5, time=time_as_datetime(0.0), id="s1").model_dump_json().encode()]
     return lines
+
+
+def emitted_drifts(folder: Path) -> list[bytes]:
+    """Run two agents with a memory, of whom one changes."""
+    rows = [f"{name},{value},{time_as_datetime(time).isoformat()}" for name, value, time in stream_with_change()]
+    other = folder / "moving"
+    other.mkdir()
+    source, notices = other / "flights.csv", other / "notices.jsonl"
+    source.write_text("\n".join(["tailnum,dep_delay,time_hour", *rows]) + "\n")
+    same = {name: getattr(OF_DRIFT, name) for name in ("lower", "upper", "epsilon", "delta", "memory", "schedule")}
+    assert run_agents(other, notices=notices, **same).code == 0
+    return [line for line in notices.read_bytes().splitlines() if b'"found"' in line]
 
 
 def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
