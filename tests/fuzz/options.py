@@ -112,6 +112,7 @@ BASES: dict[str, str] = {
     "reproduce colme": "--runs 1 --out {folder}/absent",
     "reproduce cummings": "--runs 1 --out {folder}/absent",
     "reproduce dame": "--runs 1 --out {folder}/absent",
+    "reproduce drift": "--runs 1 --out {folder}/absent",
     "reproduce kent": "--runs 1 --out {folder}/absent",
     "explain together": "{folder}/absent.yaml {folder}/absent.yaml",
     "explain agents": AGENTS,

@@ -81,7 +81,7 @@ SETTINGS = {
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
     "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
     "signature", "signer", "signing", "signing_key", "registry",
-    "memory",
+    "memory", "change",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 
@@ -122,6 +122,7 @@ COMMANDS = {
     "reproduce dame": "made-up data",
     "reproduce kent": "made-up data",
     "reproduce cummings": "made-up data",
+    "reproduce drift": "made-up data",
     "demo": "public data",
     "demo rounds": "public data",
     "demo flights": "public data",

@@ -57,7 +57,7 @@ PARTS = {
     "run": _Part("run.command", "Estimate from a stream of events."),
     "simulate": _Part("simulate.command", "Estimate by simulation what a configuration achieves."),
     "theory": _Part("simulate.theory", "Compute expected errors without a simulation."),
-    "reproduce": _Part("reproduce.command", "Reproduce the figures of a paper."),
+    "reproduce": _Part("reproduce.command", "Reproduce the figures of a paper, or our own picture of means that move."),
     "explain": _Part("explain.command", "Say what a configuration protects, before anything runs."),
     "plan": _Part("explain.plan", "Predict errors before anything runs; without a name, of rounds."),
     "audit": _Part(

@@ -17,7 +17,10 @@ from meanstream.pipelines.commands.report.parts import (
 )
 from meanstream.pipelines.options.errors import BadOption
 
-KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
+KINDS = (
+    "what `meanstream simulate agents|rounds` (no --change) or `audit` printed with --json, "
+    "or the .jsonl of `run rounds --sink`"
+)
 MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
 

@@ -1,7 +1,8 @@
 """`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
 
-The group `reproduce` also has `dame`, `kent` and `cummings`; see `meanstream.pipelines.commands.reproduce.dame`,
-`meanstream.pipelines.commands.reproduce.kent` and `meanstream.pipelines.commands.reproduce.cummings_figures`.
+The group `reproduce` also has `dame`, `kent`, `cummings` and `drift`; see
+`meanstream.pipelines.commands.reproduce.dame`, `meanstream.pipelines.commands.reproduce.kent`,
+`meanstream.pipelines.commands.reproduce.cummings_figures` and `meanstream.pipelines.commands.reproduce.drift`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from meanstream.pipelines.commands.reproduce.colme_figures import (
 )
 from meanstream.pipelines.commands.reproduce.cummings_figures import reproduce_cummings_figures
 from meanstream.pipelines.commands.reproduce.dame import reproduce_dame
+from meanstream.pipelines.commands.reproduce.drift import reproduce_drift
 from meanstream.pipelines.commands.reproduce.kent import reproduce_kent
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -35,7 +37,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def reproduce() -> None:
-    """Reproduce the figures of a paper."""
+    """Reproduce the figures of a paper, or our own picture of means that move."""
 
 
 @app.command("colme")
@@ -80,6 +82,7 @@ def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
 
 app.command("cummings")(reproduce_cummings_figures)
 app.command("dame")(reproduce_dame)
+app.command("drift")(reproduce_drift)
 app.command("kent")(reproduce_kent)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from meanstream.pipelines.commands.simulate.drift import simulate_drift_command
 from meanstream.pipelines.commands.simulate.options import SimulationOptions
 from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, simulate_rounds_command
 from meanstream.pipelines.options.base import print_options_json, takes_options
@@ -36,14 +37,21 @@ def simulate_agents_command(options: SimulationOptions) -> None:
     """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
 
     `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
-    same runs. An agent-step is receive, query, decide, estimate. Seeded noise: for simulation only.
+    same runs. An agent-step is receive, query, decide, estimate. Seeded noise: for simulation only. With --change means
+    move, and errors are by the samples since.
 
     \b
     Examples:
       meanstream simulate agents --agents 200 --steps 30000 --means classes:0.2,0.4,0.8 --mode paper --runs 20
       meanstream simulate agents --means normal:0.5,0.1 --steps 2000 --checkpoints 500,2000 --json
       meanstream simulate agents --trace arrays.npz --counter pm2 --weights windowed --noise-variance 84.2 --json
+      meanstream simulate agents --change step:0.2,0.5@5000 --memory half-life:2000 --runs 5
     """  # noqa: D301 - click reads the escape
+    if options.change is not None:
+        simulate_drift_command(options, options.change)
+        return
+    if options.memory is not None:
+        raise BadOption(f"memory must be left out without --change, got {options.memory!r}")
     if options.trace is not None:
         print_options_json(_replay(options, options.trace))
         return

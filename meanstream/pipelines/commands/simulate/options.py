@@ -87,6 +87,17 @@ class SimulationOptions:
     noise_variance: Annotated[
         float | None, _option("With --trace: variance of the noise of one p-sum (default: as calibrated).")
     ] = None
+    change: Annotated[
+        str | None,
+        _option(
+            "Means move after SAMPLES samples of each agent (default: half of --steps, which is then 10000): "
+            "step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE, each with [@SAMPLES]; errors are by "
+            "samples since then, of agents as they are hosted."
+        ),
+    ] = None
+    memory: Annotated[
+        str | None, _option("With --change: forever (default) | half-life:SAMPLES, as in `run agents`.")
+    ] = None
     json: JsonOption = False
 
     def configuration(self, *, agents: int | None = None, steps: int | None = None) -> SimulationConfig:

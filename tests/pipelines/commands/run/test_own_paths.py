@@ -273,6 +273,7 @@ def test_a_folder_of_a_demo_is_known_again(tmp_path: Path) -> None:
         (("dame", "--figure", "1a"), "dame-figure-1a.png"),
         (("kent", "--figure", "2"), "kent-figure-2.png"),
         (("cummings",), "cummings.png"),
+        (("drift",), "drift.png"),
     ],
 )
 def test_a_picture_is_drawn_over_nothing_but_a_picture(command: tuple[str, ...], picture: str, folder: Path) -> None:
