@@ -145,7 +145,8 @@ def test_every_twin_is_caught(name: str) -> None:
     assert twin.named in ran.json["violated"]
 
 
-MORE = tuple("1000" if word == "400" else word for word in ENGINE)
+MORE = tuple("4000" if word == "400" else word for word in ENGINE)
+"""Of so many canaries what is proved lies five standard deviations or more above what the test asks for."""
 OTHERS = [
     (*MORE, "--counter", "toeplitz"),
     (*MORE, "--counter", "pm2"),
@@ -153,7 +154,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("command", [AGENTS, ENGINE, *OTHERS], ids=["agents", "engine", "toeplitz", "pm2", "laplace"])
+@pytest.mark.parametrize("command", [AGENTS, MORE, *OTHERS], ids=["agents", "engine", "toeplitz", "pm2", "laplace"])
 def test_the_product_itself_is_not(command: tuple[str, ...]) -> None:
     """False alarms: 1e-6 for each row."""
     ran = audited(None, command)
