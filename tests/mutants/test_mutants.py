@@ -215,7 +215,8 @@ def test_forks_tell_what_fails_what_ends_never_and_what_time_was_left_for(tmp_pa
             "/dev/null",
             str(tmp_path / f"test_{name}.py"),
         ]
-        asked.append({"arguments": arguments, "out": str(tmp_path / "out"), "stop": 60.0, "limit": limit, "most": 200.0})
+        bounds = {"stop": 60.0, "limit": limit, "most": 200.0}
+        asked.append({"arguments": arguments, "out": str(tmp_path / "out"), **bounds})
     ran = subprocess.run(
         [sys.executable, "-m", "tests.mutants.forking"],
         cwd=ROOT, input="\n".join(map(json.dumps, asked)), capture_output=True, text=True, check=True,

@@ -22,13 +22,13 @@ from meanstream.streaming.open_sink import check_sink_place, open_sink, sink_pla
 from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkLostError, Trust
 from tests.servers.support.kafka_sinks import (
     Died,
+    Patient,
     World,
     closing,
     deliver,
     die,
     estimates,
     indexes,
-    never,
     numbers,
     once,
     read,
@@ -286,10 +286,12 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
             check_sink_place(role, place)
         assert "\n" not in str(error.value)
         with pytest.raises(ValueError, match="must be a topic that exists"):
-            open_sink(place, trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=never))
+            open_sink(place, trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient()))
         check_sink_place(role, f"{place}?create=2")
         assert name not in admin.list_topics(timeout=30).topics  # only looked
-        open_sink(f"{place}?create=2", trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=never)).close()
+        open_sink(
+            f"{place}?create=2", trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient())
+        ).close()
         assert len(admin.list_topics(timeout=30).topics[name].partitions) == 2
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         assert admin.describe_configs([resource])[resource].result(30)["cleanup.policy"].value == policy
@@ -302,7 +304,7 @@ def test_one_topic_has_one_role_and_one_cluster_one_way_to_it(
     broker_address: str, new_topic: Callable[..., str], store_id: str
 ) -> None:
     topic, other = new_topic(), new_topic()
-    kafka = KafkaSinks(store_id, stop=never)
+    kafka = KafkaSinks(store_id, stop=Patient())
     place = f"kafka://{broker_address}/{topic}"
     with pytest.raises(ValueError, match=r"sink must be a file or '-' here, got 'kafka:"):
         open_sink(place, trust=Trust.PUBLIC)

@@ -104,8 +104,8 @@ WORLD_SECONDS = 180.0
 class Patient:
     """Never asks a sink to stop; but a test does not wait for ever either.
 
-    A broker that wakes while it takes back a transaction may keep its id in between until it is restarted: whoever opens
-    with the same id is then asked to wait, every time (seen with Kafka 4.3: "already a pending state PREPARE_EPOCH_FENCE").
+    A broker that wakes while it takes back a transaction may keep its id in between until it is restarted: whoever
+    opens with the same id is then asked to wait, every time (Kafka 4.3: "a pending state PREPARE_EPOCH_FENCE").
     """
 
     def __init__(self) -> None:
