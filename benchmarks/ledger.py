@@ -32,7 +32,6 @@ def release_of_all(names: list[str], index: int, rng: np.random.Generator) -> Le
     agent = rng.permutation(n).tolist()
     ids = release_ids(names, agent, [index] * n)
     return LedgerRows(
-        release_id=ids,
         agent=agent,
         release_index=[index] * n,
         input_version=rng.integers(-(2**62), 2**62, n).tolist(),

@@ -274,7 +274,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         for events in (
             release_dead_letter_lines(self._letters.admit(rejects), self._source.name),
             exhausted,
-            release_refusal_lines(rows, refused, names, settings.most_releases),
+            release_refusal_lines(rows, refused, names, settings),
             drifts.lines(names),
         ):
             store.post(events.kind.topic, events.lines)

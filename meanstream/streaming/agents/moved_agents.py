@@ -16,7 +16,6 @@ from meanstream.operators.records import Ints
 from meanstream.streaming.agents.releases import releases_of_ledger
 from meanstream.streaming.engine.homes import home_partitions, put_home_partitions
 from meanstream.streaming.events.columns import column_partitions
-from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.store.ledger import LedgerRows
 from meanstream.streaming.store.snapshot import Columns
@@ -47,7 +46,7 @@ def copy_agents(
     homes[here] = partition
     put_home_partitions(taker, homes)
     _copy_persons(giver, taker, settings)
-    rows = _copy_ledger(giver, taker, settings, number, here)
+    rows = _copy_ledger(giver, taker, number, here)
     times = _copy_state(giver, taker, settings, partition)
     waiting = _copy_pending(giver, taker, dict(zip(number.tolist(), here.tolist(), strict=True)), times)
     for kind in SEEN:
@@ -111,7 +110,7 @@ def _replace(store: Store, kind: str, chunk: int, columns: Columns, kept: np.nda
         store.drop_chunks(kind, [chunk])
 
 
-def _copy_ledger(giver: Store, taker: Store, settings: AgentsSettings, number: Ints, here: Ints) -> int:
+def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
     """Append the rows of the agents that the taker does not have, each after its agent's last one."""
     place = np.full(len(giver.agents()), -1, np.int64)
     place[number] = here
@@ -126,7 +125,6 @@ def _copy_ledger(giver: Store, taker: Store, settings: AgentsSettings, number: I
             continue
         to, index = place[agent[which]].tolist(), index[which].tolist()
         new = LedgerRows(
-            release_id=release_ids(names, to, index, deployment=settings.name),
             agent=to,
             release_index=index,
             **{

@@ -58,9 +58,8 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
     time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
     version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
     agent, index = columns["agent"].tolist(), columns["index"].tolist()
-    ids = release_ids(names, agent, index, deployment=settings.name)
     fields: dict[str, Any] = {
-        "release_id": ids,
+        "release_id": release_ids(names, agent, index, deployment=settings.name),
         "agent": [names[a] for a in agent],
         "index": index,
         "time": iso_times(time),
@@ -73,7 +72,6 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
         fields["votes"] = _votes(columns["votes"], settings.vote)
     lines = encode_columns_as_lines(Release, fields, _privacy(settings))
     return LedgerRows(
-        release_id=ids,
         agent=agent,
         release_index=index,
         input_version=version.view(np.int64).tolist(),
@@ -138,13 +136,14 @@ def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], 
 
 
 def release_refusal_lines(
-    rows: LedgerRows, refused: Sequence[int], names: Sequence[str], horizon: int | None
+    rows: LedgerRows, refused: Sequence[int], names: Sequence[str], settings: AgentsSettings
 ) -> EventLines:
     """Tell that releases were refused, what was spent and what remains."""
-    spent = [rows.release_index[i] for i in refused]
+    agent, spent = [rows.agent[i] for i in refused], [rows.release_index[i] for i in refused]
+    horizon = settings.most_releases
     columns: dict[str, Any] = {
-        "release_id": [rows.release_id[i] for i in refused],
-        "agent": [names[rows.agent[i]] for i in refused],
+        "release_id": release_ids(names, agent, spent, deployment=settings.name),
+        "agent": [names[a] for a in agent],
         "time": iso_times(np.array([rows.time[i] for i in refused])),
         "spent": spent,
         "remaining": [None if horizon is None else horizon - s for s in spent],

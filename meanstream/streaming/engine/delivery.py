@@ -173,9 +173,9 @@ class CommittedDelivery:
 
     def _write_charged(self) -> int:
         with crash_step(CrashPoint.WRITE_RELEASES, self._crash):
-            rows = self._store.ledger.after(self._ledger_seq)
-            self._sinks.write(self._charged_role, EventLines(self._charged, [line for _, line in rows]))
-        return rows[-1][0] if rows else self._ledger_seq
+            ledger = self._store.ledger
+            self._sinks.write(self._charged_role, EventLines(self._charged, ledger.after(self._ledger_seq)))
+        return ledger.last()
 
     def _write_outbox(self) -> int:
         rows = [row for row in self._store.outbox() if row[0] > self._outbox_seq]

@@ -108,9 +108,7 @@ def own_charged_events(role: str) -> OwnEvents:
 
 
 def _has_charged(store: Store, since: int, keys: set[Key]) -> bool:
-    return any(
-        keys <= own_event_keys((line for _, line in store.ledger.after(seq)), _charged_key) for seq in (since, 0)
-    )
+    return any(keys <= own_event_keys(store.ledger.after(seq), _charged_key) for seq in (since, 0))
 
 
 class _Charged(msgspec.Struct):

@@ -31,7 +31,7 @@ def _round_key(line: bytes) -> Key | None:
 
 def _knows_rounds(store: Store, since: int, keys: set[Key]) -> bool:
     keys = keys - own_event_keys((line for _, _, line in store.outbox()), _round_key)
-    return any(keys <= own_event_keys((line for _, line in store.ledger.after(seq)), _round_key) for seq in (since, 0))
+    return any(keys <= own_event_keys(store.ledger.after(seq), _round_key) for seq in (since, 0))
 
 
 OWN_ANSWERS = (

@@ -11,7 +11,6 @@ from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.records import Estimate, Public, Tally
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.rounds.curator import curator_charge_lines, curator_noise_once, curator_sum
 from meanstream.streaming.rounds.event_lines import (
     complete_event_line,
@@ -47,9 +46,7 @@ class Outcome:
     """
 
     rows: LedgerRows = field(
-        default_factory=lambda: LedgerRows(
-            release_id=[], agent=[], release_index=[], input_version=[], time=[], output=[]
-        )
+        default_factory=lambda: LedgerRows(agent=[], release_index=[], input_version=[], time=[], output=[])
     )
     events: list[EventLines] = field(default_factory=list)
     refused: int = 0
@@ -123,7 +120,7 @@ class RoundRunner:
         """Decide who takes part in the round of a window, and reserve it for them."""
         horizon, spent = self._settings.horizon, self._reserved[sums.user]
         pays = np.ones(len(sums), np.bool_) if horizon is None else spent < horizon
-        taking = sums.take(pays)
+        taking = sums if pays.all() else sums.take(pays)
         this = WindowRound(self._settings, window, users=len(taking), carried=self.carried)
         if len(taking) < len(sums):
             out = np.flatnonzero(~pays)
@@ -179,7 +176,6 @@ class RoundRunner:
     def _charge(self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]) -> None:
         self._index[user] += 1
         index, number = self._index[user].tolist(), user.tolist()
-        rows.release_id.extend(release_ids(self.directory.names, number, index))
         rows.agent.extend(number)
         rows.release_index.extend(index)
         rows.input_version.extend(version.tolist())

@@ -162,20 +162,21 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
     Entries may stand in any order, and a user may have several.
     """
     columns = [part.columns() for part in parts] or [_nothing()]
-    user, count, total, first_time, first = (
-        np.concatenate([c[name] for c in columns]) if len(columns) > 1 else columns[0][name] for name in columns[0]
-    )
-    known, code = _coded(user)
-    earliest = np.full(len(known), _LATEST, np.int64)
+
+    def whole(name: str) -> Ints:  # one column at a time: all of them together would be all sums once more
+        return np.concatenate([c[name] for c in columns]) if len(columns) > 1 else columns[0][name]
+
+    known, code = _coded(whole("user"))
+    first_time, earliest = whole("first_time"), np.full(len(known), _LATEST, np.int64)
     np.minimum.at(earliest, code, first_time)
     at = np.flatnonzero(first_time == earliest[code])
-    least = _least(code[at], first[at], len(known))
+    del first_time
     return UserSums(
         user=known,
-        count=_added(code, count, len(known)),
-        total=_added(code, total, len(known)),
+        count=_added(code, whole("count"), len(known)),
+        total=_added(code, whole("total"), len(known)),
         first_time=earliest,
-        first=least,
+        first=_least(code[at], whole("first")[at], len(known)),
     )
 
 

@@ -11,7 +11,7 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.store.chain import LedgerColumns, chain_links
 from meanstream.streaming.store.database import Database
-from meanstream.streaming.store.ledger_reader import HEAD, LedgerReader, next_ledger_indexes
+from meanstream.streaming.store.ledger_reader import BLOCK, HEAD, LedgerReader, next_ledger_indexes
 from meanstream.streaming.store.tables import StoreTables
 
 CHUNK = 4096
@@ -28,8 +28,6 @@ class LedgerRows:
 
     Attributes
     ----------
-    release_id : list of str
-        Stable identity; it follows from the agent's name and the index, and only these are saved.
     agent, release_index : list of int
         Number of the agent in the store, and which release of it this is, from 1.
     input_version : list of int
@@ -40,7 +38,6 @@ class LedgerRows:
         What will leave the process, exactly.
     """
 
-    release_id: list[str]
     agent: list[int]
     release_index: list[int]
     input_version: list[int]
@@ -48,7 +45,7 @@ class LedgerRows:
     output: list[bytes]
 
     def __len__(self) -> int:
-        return len(self.release_id)
+        return len(self.agent)
 
 
 class Ledger(LedgerReader):
@@ -96,8 +93,8 @@ class Ledger(LedgerReader):
             self._head = head
         return refused
 
-    def after(self, seq: int) -> list[tuple[int, bytes]]:
-        """Give the outputs with a sequence number greater than `seq`, in order.
+    def after(self, seq: int) -> list[bytes]:
+        """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
 
         Those of the last charge are still at hand the first time that they are asked for; others are read.
 
@@ -110,8 +107,8 @@ class Ledger(LedgerReader):
             return []
         (first, recent), self._recent = self._recent, (0, [])
         if recent and seq >= first:
-            return list(enumerate(recent[seq - first :], seq + 1))
-        return [row for block in self.verified(seq) for row in zip(block.rows.seq, block.rows.output, strict=True)]
+            return recent[seq - first :]
+        return [output for block in self.verified(seq) for output in block.rows.output]
 
     def rows(self) -> int:
         """Tell the number of rows; quick."""
@@ -185,11 +182,15 @@ class Ledger(LedgerReader):
             time=_taken(rows.time, which),
             output=output,
         )
-        chain = chain_links(head.chain, new, self._tables.encoded_names(), numbered=self._numbered)
-        values = zip(*new.columns(), chain, strict=True)
-        self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        link, names = head.chain, self._tables.encoded_names()
+        for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
+            block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
+            chain = chain_links(link, block, names, numbered=self._numbered)
+            values = zip(*block.columns(), chain, strict=True)
+            self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            link = chain[-1]
         size = head.size + sum(map(len, output))
-        self._head, self._recent = replace(head, rows=head.rows + n, chain=chain[-1], size=size), (head.rows, output)
+        self._head, self._recent = replace(head, rows=head.rows + n, chain=link, size=size), (head.rows, output)
 
     def _count(self, agent: Ints) -> None:
         """Save the numbers of charges of these agents."""

@@ -18,7 +18,7 @@ from meanstream.streaming.store.layout import layout_chains_numbers
 from meanstream.streaming.store.tables import StoreTables
 
 BLOCK = 4096
-"""Rows that are read at a time."""
+"""Rows that are read, or written, at a time."""
 
 HEAD = "ledger"
 """Name of the state that says where the ledger ends."""

@@ -60,7 +60,6 @@ def _charge(database: Database, names: list[str], ledger: Ledger) -> None:
             sound = seq[-1] == ledger.rows() + len(seq) and ids == release_ids(names, agent, index)
             refused = ledger.charge(
                 LedgerRows(
-                    release_id=ids,
                     agent=agent,
                     release_index=index,
                     input_version=version,

@@ -39,8 +39,10 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     place = {role: folder / f"{role}.jsonl" for role in FILES.values()}
     assert run_agents(folder, horizon=3, id="flight", **place).code == 0
     lines = {name: place[role].read_bytes().splitlines() for name, role in FILES.items()}
-    rows = LedgerRows(release_id=["a:1"], agent=[0], release_index=[1], input_version=[7], time=[0.0], output=[b"{}"])
-    lines["refusal"] = list(release_refusal_lines(rows, [0], ["a"], AgentsSettings.horizon).lines)
+    rows = LedgerRows(agent=[0], release_index=[1], input_version=[7], time=[0.0], output=[b"{}"])
+    lines["refusal"] = list(
+        release_refusal_lines(rows, [0], ["a"], AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).lines
+    )
     lines |= emitted_by_rounds(folder)
     lines["drift"] = emitted_drifts(folder)
     lines["sample"] = [Sample(agent="a", value=1.5, time=time_as_datetime(0.0), id="s1").model_dump_json().encode()]

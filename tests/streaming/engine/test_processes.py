@@ -47,7 +47,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for index in range(1, 41):
     with store.transaction():
-        row = LedgerRows(release_id=[""], agent=[agent], release_index=[index], input_version=[7], time=[float(index)],
+        row = LedgerRows(agent=[agent], release_index=[index], input_version=[7], time=[float(index)],
                          output=[b"%d:%d" % (agent, index)])
         assert store.ledger.charge(row) == []
 store.close()
@@ -159,7 +159,7 @@ def test_writers_come_one_after_the_other_and_a_reader_sees_whole_commits(tmp_pa
     assert [row.spent for row in agents_budgets(path).agents] == [40, 40]
     assert audit_ledger(path).rows == 80
     looked = Store.read(path)
-    outputs = [output for _, output in looked.ledger.after(0)]
+    outputs = looked.ledger.after(0)
     looked.close()
     for agent in (0, 1):
         assert [o for o in outputs if o.startswith(b"%d:" % agent)] == [b"%d:%d" % (agent, i) for i in range(1, 41)]

@@ -21,7 +21,6 @@ def open_store(folder: Path) -> Store:
 
 def rows(agent: list[int], index: list[int], version: list[int] | None = None) -> LedgerRows:
     return LedgerRows(
-        release_id=[f"{a}:{i}" for a, i in zip(agent, index, strict=True)],
         agent=agent,
         release_index=index,
         input_version=version or [100 * a + i for a, i in zip(agent, index, strict=True)],

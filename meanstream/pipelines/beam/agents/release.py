@@ -179,7 +179,7 @@ class ReleaseShard(Step):
         time, names, settings = self._windows.released(tick.number), shard.agents.names, self._settings
         if refused.any():
             rows = release_rows([batch], names, settings)
-            lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings.most_releases).lines
+            lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings).lines
             for line in lines:
                 yield TaggedOutput(REFUSALS, at_window_time(time, Refusal.model_validate_json(line)))
         goes = np.flatnonzero(~refused)
