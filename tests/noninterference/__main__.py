@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.noninterference", description=__doc__)
     parser.add_argument("--all", action="store_true", help="also many agents and users, and topics of a real broker")
     chosen = [] if parser.parse_args().all else ["-m", "not slow and not servers"]
-    code = pytest.main([str(Path(__file__).parent), "-q", "-p", "no:cacheprovider", *chosen])
+    code = pytest.main([str(Path(__file__).parent), "-q", "-p", "no:cacheprovider", "-o", "timeout=0", *chosen])
     print(
         f"worlds: {TOTALS.worlds:,}\nsurfaces compared: {TOTALS.surfaces:,}\nbytes compared: {TOTALS.bytes:,}\n"
         f"bytes differing: {TOTALS.differing:,}"
