@@ -31,6 +31,8 @@ SAMPLES = 12
 
 FORGETTING = {"memory": "half-life:1000", "schedule": "preferred:10", "horizon": None}
 """Options under which agents forget: they release after 10, 15, 20, 30, 50, 70 and 100 samples."""
+MEMORIES = {"half-life": FORGETTING, "window": FORGETTING | {"memory": "window:1000"}}
+"""All of them release at the same numbers of samples."""
 MOVED = {"samples": 98, "released": 70}
 """A stream in which an agent's last samples, which are not released, can show that its mean has moved."""
 

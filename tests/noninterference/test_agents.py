@@ -21,6 +21,7 @@ from meanstream.streaming.metrics.metrics import Metrics
 from tests.noninterference.agents_worlds import (
     CHANGED,
     FORGETTING,
+    MEMORIES,
     MOVED,
     UNRELEASED,
     at_once,
@@ -73,9 +74,11 @@ def test_neither_do_values_under_releases_that_are_the_same(tmp_path: Path, port
     assert nothing_differs(first, other)
 
 
-def forgetting(folder: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> tuple[Seen, Seen, int]:
+def forgetting(
+    folder: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any] = FORGETTING
+) -> tuple[Seen, Seen, int]:
     """Run agents that forget; one's mean has moved in the other world, which it alone knows. Count changes there."""
-    how: dict[str, Any] = {"options": FORGETTING, **MOVED}
+    how: dict[str, Any] = {"options": options, **MOVED}
     first = at_once(folder / "first", 3, ports, **how)
     found: list[int] = []
     test = OwnChanges.test
@@ -89,10 +92,11 @@ def forgetting(folder: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> t
     return first, at_once(folder / "other", 3, ports, unreleased=UNRELEASED["most"], **how), sum(found)
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
 def test_neither_does_a_mean_that_moved_which_its_agent_alone_knows(
-    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+    memory: str, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, other, changes = forgetting(tmp_path, ports, monkeypatch)
+    first, other, changes = forgetting(tmp_path, ports, monkeypatch, MEMORIES[memory])
     assert changes > 0
     assert first["file releases.jsonl"].count(b"\n") == 3 * 6
     assert first["file estimates.jsonl"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.noninterference.agents_worlds import FORGETTING, MOVED, UNRELEASED, asking_each_other, federated, on_beam
+from tests.noninterference.agents_worlds import MEMORIES, MOVED, UNRELEASED, asking_each_other, federated, on_beam
 from tests.noninterference.comparison import Seen, nothing_differs
 
 pytestmark = pytest.mark.slow
@@ -39,8 +39,9 @@ def test_a_pipeline_shows_nothing_of_unreleased_values(agents: int, tmp_path: Pa
     assert nothing_differs(first, other)
 
 
-def test_neither_does_one_of_agents_who_forget_and_whose_mean_has_moved(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"options": FORGETTING, **MOVED}
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_neither_does_one_of_agents_who_forget_and_whose_mean_has_moved(memory: str, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"options": MEMORIES[memory], **MOVED}
     first, other = (on_beam(tmp_path / str(most), 3, unreleased=most, **how) for most in (None, UNRELEASED["most"]))
     assert first["file releases.first.jsonl"].count(b"\n") == 3 * 6
     assert nothing_differs(first, other)

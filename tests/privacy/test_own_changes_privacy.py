@@ -23,7 +23,10 @@ FOUND = OwnChanges.test
 
 
 def never(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Found:
+    before = {name: rows[name].copy() for name in rows if name.startswith(("own_start", "own_origin"))}
     tested = FOUND(self, rows, agent, now)
+    for name, column in before.items():
+        rows[name][:] = column
     nobody = np.zeros(0, np.int64)
     return Found(nobody, nobody, tested.since.take(nobody))
 
@@ -31,6 +34,7 @@ def never(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Found:
 def always(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Found:
     """At the end of every block, where the block began."""
     FOUND(self, rows, agent, now)
+    OwnMoment.of(rows, "marked", agent).put(rows, "start", agent)
     return Found(np.zeros(0, np.int64), np.arange(len(agent)), OwnMoment.of(rows, "marked", agent))
 
 
@@ -55,10 +59,15 @@ def stream(**how: Any) -> tuple[list[bytes], dict[str, np.ndarray], list[float]]
     return [*told, agents.spent().tobytes()], public, agents.own().mean.tolist()
 
 
-HOW = [{"memory": "half-life:100"}, {"memory": "half-life:2m", "schedule": "every:10s"}]
+HOW = [
+    {"memory": "half-life:100"},
+    {"memory": "half-life:2m", "schedule": "every:10s"},
+    {"memory": "window:200"},
+    {"memory": "window:4m", "schedule": "every:10s"},
+]
 
 
-@pytest.mark.parametrize("how", HOW, ids=["samples", "time"])
+@pytest.mark.parametrize("how", HOW, ids=["samples", "time", "window of samples", "window of time"])
 @pytest.mark.parametrize("answer", [never, always])
 def test_whatever_is_found_no_release_differs(
     answer: Any, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch

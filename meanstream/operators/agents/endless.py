@@ -56,8 +56,10 @@ class EndlessReleases:
             rule = "be a number of updates with memory window:UPDATES"
             require(memory.kind != "window", "schedule", rule, schedule)
             times = memory.times(parse_release_times(schedule))
+            counter = memory.counter(times)
             assert isinstance(times, Steady)  # noqa: S101 - of samples it is
-            return cls(times, memory.counter(times))
+            assert isinstance(counter, Decayed)  # noqa: S101 - no window has come here
+            return cls(times, counter)
         require(schedule >= 1, "schedule", "be at least 1 update", schedule)
         times = Steady(Geometric(schedule, 3.0), schedule)  # its second release would be two gaps later
         if memory.kind == "window":

@@ -13,7 +13,7 @@ from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.records import Floats, Ints
 
-_ROUNDED = 1 / 12
+ROUNDED = 1 / 12
 """Variance of what rounding to an integer adds."""
 
 
@@ -140,7 +140,7 @@ class DecayedSums:
         state["noise"][rows], state["noised"][rows] = noise, noised
         state["weight"][rows], state["squared_weight"][rows] = weight, squared
         # Each release has rounded twice, and what was rounded before has decayed.
-        rounding = 2 * _ROUNDED / (1.0 - self.counter.decay**2)
+        rounding = 2 * ROUNDED / (1.0 - self.counter.decay**2)
         if self.changes is None or sample is None:
             return self._told(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
         since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
@@ -154,7 +154,7 @@ class DecayedSums:
         told = told_numbers(weight, squared)
         scale = told / weight
         return ToldSums(
-            told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + _ROUNDED
+            told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + ROUNDED
         )
 
 
@@ -199,5 +199,5 @@ class WindowedSums:
             state[name][rows] = np.concatenate([state[name][rows, 1:], newest[:, np.newaxis]], axis=1)
         noise = self.counter.step(state, rows, index, fresh)
         noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
-        variance = self.counter.noise_variance(index) * self.fresh.variance + _ROUNDED
+        variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
         return ToldSums(state["counts"][rows].sum(axis=1), noised, variance)

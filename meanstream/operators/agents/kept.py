@@ -17,7 +17,7 @@ from meanstream.operators.records import Floats, Ints, OwnSamples
 SQUARES_BASE = np.int64(1) << 62
 """Sums of squares are kept exactly, in two words of this base."""
 _SUMS = "sums_"
-_REFLECTED = 0.9
+REFLECTED = 0.9
 """Part of a release that must be of samples since its agent's newest change; with less, the agent is ahead of it."""
 _OWN = {
     "weight": "own_weight",
@@ -43,6 +43,14 @@ class SumsNow(NamedTuple):
         """The same for a test of changes."""
         squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
         return OwnMoment(self.number, self.total, np.asarray(squares, np.float64))
+
+
+class Outlook(NamedTuple):
+    """Public: sums of the weights of what releases will hold, of their squares, and variance of the noise in sums."""
+
+    weight: Floats
+    squared_weight: Floats
+    variance: Floats
 
 
 class WeighedSamples(NamedTuple):
@@ -121,6 +129,15 @@ class KeptSums:
         found["own_due"] = (old["count"] // BLOCK + 1) * BLOCK
         return found
 
+    def outlook(self, count: Ints) -> Outlook:
+        """Public: what releases after these numbers of samples will hold of a mean that stays, in grid units."""
+        index = np.arange(1, len(count) + 1)
+        sums, decays = np.zeros((2, len(count))), self.sums.decay(index)
+        for k, more in enumerate(np.diff(count, prepend=0)):
+            past = sums[:, k - 1] * [decays[k], decays[k] ** 2] if k else np.zeros(2)
+            sums[:, k] = past + more
+        return Outlook(sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance)
+
     def test(self, rows: Columns, agent: Ints, now: SumsNow) -> None:
         """Ask of some agents at the end of a block whether their own mean has changed; leave out what was before."""
         tested = self._changes.test(rows, agent, now.moment)
@@ -161,7 +178,7 @@ class KeptSums:
             total=now.total - rows["marked_total"][agent],
             fresh=fresh,
             waited=waited,
-            sample=self._sample_bound(rows, agent),
+            sample=sample_bound(rows, agent, self.vote, self.grid),
         )
         now.moment.put(rows, "marked", agent)
         said: Columns = {
@@ -197,7 +214,7 @@ class KeptSums:
             count=effective.astype(np.int64),
             mean=value,
             squared_deviations=np.asarray(deviations),
-            ahead=rows["own_weight"][agent] < _REFLECTED * released,
+            ahead=rows["own_weight"][agent] < REFLECTED * released,
         )
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
@@ -211,12 +228,6 @@ class KeptSums:
         kept = self._kept(rows, agent, rows["released"][agent] + 1, now, self._waited(rows, agent, turn))
         new = now.number > rows["released_count"][agent]
         return WeighedSamples(*(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields))
-
-    def _sample_bound(self, rows: Columns, agent: Ints) -> Floats:
-        """Public: what a sample varies by at most: by the agent's own votes, or by the bounds (Popoviciu)."""
-        if self.vote is None:
-            return np.full(len(agent), self.grid.span**2 / 4)
-        return self.vote.variance_bound(rows["vote_noised"][agent])
 
     def _waited(self, rows: Columns, agent: Ints, turn: Ints) -> Ints | None:
         """Count the turns that went by since the release before without one."""
@@ -239,3 +250,10 @@ class KeptSums:
             total=decay * rows["kept_total"][agent] + total,
             squares=decay * rows["kept_squares"][agent] + squares,
         )
+
+
+def sample_bound(rows: Columns, agent: Ints, vote: SpreadVote | None, grid: FixedPoint) -> Floats:
+    """Public: what a sample varies by at most: by the agent's own votes, or by the bounds (Popoviciu)."""
+    if vote is None:
+        return np.full(len(agent), grid.span**2 / 4)
+    return vote.variance_bound(rows["vote_noised"][agent])

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 from meanstream.operators.agents.release_times import Counts, Every, Steady
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import LARGEST_DECAY, Decayed, decay_of_half_life
-from meanstream.operators.counters.windowed import LONGEST_WINDOW, Windowed
+from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import LONGEST_WINDOW
 from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.validation import require
 
-FOREVER = "forever"
+FOREVER, AUTO = "forever", "auto"
+LIFE = 40
+"""Releases for which `auto` hardly forgets: the usual horizon of who keeps everything."""
+LONGEST_AUTO = 10**8
+"""Samples: with a half-life much longer nothing would be forgotten between two releases."""
 TURNS = 8
 """Releases in a half-life of samples: a few, because noise grows with them, and a change is seen within one of them."""
 _FORMS = (
-    "be forever, half-life:SAMPLES, half-life:DURATION or window:DURATION (such as half-life:5000 or half-life:30d)"
+    "be forever, half-life:LENGTH or window:LENGTH, in samples or a duration (such as half-life:5000 or window:12w), "
+    "or, of agents, auto"
 )
 
 
@@ -65,7 +71,10 @@ class Memory:
         if self.seconds is None:
             require(isinstance(schedule, Counts), "schedule", f"count samples, as memory {self} does", str(schedule))
             assert isinstance(schedule, Counts)  # noqa: S101 - narrows
-            return Steady(schedule, max(1, (self.samples or 1) // TURNS))
+            steady = Steady(schedule, max(1, (self.samples or 1) // TURNS))
+            room = self.kind != "window" or steady.early[0] <= (self.samples or 1)
+            require(room, "schedule", f"have its first release within memory {self}", str(schedule))
+            return steady
         require(isinstance(schedule, Every), "schedule", f"be every:DURATION with memory {self}", str(schedule))
         assert isinstance(schedule, Every)  # noqa: S101 - narrows
         require(schedule.seconds <= self.seconds, "schedule", f"be at most as long as memory {self}", str(schedule))
@@ -73,7 +82,7 @@ class Memory:
             self._increments(schedule.seconds)
         return schedule
 
-    def counter(self, times: Counts | Every) -> Decayed | Windowed:
+    def counter(self, times: Counts | Every) -> Decayed | Sliding:
         """Make the counter of sums that forget, for releases at these times (of `times`).
 
         Raises
@@ -82,8 +91,10 @@ class Memory:
             If a half-life is so long that nothing would be forgotten.
         """
         if self.kind == "window":
-            assert isinstance(times, Every)  # noqa: S101 - `times` has checked it
-            return Windowed(ENDLESS, window=self._increments(times.seconds))
+            if isinstance(times, Every):
+                return Sliding(ENDLESS, window=self._increments(times.seconds))
+            assert isinstance(times, Steady)  # noqa: S101 - `times` has made it
+            return Sliding(ENDLESS, window=int(self.samples or 1) // times.gap)
         if isinstance(times, Every):
             return Decayed(ENDLESS, decay=self._decay(times.seconds, float(self.seconds or 0)))
         assert isinstance(times, Steady)  # noqa: S101 - `times` has made it
@@ -102,6 +113,30 @@ class Memory:
         whole = number == math.floor(number) and number <= LONGEST_WINDOW
         require(whole, "memory", f"be 1 to {LONGEST_WINDOW} times {duration_text(seconds)} of the schedule", str(self))
         return int(number)
+
+
+def memory_for(text: str, schedule: Counts | Every) -> Memory:
+    """Return the memory that a text names for agents with this schedule; `auto` is as long as `forever` would last.
+
+    `auto` is the half-life in which `LIFE` releases are made. Noise is no more than that of `forever` then, which would
+    end there, and a mean that stays has 1.04 times the variance of one over all samples; changes are seen by tests.
+
+    Raises
+    ------
+    ValueError
+        As `parse_memory`.
+
+    Examples
+    --------
+    >>> from meanstream.operators.agents.release_times import parse_release_times
+    >>> [str(memory_for("auto", parse_release_times(one))) for one in ("preferred:10", "every:1d", "geometric:10,2")]
+    ['half-life:30000000', 'half-life:40d', 'half-life:100000000']
+    """
+    if text != AUTO:
+        return parse_memory(text)
+    if isinstance(schedule, Every):
+        return Memory("half-life", seconds=LIFE * schedule.seconds)
+    return Memory("half-life", samples=min(int(schedule.times(LIFE)[-1]), LONGEST_AUTO))
 
 
 def parse_memory(text: str) -> Memory:

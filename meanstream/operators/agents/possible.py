@@ -78,6 +78,8 @@ class PossibleReleases:
     def largest_count(self) -> int:
         """So many samples an agent has at most."""
         times, most = self.settings.times, LARGEST_COUNT if self.max_samples is None else self.max_samples
+        if self.settings.remembers.kind == "window":
+            return min(max(self.settings.remembers.samples or most, 1), most)
         if isinstance(times, Steady):
             return min(_largest_effective(times, self.settings.mechanism), most)
         return min(int(times.times(self.settings.horizon)[-1]), most) if isinstance(times, Counts) else most
@@ -100,8 +102,8 @@ class PossibleReleases:
         forgets = self.settings.remembers.forgets
         few = (releases.count < (1 if forgets else index)) | (releases.count > self.largest_count)
         count = np.where(few, 1 if forgets else index, releases.count)
-        # Who has waited has less noise than the index says, never less than one draw; weights add to no more than the
-        # effective number, which is rounded down.
+        # Who has waited, or is silent, has less noise than the index says, never less than one draw; weights add to no
+        # more than the effective number, which is rounded down.
         drawn = np.ones_like(index) if forgets else index
         least, total = self.settings.mean_variance(drawn, count + forgets), releases.total.astype(np.float64)
         with np.errstate(over="ignore"):  # a huge number is as wrong as infinity
@@ -118,7 +120,7 @@ class PossibleReleases:
 
 def _largest_effective(times: Steady, counter: Counter) -> int:
     """Largest effective number of samples at any release: the weights after the early ones go to a limit."""
-    assert isinstance(counter, Decayed)  # noqa: S101 - of steady times it is
+    assert isinstance(counter, Decayed)  # noqa: S101 - the caller has asked
     weight, squared, most = 0.0, 0.0, 0.0
     before = 0
     for decay, count in zip((1.0, *counter.early), times.early, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import Bools, Ints, Words
@@ -80,7 +81,7 @@ class AgentRows:
         kept = self._settings.kept
         newest = SNAPSHOT_VERSION if kept is None else WITH_CHANGES
         require(1 <= version <= newest, "snapshot version", f"lie in 1..{newest}", version)
-        if kept is not None and version == SNAPSHOT_VERSION and "marked_high" in state:
+        if isinstance(kept, KeptSums) and version == SNAPSHOT_VERSION and "marked_high" in state:
             state = {**kept.since_version_2(state), "version": state["version"], "window": state["window"]}
         names = set(state) - {"version", "window"}
         expected = set(self.columns) - (SINCE_VERSION_2 if version == 1 else frozenset())

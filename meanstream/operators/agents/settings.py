@@ -18,9 +18,10 @@ from meanstream.operators.agents.histogram import (
     histogram_thresholds,
 )
 from meanstream.operators.agents.kept import KeptSums
-from meanstream.operators.agents.memory import FOREVER, Memory, parse_memory
+from meanstream.operators.agents.kept_window import KeptWindow
+from meanstream.operators.agents.memory import FOREVER, Memory, memory_for, parse_memory
 from meanstream.operators.agents.release_changes import ReleaseChanges
-from meanstream.operators.agents.release_times import Counts, Every, parse_release_times
+from meanstream.operators.agents.release_times import Counts, Every, Steady, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
 from meanstream.operators.agents.usual import usual_counter, usual_spread_share
 from meanstream.operators.counters.base import ENDLESS, counter_limit
@@ -28,6 +29,7 @@ from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
+from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
 from meanstream.operators.noise.canonical import UNSPELLED
@@ -91,9 +93,10 @@ class AgentsSettings:
         left goes into the means. 0 turns votes off. For Gaussian noise and the tuned mode only; there it is 0.1 by
         default, elsewhere 0.
     memory : str
-        "forever", "half-life:SAMPLES" in the agent's own samples, for schedules of these, which release at least 8
-        times in each half-life then, or "half-life:DURATION" of event time, for "every:DURATION". An agent's own mean
-        and its releases forget alike. For Gaussian noise and the tuned mode.
+        "forever", "half-life:SAMPLES" or "window:SAMPLES" in the agent's own samples, for schedules of these, which
+        release at least 8 times in each half-life or window then, or "half-life:DURATION" or "window:DURATION" of event
+        time, for "every:DURATION"; "auto" is a half-life as long as the usual horizon lasts (`memory_for`), and that is
+        what it becomes here. An agent's own mean and its releases forget alike. For Gaussian noise and the tuned mode.
     histogram_share : float
         Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`), of which quantiles
         and exceedances are told. 0, the default, turns it off. For Gaussian noise, the tuned mode and memory
@@ -197,17 +200,18 @@ class AgentsSettings:
 
     def _remember(self) -> None:
         """Bring memory, horizon and counter, which go together, to their types."""
-        memory, horizon = parse_memory(self.memory), cast("int | None", self.horizon)
-        require(memory.kind != "window", "memory", "be forever or half-life:LENGTH for agents", self.memory)
+        memory = memory_for(self.memory, parse_release_times(self.schedule))
+        horizon, given = cast("int | None", self.horizon), self.memory
         object.__setattr__(self, "memory", str(memory))
         if memory.forgets:
             other = f"be forever with mode {self.mode} and noise {self.noise}"
-            require(self.mode == "tuned" and self.noise == "gaussian", "memory", other, self.memory)
-            left_out = f"be left out with memory {self.memory}"
+            require(self.mode == "tuned" and self.noise == "gaussian", "memory", other, given)
+            left_out = f"be left out with memory {given}"
             require(horizon in (None, ENDLESS), "horizon", f"{left_out}: releases have no end", horizon)
-            require(cast("str | None", self.counter) in (None, Decayed.name), "counter", left_out, self.counter)
+            counter = Sliding.name if memory.kind == "window" else Decayed.name
+            require(cast("str | None", self.counter) in (None, counter), "counter", left_out, self.counter)
             object.__setattr__(self, "horizon", ENDLESS)
-            object.__setattr__(self, "counter", Decayed.name)
+            object.__setattr__(self, "counter", counter)
             return
         horizon = valid_int("horizon", USUAL_HORIZON if horizon is None else horizon)
         object.__setattr__(self, "horizon", horizon)
@@ -243,15 +247,18 @@ class AgentsSettings:
         return make_counter(self.counter, horizon=self.horizon, levels=self.levels, sampling=sampling)
 
     @cached_property
-    def kept(self) -> KeptSums | None:
+    def kept(self) -> KeptSums | KeptWindow | None:
         """The noised sums that forget; None where all is kept."""
+        counter, fresh, times = self.mechanism, self.fresh, self.times
         if not self.remembers.forgets:
             return None
-        assert isinstance(self.mechanism, Decayed)  # noqa: S101 - of a half-life it is
-        assert isinstance(self.fresh, GaussianNoise)  # noqa: S101 - checked
-        times = self.times if isinstance(self.times, Every) else None
-        changes = ReleaseChanges(self.mechanism, draw=self.fresh.variance)
-        return KeptSums(DecayedSums(self.mechanism, self.fresh, changes), times, self.grid, self.vote)
+        assert isinstance(fresh, GaussianNoise)  # noqa: S101 - checked
+        if isinstance(counter, Sliding):
+            assert isinstance(times, Steady | Every)  # noqa: S101 - those of a memory are
+            return KeptWindow.of(self.remembers, times, counter=counter, fresh=fresh, grid=self.grid, vote=self.vote)
+        assert isinstance(counter, Decayed)  # noqa: S101 - of a half-life it is
+        sums = DecayedSums(counter, fresh, ReleaseChanges(counter, draw=fresh.variance))
+        return KeptSums(sums, times if isinstance(times, Every) else None, self.grid, self.vote)
 
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:

@@ -20,6 +20,7 @@ from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import FACTOR
 from meanstream.operators.audit.counters import counter_columns, counter_response
 from meanstream.operators.audit.one_run import CONFIDENCE
+from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.keyed import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
@@ -44,11 +45,15 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
     forget do not begin anew here: whether they do is a function of the noised sums, which are audited.
     """
     memory = "half-life:8s" if settings.remembers.forgets else settings.memory
+    if isinstance(settings.mechanism, Sliding):
+        memory = f"window:{settings.mechanism.window}s"
     found = replace(settings, schedule="every:1s", memory=memory, name=settings.name if name is None else name)
     found.__dict__.update({part: getattr(settings, part) for part in _CALIBRATED})
-    if found.kept is not None:
+    if isinstance(found.kept, KeptSums):
         sums = DecayedSums(found.kept.sums.counter, found.kept.sums.fresh)
         found.__dict__["kept"] = KeptSums(sums, found.kept.times, found.grid, found.vote)
+    elif found.kept is not None:
+        found.__dict__["kept"] = replace(found.kept, sums=replace(found.kept.sums, tests=False))
     return found
 
 

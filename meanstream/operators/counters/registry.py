@@ -10,6 +10,7 @@ from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
+from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev, calibrated_laplace_scale
@@ -39,6 +40,7 @@ COUNTERS: dict[str, type[Counter]] = {
 FORGETTING: dict[str, type[Counter]] = {
     Decayed.name: Decayed,
     Windowed.name: Windowed,
+    Sliding.name: Sliding,
 }
 """Counters of sums that forget: one of them is in use where a memory is not `forever`."""
 

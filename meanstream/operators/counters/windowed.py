@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -17,7 +18,7 @@ from meanstream.operators.validation import require
 LONGEST_WINDOW = 128
 """Increments in a window: a row keeps three numbers for each."""
 _WINDOWS, _SETTLED = 3, 64
-_GRID = 2.0**-40
+GRID = 2.0**-40
 
 
 class WindowFactors(NamedTuple):
@@ -75,7 +76,7 @@ class Windowed(Counter):
     @property
     def l1_sensitivity(self) -> float:
         """Refuse: square roots are made for Gaussian noise."""
-        raise ValueError("noise must be gaussian for the windowed counter, got 'laplace'")
+        raise ValueError(f"noise must be gaussian for the {self.name} counter, got 'laplace'")
 
     @property
     def reach(self) -> int:
@@ -103,16 +104,21 @@ class Windowed(Counter):
         """Return the noise of no increments."""
         return {"increments": np.zeros((n_rows, self._kept))}
 
-    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
+    def increment(self, state: State, rows: Ints, fresh: Floats) -> Floats:
+        """Return the noise of each row's next increment alone and update the state in place, as `step` does."""
         past, strategy = state["increments"][rows], self._factors.strategy
         newest = fresh
         for j in range(1, len(strategy)):  # one after the other: a batch gives the same floats as each row alone
             newest = newest - strategy[j] * past[:, -j]
-        noise = newest
-        for j in range(1, self.window):
-            noise = noise + past[:, -j]
         if self._kept:
             state["increments"][rows] = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
+        return newest
+
+    def _step(self, state: State, rows: Ints, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
+        past = state["increments"][rows]
+        noise = self.increment(state, rows, fresh)
+        for j in range(1, self.window):
+            noise = noise + past[:, -j]
         return noise
 
     def init_past(self, n_rows: int) -> State:
@@ -126,8 +132,8 @@ class Windowed(Counter):
         found = newest + past[:, self._kept - self.window + 1 :].sum(axis=1)
         if self._kept:
             lags = np.arange(self._kept - 1, -1, -1)  # of the increments that will be kept
-            until = np.clip(release[:, np.newaxis] - lags, 0, _steps(self.window))
-            own = _shared_table(self.window)[lags, until]
+            until = np.clip(release[:, np.newaxis] - lags, 0, settled_steps(self.window))
+            own = _shared_table(self._factorize, self.window)[lags, until]
             kept = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
             state["past"][rows] = kept + coefficient[:, np.newaxis] * own
         return np.asarray(found)
@@ -138,22 +144,32 @@ class Windowed(Counter):
 
     @property
     def _factors(self) -> WindowFactors:
-        return factorize_window(self.window)
+        return self._factorize(self.window)
+
+    @property
+    def _factorize(self) -> Callable[[int], WindowFactors]:
+        """What finds the pair of a window."""
+        return factorize_window
 
 
 @lru_cache(maxsize=64)
 def factorize_window(window: int) -> WindowFactors:
     """Find the pair; arrays are shared, and cannot be changed. The strategy is on a grid: the same on every machine."""
-    from scipy.signal import lfilter  # noqa: PLC0415 - half a second of every start, where nobody asks for a window
-
     n = 1 if window == 1 else _WINDOWS * window
     of_ones = np.append(1.0, np.cumprod(1.0 - 0.5 / np.arange(1, max(n, 2))))[:n]  # (1 - x)^(-1/2)
     strategy, coefficient = of_ones.copy(), 1.0
     for k in range(1, -(-n // window)):
         coefficient *= (k - 1.5) / k  # of x^(k W) in (1 - x^W)^(1/2)
         strategy[k * window :] += coefficient * of_ones[: n - k * window]
-    strategy = np.rint(strategy / _GRID) * _GRID
-    one = np.append(1.0, np.zeros(_steps(window) - 1))
+    return factor_pair(strategy, window)
+
+
+def factor_pair(strategy: Floats, window: int) -> WindowFactors:
+    """Put a strategy on the grid, and find the noise that belongs to it; arrays are shared, and cannot be changed."""
+    from scipy.signal import lfilter  # noqa: PLC0415 - half a second of every start, where nobody asks for a window
+
+    strategy = np.rint(strategy / GRID) * GRID
+    one = np.append(1.0, np.zeros(settled_steps(window) - 1))
     increment = np.asarray(lfilter([1.0], strategy, one), dtype=np.float64)
     noise = np.asarray(lfilter(np.ones(window), strategy, one), dtype=np.float64)
     for array in (strategy, noise, increment):
@@ -161,16 +177,16 @@ def factorize_window(window: int) -> WindowFactors:
     return WindowFactors(strategy, noise, increment)
 
 
-def _steps(window: int) -> int:
+def settled_steps(window: int) -> int:
     """So many releases the noise needs to settle, to the last digits."""
     return _SETTLED * window
 
 
 @lru_cache(maxsize=16)
-def _shared_table(window: int) -> Floats:
+def _shared_table(factorize: Callable[[int], WindowFactors], window: int) -> Floats:
     """Covariance of the noise of a sum and of the increment `lag` before, by lag and by the releases up to that."""
-    factors = factorize_window(window)
-    lags, steps = len(factors.strategy) - 1, _steps(window)
+    factors = factorize(window)
+    lags, steps = len(factors.strategy) - 1, settled_steps(window)
     table = np.zeros((lags, steps + 1))
     for lag in range(lags):
         product = factors.increment[: steps - lag] * factors.noise[lag:]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.memory import FOREVER, parse_memory
+from meanstream.operators.agents.memory import AUTO, FOREVER, parse_memory
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import Bools, Floats
 from meanstream.operators.simulation.changes import MOST_SAMPLES, ChangeOfMeans, MovingMeans
@@ -91,10 +91,10 @@ class DriftConfig:
         data_half_width("uniform", self.stddev)
         require(self.collaboration in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)} with "
                 "change", self.collaboration)  # fmt: skip
-        memory = parse_memory(self.memory)
-        rule = "be forever or half-life:SAMPLES: simulated samples have no time"
-        require(memory.kind != "window" and memory.seconds is None, "memory", rule, self.memory)
-        self.settings(0.0, 1.0)
+        if self.memory != AUTO:
+            rule = "be forever, auto, half-life:SAMPLES or window:SAMPLES: simulated samples have no time"
+            require(parse_memory(self.memory).seconds is None, "memory", rule, self.memory)
+        object.__setattr__(self, "memory", self.settings(0.0, 1.0).memory)
 
     def change_of_means(self) -> tuple[ChangeOfMeans, int]:
         """Give the change, and after how many samples it comes."""

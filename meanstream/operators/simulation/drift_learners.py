@@ -50,7 +50,7 @@ class HostedAgents:
 
     def __init__(self, agents: int, settings: AgentsSettings, collaboration: str, seed: int) -> None:
         key = np.random.default_rng(1000 + seed).bytes(16)
-        self._agents = Agents(settings, KeyedNoise(key, deployment="benchmark", purpose="agents"))
+        self._agents = Agents(settings, KeyedNoise(key, deployment="simulation", purpose="agents"))
         self._agents.add_agents([f"agent {i}" for i in range(agents)])
         self._followed = FollowedReleases(settings)
         self._way = make_collaboration(collaboration, lower=settings.lower, upper=settings.upper)

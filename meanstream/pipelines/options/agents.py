@@ -106,8 +106,9 @@ class AgentSideOptions(StreamOptions):
     memory: Annotated[
         str | None,
         cli_option(
-            "forever, half-life:SAMPLES (of an agent) or half-life:DURATION (with --schedule every:...): older samples "
-            "weigh less, releases have no end; default: the store's, else forever.",
+            "forever | half-life:LENGTH | window:LENGTH, in samples of an agent or a duration (with --schedule "
+            "every:...): older samples weigh less or nothing, releases have no end; auto: half-life of 40 releases; "
+            "default: the store's, else forever.",
             PRIVACY,
         ),
     ] = None
@@ -179,7 +180,8 @@ class AgentSideOptions(StreamOptions):
 
     def _begun(self) -> dict[str, Any]:
         """Read what agents that already run on the store have, which holds where nobody says otherwise: they go on."""
-        from meanstream.operators.agents.memory import parse_memory
+        from meanstream.operators.agents.memory import memory_for
+        from meanstream.operators.agents.release_times import parse_release_times
         from meanstream.operators.validation import require
         from meanstream.streaming.agents.own_state import own_settings_if_begun
 
@@ -188,7 +190,8 @@ class AgentSideOptions(StreamOptions):
             return {}
         if self.memory is not None:
             rule = f"be {begun.memory} as in the store that is continued"
-            require(str(parse_memory(self.memory)) == begun.memory, "memory", rule, self.memory)
+            same = str(memory_for(self.memory, parse_release_times(self.schedule))) == begun.memory
+            require(same, "memory", rule, self.memory)
         memory = {"memory": begun.memory} if begun.remembers.forgets else {"counter": begun.counter}
         return {**memory, "spread_share": begun.spread_share}
 

@@ -103,8 +103,8 @@ SCHEDULE = Form(
     "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)",
 )
 MEMORY = Form(
-    rf"forever|half-life:({_COUNT}|{_SPAN})",
-    "be forever, half-life:SAMPLES or half-life:DURATION (such as half-life:5000 or half-life:30d)",
+    rf"forever|auto|(half-life|window):({_COUNT}|{_SPAN})",
+    "be forever, auto, half-life:LENGTH or window:LENGTH, of samples or a duration (as half-life:5000 or window:12w)",
 )
 SIZES = Form(
     rf"unknown|[a-z]+:{_NUMBER}(,{_NUMBER})*", "be a law such as point:4, poisson:3.5, lognormal:10,1, or unknown"

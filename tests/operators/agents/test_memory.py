@@ -24,6 +24,10 @@ KEY = bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d")
 KNOWN: dict[str, Any] = {"lower": -2.0, "upper": 6.0, "epsilon": 1.0, "delta": 1e-6}
 SAMPLES = AgentsSettings(**KNOWN, memory="half-life:32", schedule="preferred:3")
 TURNS = AgentsSettings(**KNOWN, memory="half-life:30s", schedule="every:10s")
+WINDOW = AgentsSettings(**KNOWN, memory="window:32", schedule="preferred:3")
+WINDOW_TURNS = AgentsSettings(**KNOWN, memory="window:30s", schedule="every:10s")
+ALL = {"samples": SAMPLES, "turns": TURNS, "window": WINDOW, "window of turns": WINDOW_TURNS}
+every_memory = pytest.mark.parametrize("settings", ALL.values(), ids=list(ALL))
 M, N = 7, 900
 
 
@@ -49,7 +53,7 @@ def columns(batches: list[ReleaseBatch]) -> dict[str, list[Any]]:
     return {name: getattr(taken, name).tolist() for name in ("agent", "index", "count", "total", "noise_variance")}
 
 
-@pytest.mark.parametrize("settings", [SAMPLES, TURNS], ids=["samples", "turns"])
+@every_memory
 def test_batches_and_snapshots_change_no_bit(settings: AgentsSettings) -> None:
     agent, value, time = stream()
     whole, parts = agents_of(settings), agents_of(settings)
@@ -72,6 +76,10 @@ def test_batches_and_snapshots_change_no_bit(settings: AgentsSettings) -> None:
 
 def weights_by_hand(settings: AgentsSettings, time: np.ndarray) -> np.ndarray:
     """Weights of one agent's samples, from its increments between releases; the last one may be open."""
+    if settings is WINDOW_TURNS:
+        return np.asarray(np.floor(time / 10) > np.floor(time[-1] / 10) - 3, np.float64)
+    if settings is WINDOW:
+        return window_by_hand(len(time))
     if settings is SAMPLES:
         counts = settings.times.times(200)  # type: ignore[union-attr]
         block = np.searchsorted(counts, np.arange(1, len(time) + 1), side="left")
@@ -82,7 +90,18 @@ def weights_by_hand(settings: AgentsSettings, time: np.ndarray) -> np.ndarray:
     return np.asarray(0.5**age)
 
 
-@pytest.mark.parametrize("settings", [SAMPLES, TURNS], ids=["samples", "turns"])
+def window_by_hand(n: int) -> np.ndarray:
+    """Weights of samples in slots of at most 4 samples, or of one increment, that leave with their first one."""
+    begins: list[int] = []
+    counts = [0, *(int(c) for c in WINDOW.times.times(400) if c <= n)]  # type: ignore[union-attr]
+    for before, here in itertools.pairwise(counts):
+        if not begins or here - begins[-1] > 4:
+            begins.append(before)
+    first = min([begin for begin in begins if begin >= n - 32], default=counts[-1])
+    return np.asarray(np.arange(n) >= first, np.float64)
+
+
+@every_memory
 def test_an_agents_own_mean_is_the_weighted_one(settings: AgentsSettings) -> None:
     agent, value, time = stream()
     agents = agents_of(settings)
@@ -101,7 +120,7 @@ def test_an_agents_own_mean_is_the_weighted_one(settings: AgentsSettings) -> Non
             assert own.squared_deviations[a] == pytest.approx(spread * own.count[a], rel=1e-3, abs=1e-3)
 
 
-@pytest.mark.parametrize("settings", [SAMPLES, TURNS], ids=["samples", "turns"])
+@every_memory
 def test_released_means_err_by_the_stated_variance(settings: AgentsSettings) -> None:
     """2000 agents of a constant: mean squared error over stated variance, 5 standard errors; also of who has waited."""
     n, rng = 2000, np.random.default_rng(5)
@@ -127,6 +146,45 @@ def test_who_waits_forgets_by_time() -> None:
     assert own.count[0] == 50
 
 
+def test_what_leaves_a_window_is_gone() -> None:
+    """Silent for longer than the window, or after so many samples: nothing of what was before is left."""
+    zero = np.zeros(50, np.int64)
+    agents = agents_of(replace(WINDOW_TURNS, epsilon=1000.0), 1)
+    agents.update(zero, np.full(50, 0.0), np.linspace(0, 9, 50))
+    newest = agents.update(zero, np.full(50, 4.0), np.linspace(300, 309, 50)).releases
+    assert newest.count.tolist() == [50]
+    last = agents.advance(320.0).releases
+    assert (last.count.tolist(), last.index.tolist()) == ([50], [2])
+    assert last.mean[0] == pytest.approx(4.0, abs=0.05)
+    assert agents.own().mean[0] == pytest.approx(4.0, abs=1e-4)
+
+    agents = agents_of(replace(WINDOW, epsilon=1000.0), 1)
+    agents.update(np.zeros(100, np.int64), np.repeat([0.0, 4.0], [64, 36]), np.zeros(100))
+    assert agents.latest().mean[0] == pytest.approx(4.0, abs=0.05)
+    assert 28 <= agents.latest().count[0] <= 32
+
+
+def test_releases_between_turns_do_not_shorten_a_window() -> None:
+    """As where a program is run many times a day, with a last release each time: a turn, and a few samples, are one."""
+    often, rarely = agents_of(WINDOW_TURNS, 1), agents_of(WINDOW_TURNS, 1)
+    for second in range(60):
+        often.update(np.zeros(1, np.int64), np.full(1, 1.0), np.full(1, float(second)))
+        rarely.update(np.zeros(1, np.int64), np.full(1, 1.0), np.full(1, float(second)))
+        often.release_now(float(second))
+    rarely.release_now(59.0)
+    assert often.latest().count.tolist() == rarely.latest().count.tolist() == [30]
+    assert often.latest().index.tolist() == [60]
+    assert PossibleReleases(WINDOW_TURNS).reasons(often.latest()).tolist() == [""]
+
+    one_by_one = agents_of(WINDOW, 1)
+    for second in range(200):
+        one_by_one.update(np.zeros(1, np.int64), np.full(1, 1.0), np.full(1, float(second)))
+        one_by_one.release_now(float(second))
+        assert one_by_one.own().count[0] <= 32
+    assert 28 <= one_by_one.latest().count[0] <= 32
+    assert PossibleReleases(WINDOW).reasons(one_by_one.latest()).tolist() == [""]
+
+
 def test_state_of_before_there_were_tests_of_changes_goes_on() -> None:
     """Old columns are made of new ones: the squares at the newest release were two whole numbers."""
     agent, value, time = stream()
@@ -147,7 +205,7 @@ def test_state_of_before_there_were_tests_of_changes_goes_on() -> None:
     assert columns(found) == columns(expected)
 
 
-@pytest.mark.parametrize("settings", [SAMPLES, TURNS], ids=["samples", "turns"])
+@every_memory
 def test_an_agent_whose_mean_changes_leaves_what_was_before(settings: AgentsSettings) -> None:
     """Agents 0 to 2 change by 3 standard deviations; in any batches they know it the same, and the others stay."""
     rng, n = np.random.default_rng(4), 1500
@@ -209,8 +267,9 @@ def test_windows_before_1970_end_as_others_do() -> None:
     assert times == [[10.0, 20.0, 30.0], [5.0, 15.0, 25.0, 35.0], [10.0, 20.0, 30.0]]
 
 
-def test_there_is_no_end_and_what_is_forged_is_told() -> None:
-    settings = AgentsSettings(**KNOWN, memory="half-life:8", schedule="preferred:1")
+@pytest.mark.parametrize("memory", ["half-life:8", "window:8"])
+def test_there_is_no_end_and_what_is_forged_is_told(memory: str) -> None:
+    settings = AgentsSettings(**KNOWN, memory=memory, schedule="preferred:1")
     agents = agents_of(settings, 1)
     batch = agents.update(np.zeros(3000, np.int64), np.full(3000, 1.0), np.arange(3000.0))
     releases = batch.releases
@@ -261,7 +320,13 @@ def test_settings_of_who_keeps_everything_are_spelled_as_they_were() -> None:
             {"memory": "half-life:50", "schedule": "every:1h"},
             "schedule must count samples, as memory half-life:50 does",
         ),
-        ({"memory": "window:12w", "schedule": "every:1w"}, "memory must be forever or half-life:LENGTH for agents"),
+        ({"memory": "window:12w"}, "schedule must be every:DURATION with memory window:84d, got 'preferred:10'"),
+        ({"memory": "window:12w", "schedule": "every:5w"}, "memory must be 1 to 128 times 35d of the schedule"),
+        ({"memory": "window:129d", "schedule": "every:1d"}, "memory must be 1 to 128 times 1d of the schedule"),
+        ({"memory": "window:9"}, "schedule must have its first release within memory window:9, got 'preferred:10'"),
+        ({"memory": "window:500", "schedule": "every:1h"}, "schedule must count samples, as memory window:500 does"),
+        ({"memory": "window:500", "counter": "windowed"}, "counter must be left out with memory window:500"),
+        ({"memory": "window:500", "horizon": 40}, "horizon must be left out with memory window:500"),
         ({"memory": "half-life:50", "horizon": 40}, "horizon must be left out with memory half-life:50"),
         ({"memory": "half-life:50", "counter": "toeplitz"}, "counter must be left out with memory half-life:50"),
         ({"memory": "half-life:50", "mode": "paper"}, "memory must be forever with mode paper"),

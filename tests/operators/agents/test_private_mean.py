@@ -398,7 +398,7 @@ def test_a_mean_that_forgets_goes_on_from_its_snapshot(memory: str, schedule: st
     ("changes", "message"),
     [
         ({"memory": "half-life:3d"}, "memory must be forever, half-life:UPDATES or window:UPDATES, got 'half-life:3d'"),
-        ({"memory": "half-life:0"}, "memory must be forever, half-life:SAMPLES"),
+        ({"memory": "half-life:0"}, "memory must be forever, half-life:LENGTH"),
         ({"memory": "half-life:-5"}, "memory must be forever"),
         ({"memory": "half-life:"}, "memory must be forever"),
         ({"memory": "ever"}, "memory must be forever"),

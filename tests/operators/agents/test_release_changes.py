@@ -130,8 +130,11 @@ LAWS = {
 }
 
 
+MEMORIES = [("half-life:80", 1, 10), ("half-life:800", 3, 100), ("window:80", 1, 10), ("window:1000", 3, 125)]
+
+
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize(("memory", "epsilon", "batch"), [("half-life:80", 1, 10), ("half-life:800", 3, 100)])
+@pytest.mark.parametrize(("memory", "epsilon", "batch"), MEMORIES)
 def test_false_alarms_are_rare(law: str, memory: str, epsilon: float, batch: int) -> None:
     """At most one change in 1e4 releases of 60,000 of means that stay; 4 standard deviations of a Poisson number."""
     settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=1e-6, memory=memory)

@@ -16,6 +16,7 @@ WAYS = {
     "votes": {"schedule": "geometric:4,1.3", "horizon": 20, "spread_share": 0.2},
     "times": {"schedule": "every:10s", "horizon": 20},
     "forgetting": {"memory": "half-life:50"},
+    "window": {"memory": "window:50"},
 }
 
 

@@ -10,6 +10,7 @@ from meanstream.operators.audit.counters import counter_columns, counter_respons
 from meanstream.operators.counters.base import ENDLESS, Counter, HorizonReached
 from meanstream.operators.counters.decayed import GRID, Decayed, decay_of_half_life
 from meanstream.operators.counters.registry import FORGETTING, counter_noise, make_counter
+from meanstream.operators.counters.sliding import Sliding, factorize_sliding
 from meanstream.operators.counters.windowed import Windowed, factorize_window
 
 N = 45
@@ -21,6 +22,9 @@ KINDS: list[Counter] = [
     Windowed(N, window=1),
     Windowed(N, window=12),
     Windowed(N, window=100),
+    Sliding(N, window=1),
+    Sliding(N, window=12),
+    Sliding(N, window=100),
 ]
 
 
@@ -90,6 +94,32 @@ def test_noise_of_a_window_settles(window: int) -> None:
     assert (noise[-window:] ** 2).sum() < 1e-18 * (noise**2).sum()
 
 
+@pytest.mark.parametrize("window", [1, 3, 12])
+def test_sums_of_any_number_of_increments_vary_as_the_matrix_says(window: int) -> None:
+    """Against the noises of the increments, one draw at a time."""
+    counter, n = Sliding(ENDLESS, window=window), 3 * window + 8
+    state, rows, drawn = counter.init(n), np.arange(n), np.zeros((n, n))
+    for k in range(n):
+        drawn[k] = counter.increment(state, rows, (rows == k).astype(float))
+    for k in (1, 2, window, n):
+        for first, second in ((1, 1), (1, k), (k, 1), (k // 2 + 1, k), (k, k)):
+            one, other = (drawn[k - number : k].sum(axis=0) for number in (first, second))
+            found = counter.part_covariance(first, second, np.array([k]))[0]
+            np.testing.assert_allclose(found, one @ other, rtol=1e-11, atol=1e-12)
+
+
+def test_sums_of_fewer_increments_have_less_noise() -> None:
+    """Of a counter made for exactly 12, sums of 6 have 1.7 times the noise of sums of 12."""
+    late = np.array([10**6])
+    for window in (8, 12, 84):
+        counter = Sliding(ENDLESS, window=window)
+        found = [counter.part_covariance(w, w, late)[0] for w in range(1, 2 * window)]
+        assert found == sorted(found)
+        rigid = Windowed(ENDLESS, window=window)
+        products = [c.l2_sensitivity**2 * c.noise_variance(late)[0] for c in (counter, rigid)]
+        assert products[0] < 1.4 * products[1]
+
+
 @pytest.mark.parametrize("decay", [decay_of_half_life(1, h) for h in (0.3, 1, 8, 100, 1e6)])
 def test_endless_sensitivity_bounds_that_of_every_horizon(decay: float) -> None:
     found = [Decayed(n, decay=decay, early=EARLY).l2_sensitivity for n in (1, 2, 5, 50, 10_000, ENDLESS)]
@@ -122,6 +152,8 @@ def test_refused() -> None:
     for window in (0, 129):
         with pytest.raises(ValueError, match=r"window must lie in 1..128 increments"):
             Windowed(ENDLESS, window=window)
+        with pytest.raises(ValueError, match=r"window must lie in 1..128 increments"):
+            Sliding(ENDLESS, window=window)
     for kind in FORGETTING.values():
         with pytest.raises(ValueError, match=f"noise must be gaussian for the {kind.name} counter"):
             counter_noise(kind(ENDLESS), epsilon=1.0, delta=1e-6, sensitivity=1.0, noise="laplace")
@@ -134,6 +166,7 @@ def test_factors_of_stored_streams_do_not_change() -> None:
     decay, weight = (values * 2.0**40 for values in Decayed(ENDLESS).buffers[:2])
     assert [*decay.tolist(), *weight.tolist()] == DECAYED
     assert (factorize_window(3).strategy * 2.0**40).tolist() == WINDOWED
+    assert (factorize_sliding(3).strategy * 2.0**40).tolist() == SLIDING
 
 
 DECAYED = [1093591566798, 1013673735205, 472985923158, 93759431419, 238050889535, 204986266151]
@@ -147,4 +180,15 @@ WINDOWED = [
     -61203283968,
     11274289152,
     29091692544,
+]
+SLIDING = [
+    1099511627776,
+    393917253820,
+    211690534603,
+    126402413496,
+    79249876127,
+    51106515843,
+    33567800545,
+    22334352966,
+    15003059252,
 ]

@@ -108,11 +108,21 @@ def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_
 FORGETS = ("audit", "engine", "--memory", "half-life:40", "--seed", "1")
 
 
-def test_a_memory_is_audited_on_both_ways_by_the_sums_that_are_noised() -> None:
+@pytest.mark.parametrize("memory", ["half-life:40", "window:40", "window:12w"])
+def test_a_memory_is_audited_on_both_ways_by_the_sums_that_are_noised(memory: str) -> None:
     """False alarms: 1e-6 for each row."""
-    agents = meanstream(*FORGETS, "--through", "agents", "--canaries", "6000", "--json")
+    said = (
+        "audit",
+        "engine",
+        "--memory",
+        memory,
+        "--seed",
+        "1",
+        *(("--schedule", "every:1w") if memory.endswith("w") else ()),
+    )
+    agents = meanstream(*said, "--through", "agents", "--canaries", "6000", "--json")
     with patch("os.fsync"):
-        engine = meanstream(*FORGETS, "--through", "engine", "--canaries", "400", "--kills", "3", "--json")
+        engine = meanstream(*said, "--through", "engine", "--canaries", "400", "--kills", "3", "--json")
     for ran in (agents, engine):
         assert (ran.code, ran.json["violated"]) == (0, []), ran.err
         row = ran.json["rows"][0]

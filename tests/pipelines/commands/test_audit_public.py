@@ -127,7 +127,7 @@ def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases
     assert row.violated is (scale < 1)
 
 
-@pytest.mark.parametrize("memory", ["forever", "half-life:30"])
+@pytest.mark.parametrize("memory", ["forever", "half-life:30", "window:30"])
 @pytest.mark.parametrize("scale", [1.0, 0.95])
 def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memory: str) -> None:
     """False alarm 1e-6. Of sums that forget nothing is said; their votes are as public as others'."""

@@ -33,6 +33,7 @@ ENDLESS_SHOWN = 100
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.agents.kept import KeptSums
+    from meanstream.operators.agents.kept_window import KeptWindow
     from meanstream.operators.records import Ints
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -201,20 +202,19 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     return result
 
 
-def _forgetting(settings: AgentsSettings, kept: KeptSums, shown: Ints) -> dict[str, Any]:
+def _forgetting(settings: AgentsSettings, kept: KeptSums | KeptWindow, shown: Ints) -> dict[str, Any]:
     """Noise of the first releases of an agent that is there at each turn, and of a late one."""
     import numpy as np
 
     from meanstream.operators.agents.release_times import Counts
 
-    times, counter = settings.times, kept.sums.counter
-    stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
-    found: dict[str, Any] = {"memory": settings.memory, "noise_stddev_of_the_sum": stddev}
+    found: dict[str, Any] = {"memory": settings.memory}
+    times, index = settings.times, np.arange(1, int(shown[-1]) + 1)
+    count = times.at(index) if isinstance(times, Counts) else index
+    weight, _, variance = kept.outlook(count)
+    stddev = np.sqrt(variance[shown - 1]) * settings.grid.resolution
+    found["noise_stddev_of_the_sum"] = stddev
     if isinstance(times, Counts):
-        count = times.at(np.arange(1, int(shown[-1]) + 1))
-        weight, decays = np.zeros(len(count)), counter.decays(np.arange(1, len(count) + 1))
-        for k, more in enumerate(np.diff(count, prepend=0)):
-            weight[k] = more + (decays[k] * weight[k - 1] if k else 0.0)
         found["count"] = count[shown - 1]
         found["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
     return found
@@ -271,7 +271,9 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
         f" epsilon {mechanism['epsilon_slack']:.1e}",
         f"releases        {releases['schedule']}"
-        + (f"; memory {releases['memory']}: older samples weigh less" if "memory" in releases else ""),
+        + (
+            f"; memory {releases['memory']}: older samples {_weigh(releases['memory'])}" if "memory" in releases else ""
+        ),
         *_release_lines(releases),
         *explain_errors_of_agents_lines(facts["by_epsilon"], releases),
         *_vote_lines(facts["votes"]),
@@ -281,6 +283,10 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _weigh(memory: str) -> str:
+    return "are left out" if memory.startswith("window") else "weigh less"
 
 
 def _vote_lines(votes: dict[str, Any] | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
 from meanstream.pipelines.commands.run.engine import EngineKind, Input, engine_input, run_engine
-from meanstream.pipelines.commands.run.logs import logging_to_stderr
+from meanstream.pipelines.commands.run.logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.private import private_agents_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import log_progress_summary
 from meanstream.pipelines.commands.run.watching import watching
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from meanstream.streaming.crash import CrashHook
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.store.deployment import Deployment
+
+
+_log = logging.getLogger(f"{LOGGER}.run")
 
 
 def host_agents(options: AgentSideOptions) -> None:
@@ -58,6 +62,7 @@ def run_agents_engine(
 
     A test kills the process in `crash`; `also` is told the statistics after each turn.
     """
+    from meanstream.operators.agents.memory import AUTO, LIFE
     from meanstream.streaming.agents.engine import Engine
 
     def make(deployment: Deployment, taken: Input, **shared: Any) -> Engine:
@@ -71,6 +76,9 @@ def run_agents_engine(
         )
 
     settings = check_agents_options(options)
+    if options.memory == AUTO:
+        why = f"as long as {LIFE} releases of {settings.schedule}"
+        _log.info("memory is chosen", extra={"memory": settings.memory, "why": why})
     kind = EngineKind(
         open_store=_open_settled, open_input=open_input, make=make, private=("estimates",), private_apart=False
     )

@@ -25,6 +25,7 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.most_releases} | (
         {} if settings.per_person is None else {"per_person": settings.per_person}
     )
+    facts["memory"] = settings.memory
     dry_run_facts(facts, dry_run_told, as_json=options.json)
 
 

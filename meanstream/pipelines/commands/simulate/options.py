@@ -96,7 +96,8 @@ class SimulationOptions:
         ),
     ] = None
     memory: Annotated[
-        str | None, _option("With --change: forever (default) | half-life:SAMPLES, as in `run agents`.")
+        str | None,
+        _option("With --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES, as in `run agents`."),
     ] = None
     json: JsonOption = False
 

@@ -113,6 +113,8 @@ CASES: dict[str, dict[str, Any]] = {
     "laplace": {"counter": "pm1", "noise": "laplace", "spread_share": 0.0},
     "half-life": {"memory": "half-life:16", "horizon": None, "counter": None},
     "half-life by time": {"memory": "half-life:1d", "schedule": "every:7h", "horizon": None, "counter": None},
+    "window": {"memory": "window:16", "horizon": None, "counter": None},
+    "window by time": {"memory": "window:21h", "schedule": "every:7h", "horizon": None, "counter": None},
 }
 
 
@@ -199,6 +201,8 @@ def test_samples_of_a_pipeline_in_any_order(batched: bool, shards: int, tmp_path
         ("every:7h", {"horizon": 20}),
         ("geometric:2,1.5", {"memory": "half-life:16", "horizon": None, "counter": None}),
         ("every:7h", {"memory": "half-life:1d", "horizon": None, "counter": None}),
+        ("geometric:2,1.5", {"memory": "window:16", "horizon": None, "counter": None}),
+        ("every:7h", {"memory": "window:21h", "horizon": None, "counter": None}),
     ],
     ids=str,
 )

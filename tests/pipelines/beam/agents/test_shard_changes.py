@@ -97,6 +97,10 @@ KINDS = {
     "schedule": SETTINGS,
     "by time": replace(SETTINGS, schedule="every:90s"),
     "forgets": AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:4"),
+    "window": AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="window:20"),
+    "window by time": AgentsSettings(
+        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="window:6m", schedule="every:90s"
+    ),
     "persons": replace(SETTINGS, per_person=2, spread_share=0.0),
     "histograms": replace(SETTINGS, histogram_share=0.2),
 }

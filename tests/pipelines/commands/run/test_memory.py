@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.command_line import SECRET, meanstream, run_agents, write_samples
+from tests.pipelines.command_line import SECRET, arguments, meanstream, options, run_agents, write_samples
 
 DAYS = {"memory": "half-life:5d", "schedule": "every:1d"}
+WINDOW, WINDOW_OF_DAYS = {"memory": "window:16"}, {"memory": "window:5d", "schedule": "every:1d"}
 
 
 @pytest.fixture
@@ -28,8 +29,9 @@ def store(folder: Path) -> list[str]:
     return ["--store", str(folder / "state.db")]
 
 
-def test_releases_go_on_and_every_command_says_so(folder: Path) -> None:
-    ran = run_agents(folder, memory="half-life:16", notices=folder / "notices.jsonl")
+@pytest.mark.parametrize("memory", ["half-life:16", "window:16"])
+def test_releases_go_on_and_every_command_says_so(memory: str, folder: Path) -> None:
+    ran = run_agents(folder, memory=memory, notices=folder / "notices.jsonl")
     assert ran.code == 0, ran.err
     counts = {event["agent"]: event["index"] for event in lines(folder / "releases.jsonl")}
     assert min(counts.values()) > 90  # 200 samples each, a release after every second one
@@ -54,7 +56,7 @@ def test_releases_go_on_and_every_command_says_so(folder: Path) -> None:
     assert meanstream("audit", "store", str(folder / "state.db")).code == 0
 
 
-@pytest.mark.parametrize("memory", [{"memory": "half-life:16"}, DAYS], ids=str)
+@pytest.mark.parametrize("memory", [{"memory": "half-life:16"}, DAYS, WINDOW, WINDOW_OF_DAYS], ids=str)
 def test_a_store_goes_on_with_its_memory(memory: dict[str, str], folder: Path) -> None:
     """In two runs, the second of which does not name it, as in one; a store that keeps everything stays as it is."""
     whole = folder / "whole"
@@ -89,11 +91,14 @@ def test_a_store_that_keeps_everything_names_no_memory(folder: Path) -> None:
     ("changes", "message"),
     [
         ({"memory": "half-life:30d"}, "schedule must be every:DURATION with memory half-life:30d, got 'preferred:10'"),
-        ({"memory": "window:12w"}, "memory must be forever or half-life:LENGTH for agents, got 'window:12w'"),
+        ({"memory": "window:12w"}, "schedule must be every:DURATION with memory window:84d, got 'preferred:10'"),
+        (WINDOW | {"counter": "pm1"}, "counter must be left out with memory window:16, got 'pm1'"),
+        ({"memory": "auto", "horizon": 40}, "horizon must be left out with memory auto"),
+        ({"memory": "auto", "mode": "paper"}, "memory must be forever with mode paper and noise gaussian, got 'auto'"),
         ({"memory": "half-life:50", "horizon": 40}, "horizon must be left out with memory half-life:50"),
         ({"memory": "half-life:50", "counter": "pm1"}, "counter must be left out with memory half-life:50, got 'pm1'"),
         ({"memory": "half-life:50", "mode": "paper"}, "memory must be forever with mode paper"),
-        ({"memory": "long"}, "memory must be forever, half-life:SAMPLES"),
+        ({"memory": "long"}, "memory must be forever, half-life:LENGTH"),
     ],
 )
 def test_refused_before_anything_is_made(changes: dict[str, Any], message: str, folder: Path) -> None:
@@ -113,3 +118,29 @@ def test_explain_says_that_there_is_no_end() -> None:
     last = facts["releases"]["noise_stddev_of_the_mean"]
     assert last == sorted(last, reverse=True)
     assert meanstream(*said, "--memory", "forever").out == meanstream(*said).out
+
+
+def test_explain_says_that_a_window_leaves_samples_out() -> None:
+    said = ("explain", "agents", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
+    text = meanstream(*said, "--memory", "window:5000").out.decode()
+    assert "counter         sliding, no end of releases," in text
+    assert "memory window:5000: older samples are left out" in text
+    facts = meanstream(*said, "--memory", "window:12w", "--schedule", "every:1w", "--json").json
+    assert facts["releases"]["memory"] == "window:84d"
+    assert facts["mechanism"]["horizon"] is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "chosen"), [("preferred:10", "half-life:30000000"), ("every:1d", "half-life:40d")]
+)
+def test_auto_is_chosen_from_the_schedule_and_told(schedule: str, chosen: str, folder: Path) -> None:
+    chosen_options = options(folder, memory="auto", schedule=schedule)
+    ran = meanstream("run", "agents", *arguments(chosen_options), environment={"MEANSTREAM_SECRET": SECRET})
+    assert ran.code == 0, ran.err
+    assert f'memory={chosen} why="as long as 40 releases of {schedule}"' in ran.err.decode()
+    assert run_agents(folder, memory="auto", schedule=schedule).code == 0  # it goes on
+    assert run_agents(folder, memory=chosen, schedule=schedule).code == 0
+    said = run_agents(folder, memory="window:100", schedule=schedule).message
+    assert said.startswith(f"memory must be {chosen} as in the store that is continued")
+    explained = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--schedule", schedule)
+    assert f"memory {chosen}" in meanstream("explain", "agents", *explained, "--memory", "auto").out.decode()
