@@ -106,7 +106,7 @@ def child_seconds(words: list[str]) -> float:
 
 
 def estimates(n: int) -> Callable[[], object]:
-    """Encode the columns of estimates as lines."""
+    """Encode the columns of estimates as a file has them."""
     rng = np.random.default_rng(1)
     value = rng.normal(10, 5, n)
     columns: dict[str, Any] = {
@@ -132,7 +132,7 @@ def estimates(n: int) -> Callable[[], object]:
         "schema_version": 1,
     }
     plain = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
-    return lambda: encode_columns_as_lines(PersonalEstimate, plain, constants)
+    return lambda: list(encode_columns_as_lines(PersonalEstimate, plain, constants).blocks())
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, overload
 
 import msgspec
 import numpy as np
@@ -29,6 +29,50 @@ class EventLines:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def blocks(self) -> Iterator[bytes]:
+        r"""Give the lines with their ends, many of them at a time: what a file of them holds.
+
+        Examples
+        --------
+        >>> list(EventLines(Event, [b"{}", b"[]"]).blocks())
+        [b'{}\n[]\n']
+        """
+        if isinstance(self.lines, _Encoded):
+            yield from self.lines.blocks()
+        elif self.lines:
+            yield b"\n".join([*self.lines, b""])
+
+
+class _Encoded(Sequence[bytes]):
+    """Lines as they were encoded, many in one piece: taken apart when one of them is asked for, and not before."""
+
+    def __init__(self, blocks: list[bytes], count: int) -> None:
+        self._blocks, self._count = blocks, count
+        self._lines: list[bytes] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        return self._apart()[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._apart())
+
+    def blocks(self) -> Iterator[bytes]:
+        """Give the pieces."""
+        yield from self._blocks or [b"\n".join([*self._lines, b""])] * bool(self._count)
+
+    def _apart(self) -> list[bytes]:
+        self._blocks.reverse()
+        while self._blocks:  # each goes as soon as its lines are there
+            self._lines += self._blocks.pop().split(b"\n")[:-1]  # JSON escapes line ends, so these are ours
+        return self._lines
 
 
 def encode_lines(kind: type[Event], events: Iterable[Event]) -> EventLines:
@@ -66,7 +110,8 @@ def encode_columns_as_lines(
         elif name in constants or field.default is not None or field.exclude_if is None:
             value = json.dumps(constants.get(name, field.default), separators=(",", ":"))
             fixed.append(f'"{name}":{value}')
-    return EventLines(kind, _encode(fields | _as_one(fixed), len(next(iter(columns.values())))))
+    count = len(next(iter(columns.values())))
+    return EventLines(kind, _Encoded(_encode(fields | _as_one(fixed), count), count))
 
 
 def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
@@ -77,15 +122,14 @@ def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
 
 def _encode(fields: Mapping[str, Sequence[Any] | Ints | msgspec.Raw], count: int) -> list[bytes]:
     row: Any = msgspec.defstruct("Row", list(fields), gc=False)
-    encoder, lines = msgspec.json.Encoder(), list[bytes]()
+    encoder, blocks = msgspec.json.Encoder(), list[bytes]()
     for begin in range(0, count, BLOCK):
         block = [
             repeat(one) if isinstance(one, msgspec.Raw) else _plain(one[begin : begin + BLOCK])
             for one in fields.values()
         ]
-        rows = list(map(row, *block))
-        lines += encoder.encode_lines(rows).split(b"\n")[:-1]  # JSON escapes line ends, so these are ours
-    return lines
+        blocks.append(encoder.encode_lines(list(map(row, *block))))
+    return blocks
 
 
 def _plain(column: Sequence[Any] | Ints) -> Sequence[Any]:

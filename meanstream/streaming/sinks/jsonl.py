@@ -45,10 +45,11 @@ class JsonlSink(SinkOnDisk):
     def write(self, events: EventLines) -> None:
         """Append lines."""
         check_sink_trust(self.trust, events.kind)
-        data = memoryview(b"".join([line + b"\n" for line in events.lines]))
         with telling_of_sink(self._option, str(self._path)):
-            while data:
-                data = data[os.write(self._file, data) :]
+            for block in events.blocks():
+                data = memoryview(block)
+                while data:
+                    data = data[os.write(self._file, data) :]
 
     def flush(self) -> None:
         """Force the lines to the disk."""
@@ -121,7 +122,8 @@ class StreamSink:
         """Write lines."""
         check_sink_trust(self.trust, events.kind)
         with telling_of_sink(self._option, "-"):
-            self._stream.write(b"".join([line + b"\n" for line in events.lines]))
+            for block in events.blocks():
+                self._stream.write(block)
 
     def flush(self) -> None:
         """Hand everything to the reader."""

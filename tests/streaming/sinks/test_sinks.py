@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.encode import BLOCK, EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.wire import EVENTS, DeadLetter, Release, Sample, wire_event_schema
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.sinks.jsonl import JsonlSink, StreamSink
@@ -206,11 +206,23 @@ def test_finite_numbers_with_a_sum_beyond_floats_are_written() -> None:
     assert [msgspec.json.decode(line)["mean"] for line in lines] == [1.7e308, 1.7e308]
 
 
+@pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 3])
+def test_a_file_gets_the_lines_whether_or_not_they_were_taken_apart(count: int) -> None:
+    columns = {"position": range(count), "reason": ["two\nlines"] * count}
+    for looks in (0, 1, 2):
+        events = encode_columns_as_lines(DeadLetter, columns, {"source": "x"})
+        for _ in range(looks):
+            assert [msgspec.json.decode(line)["position"] for line in events.lines] == list(range(count))
+        assert len(events) == count
+        once, again = b"".join(events.blocks()), b"".join(events.blocks())
+        assert once == again == b"".join([line + b"\n" for line in events.lines])
+
+
 def test_every_character_of_a_name_is_written_as_the_standard_library_does() -> None:
     names = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
     lines = encode_columns_as_lines(DeadLetter, {"position": range(len(names)), "reason": names}, {"source": "x"}).lines
     rest = ',"source":"x","partition":0,"position":{},"size":null,"schema_version":1}}'
-    assert lines == [
+    assert list(lines) == [
         ('{"reason":' + encode_basestring(name) + rest.format(at)).encode() for at, name in enumerate(names)
     ]
     with pytest.raises(UnicodeEncodeError):
