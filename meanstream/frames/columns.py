@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import closest_valid
-from meanstream.streaming.events.times import EARLIEST, LATEST
+from meanstream.streaming.events.times import TimeParser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,16 +163,11 @@ def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
         return None, np.arange(table.num_rows, dtype=np.float64)
     column = _whole(table, "time", name)
     kind = column.type
-    if pa.types.is_date(kind):
-        column, kind = column.cast(pa.timestamp("s")), pa.timestamp("s")
-    if pa.types.is_timestamp(kind):
-        whole = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()).to_numpy()
-        when: Floats = whole.astype(np.float64) / 1e6
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        when = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-    else:
+    timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    if not (timed or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise ValueError(f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}")
-    wrong = len(when) - int(np.count_nonzero((when >= EARLIEST) & (when < LATEST)))
+    when = TimeParser("s").parse(column)
+    wrong = int(np.isnan(when).sum())
     if wrong:
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
         raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
@@ -187,12 +182,13 @@ def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
     for name in grouping:
         column = _whole(table, "by", name)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or _is_no_name(kind):
             raise ValueError(
                 f"by must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
             )
         text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind)
-        plain = _without_codes(column, pa.string() if text else kind)
+        octets = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
+        plain = _without_codes(column, pa.string() if text else pa.binary() if octets else kind)
         encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
         if isinstance(encoded, pa.ChunkedArray):  # of no rows, or too large for one piece
             encoded = (
@@ -210,6 +206,10 @@ def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
     _, first, joined = np.unique(joined, return_index=True, return_inverse=True)
     keys = {name: part.take(pa.array(code[first])) for name, part, code in zip(grouping, parts, codes, strict=True)}
     return np.asarray(joined, np.int64), pa.table(keys)
+
+
+def _is_no_name(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_interval(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def _without_codes(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -233,7 +233,18 @@ def _first_met(codes: Ints, keys: pa.Table, value: Floats, time: Floats) -> Fram
 
 def _names(keys: pa.Table) -> list[str]:
     """Name each group: by its text, of several columns by a JSON list of theirs."""
-    texts = [pc.cast(column, pa.string()).to_pylist() for column in keys.columns]
+    texts = [_texts(column, name) for name, column in zip(keys.column_names, keys.columns, strict=True)]
     if len(texts) == 1:
         return list(texts[0])
     return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in zip(*texts, strict=True)]
+
+
+def _texts(column: pa.ChunkedArray, name: str) -> list[str]:
+    """Write keys as texts; those that nobody could be shown are refused."""
+    try:
+        if pa.types.is_temporal(column.type):
+            column.to_pylist()  # Python has dates of the years 1 to 9999, and zones that it knows
+        return list(pc.cast(column, pa.string()).to_pylist())
+    except (pa.ArrowException, OverflowError, LookupError, ValueError):  # whose texts show values
+        rule = "have names that are UTF-8, or dates that Python has, in every row"
+        raise ValueError(f"by must {rule}, got others in column {name!r}") from None

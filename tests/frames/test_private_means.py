@@ -135,6 +135,7 @@ def test_several_columns_make_a_group_and_stay_columns() -> None:
 @pytest.mark.parametrize("column", [
     pa.array([1, 2, 1]), pa.array(["ä", "b", "ä"]).dictionary_encode(), pa.array([True, False, True]),
     pa.array([datetime.date(2026, 1, 1), datetime.date(2026, 1, 2), datetime.date(2026, 1, 1)]),
+    pa.array([b"a", b"b", b"a"], pa.binary_view()), pa.array([b"a", b"b", b"a"], pa.binary(1)),
 ])  # fmt: skip
 def test_groups_may_be_named_by_integers_categories_dates_and_flags(column: pa.Array) -> None:
     table = pa.table({"g": column, "v": [1.0, 2.0, 3.0]})
@@ -185,6 +186,21 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         "by must be a column of names",
     ),
+    "octets": (three(g=[b"\xff777", b"b", b"b"]), {}, "by must have names that are UTF-8"),
+    "far group": (three(g=pa.array([2**63 - 777, 5, 5], pa.timestamp("ms"))), {}, "by must have names that are UTF-8"),
+    "unknown zone": (three(g=pa.array([5, 5, 5], pa.timestamp("s", "Nowhere/Land"))), {}, "or dates that Python has"),
+    "runs": (
+        three(g=pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(["a", "b"]))),
+        {},
+        "by must be a column of names",
+    ),
+    "spans": (three(g=pa.array([pa.MonthDayNano([1, 2, 3])] * 3)), {}, "by must be a column of names"),
+    "far time": (
+        three(t=pa.array([-(2**63), 5, 6], pa.timestamp("s"))),
+        {"time": "t"},
+        "time must lie between the years 1900 and 2100 in every row (numbers are seconds since 1970), got 1 that",
+    ),
+    "far day": (three(t=pa.array([2**31 - 1, 5, 6], pa.date32())), {"time": "t"}, "time must lie between the years"),
     "bounds": (three(), {"lower": 200.0}, "lower must be below upper"),
     "epsilon": (three(), {"epsilon": -1.0}, "epsilon must be positive and finite, got -1.0"),
     "horizon": (three(), {"horizon": 0}, "horizon must be a whole number of at least 1, got 0"),

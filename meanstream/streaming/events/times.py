@@ -50,7 +50,7 @@ class TimeParser:
                 return _floats(column.cast(pa.int64())) / (1 if kind.unit == "s" else 1e3)
             return _seconds(column.cast(pa.timestamp("us", kind.tz), safe=False))
         if pa.types.is_date(kind):
-            return _seconds(column.cast(pa.timestamp("us")))
+            return _dates(column)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return self._scale(_floats(column))
         if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()):
@@ -107,6 +107,13 @@ def _seconds(column: pa.Array) -> Floats:
     if column.null_count:
         seconds[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return seconds
+
+
+def _dates(column: pa.Array) -> Floats:
+    """Read days, or milliseconds; by way of timestamps an absurd one would be an error of the whole column."""
+    if pa.types.is_date32(column.type):
+        return _floats(column.cast(pa.int32())) * 86_400.0
+    return _floats(column.cast(pa.int64())) / 1e3
 
 
 def _floats(column: pa.Array) -> Floats:

@@ -244,6 +244,9 @@ def test_a_file_too_large_to_sort_is_refused(tmp_path: Path) -> None:
         source.next_batch(10)
 
 
+UNITS = {"s": 1, "ms": 1e3, "us": 1e6}
+
+
 @pytest.mark.parametrize(
     ("column", "seconds"),
     [
@@ -256,6 +259,9 @@ def test_a_file_too_large_to_sort_is_refused(tmp_path: Path) -> None:
         (pa.array([1357034400000000]), [1357034400.0]),
         (pa.array([1e300, -1e300, float("nan"), float("inf")]), [np.nan] * 4),
         (pa.array([1357034400], pa.timestamp("s")), [1357034400.0]),
+        (pa.array([15706, 2**31 - 1, None, -(2**31)], pa.date32()), [1356998400.0] + [np.nan] * 3),
+        (pa.array([1356998400007, 2**63 - 1, None], pa.date64()), [1356998400.007, np.nan, np.nan]),
+        *((pa.array([5, 2**63 - 1], pa.timestamp(unit)), [5 / per, np.nan]) for unit, per in UNITS.items()),
     ],
 )
 def test_times_in_every_notation(column: pa.Array, seconds: list[float]) -> None:
