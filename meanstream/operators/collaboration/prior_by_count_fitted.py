@@ -113,7 +113,6 @@ class FittedByCount:
         """
         require_between(0, 1, level=level)
         n = len(own)
-        # As int16, for which a stable sort is a radix sort.
         found, component = np.empty((7, n)), np.empty(n, np.int64)
         for start in range(0, n, _BLOCK):
             part = slice(start, start + _BLOCK)
@@ -136,25 +135,29 @@ class FittedByCount:
         n_classes = len(self.start) - 1
         # As int16, for which a stable sort is a radix sort.
         of = np.minimum(prior_family_class(own.count[block]), n_classes - 1).astype(np.int16)
-        order = np.argsort(of, kind="stable") if (of != of[0]).any() else slice(None)
-        of, mean, variance, count = (
-            of[order],
-            own.mean[block][order],
-            own.variance[block][order],
-            own.count[block][order],
-        )
-        starts = np.searchsorted(of, np.arange(n_classes + 1))
-        answers, components = np.empty_like(found), np.empty_like(component)
+        mean, variance, count = own.mean[block], own.variance[block], own.count[block]
+        answers, components, order = found, component, None
+        if (of != of[0]).any():
+            order = np.argsort(of, kind="stable")
+            mean, variance, count = mean[order], variance[order], count[order]
+            answers, components = np.empty_like(found), np.empty_like(component)
+        starts = np.cumsum(np.bincount(of + 1, minlength=n_classes + 1))
         for c in np.flatnonzero(np.diff(starts)).tolist():
             for start in range(starts[c], starts[c + 1], _PART):
                 part = slice(start, min(start + _PART, starts[c + 1]))
-                answers[:, part], components[part] = self._answers(c, mean[part], variance[part], count[part], level)
+                columns, components[part] = self._answers(c, mean[part], variance[part], count[part], level)
+                for answer, column in zip(answers, columns, strict=True):
+                    answer[part] = column
+        if order is None:
+            return
         back = np.empty(len(of), np.int64)
         back[order] = np.arange(len(of))
         for column, of_sorted in zip((*found, component), (*answers, components), strict=True):
-            column[:] = of_sorted[back]
+            of_sorted.take(back, out=column, mode="clip")  # which no place needs, and which needs no copy
 
-    def _answers(self, c: int, mean: Floats, variance: Floats, count: Ints, level: float) -> tuple[Floats, Ints]:
+    def _answers(
+        self, c: int, mean: Floats, variance: Floats, count: Ints, level: float
+    ) -> tuple[tuple[Floats, ...], Ints]:
         """Answer some agents of one class of counts."""
         lower, upper = self.plain.lower, self.plain.upper
         width, part = upper - lower, slice(self.start[c], self.start[c + 1])
@@ -173,7 +176,7 @@ class FittedByCount:
         noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)
         kept = np.minimum(np.sqrt(posterior) / stddev, 1.0)
         ends = posterior_doubted_interval(value, half_width, mean=mean, kept=kept, own_stddev=stddev, level=level)
-        return np.stack([value, *ends, variance / posterior, class_size, membership, noise]), component
+        return (value, *ends, variance / posterior, class_size, membership, noise), component
 
     def _outside(self, variance: Floats, count: Ints) -> Floats:
         """By what each agent's samples vary more than chance lets those of a member of a class.

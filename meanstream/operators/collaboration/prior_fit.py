@@ -135,20 +135,22 @@ class _Em:
     def __init__(self, points: Points, spread: float, bounds: tuple[float, float]) -> None:
         self.points, self.spread, self.total, self.bounds = points, spread, points.total, bounds
         self.precision = 1.0 / (points.variance + spread**2)
+        self.falls = -0.5 * self.precision
         self.log_norm = 0.5 * np.log(self.precision / (2 * np.pi))
         information = points.weight * self.precision
         self.columns = np.stack([points.weight, information, information * points.mean])
 
-    def joint(self, weight: Floats, center: Floats) -> tuple[Floats, Floats]:
-        """Component densities times weights, scaled per point, and the log density of every point."""
+    def joint(self, weight: Floats, center: Floats) -> tuple[Floats, Floats, Floats]:
+        """Component densities times weights, scaled per point, their sum, and the log density of every point."""
         exponent = self.points.mean - center[:, None]
         np.square(exponent, out=exponent)
-        exponent *= -0.5 * self.precision
+        exponent *= self.falls
         exponent += np.log(weight)[:, None]
-        top = exponent.max(axis=0)
+        top = np.maximum.reduce(exponent, axis=0)
         exponent -= top
         joint = np.exp(exponent, out=exponent)
-        return joint, np.log(joint.sum(axis=0)) + top + self.log_norm
+        total = np.add.reduce(joint, axis=0)
+        return joint, total, np.log(total) + top + self.log_norm
 
     def kernel(self, candidates: Floats) -> tuple[Floats, Floats]:
         """Densities of the points for each candidate, relative to the likeliest one of the point, and that one's log.
@@ -158,7 +160,7 @@ class _Em:
         """
         exponent = (self.points.mean - candidates[:, None]).astype(np.float32)
         np.square(exponent, out=exponent)
-        exponent *= (-0.5 * self.precision).astype(np.float32)
+        exponent *= self.falls.astype(np.float32)
         top = exponent.max(axis=0)
         exponent -= top
         return np.exp(exponent, out=exponent).astype(np.float64), top + self.log_norm
@@ -166,13 +168,15 @@ class _Em:
     def run(self, weight: Floats, center: Floats, steps: int) -> NormalMixture:
         """Take EM steps until the log-likelihood stands still; components that lost all points are dropped."""
         points, before = self.points, -np.inf
+        low, high = self.bounds
         for _ in range(steps):
-            joint, log_density = self.joint(weight, center)
-            share = joint @ (self.columns / joint.sum(axis=0)).T
+            joint, total, log_density = self.joint(weight, center)
+            share = joint @ (self.columns / total).T
             used = share[:, 0] > 1e-9 * self.total
             weight, information, moment = share[used].T
             # The likelihood of a center is a parabola: at its most within bounds where it is clipped to them.
-            weight, center, variance = weight / self.total, np.clip(moment / information, *self.bounds), 1 / information
+            center = np.minimum(np.maximum(moment / information, low), high)
+            weight, variance = weight / self.total, 1 / information
             log_likelihood = float(log_density @ points.weight)
             if log_likelihood - before < CONVERGED:
                 break
@@ -203,7 +207,7 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
         if len(weight) == max_components or fitted.log_likelihood - before < least:
             break
         before = fitted.log_likelihood
-        rarity = np.minimum(log_most - em.joint(weight, center)[1], RAREST)
+        rarity = np.minimum(log_most - em.joint(weight, center)[2], RAREST)
         derivative = kernel @ (points.weight * np.exp(rarity)) / points.total
         peaks = np.flatnonzero(_is_peak(derivative) & (derivative > worthwhile))
         peaks = peaks[np.argsort(-derivative[peaks])][: max_components - len(weight)]
@@ -224,8 +228,10 @@ def _candidates(mean: Floats, stddev: float) -> Floats:
 
 
 def _is_peak(values: Floats) -> Bools:
-    padded = np.pad(values, 1, constant_values=-np.inf)
-    return np.asarray((values > padded[:-2]) & (values >= padded[2:]))
+    peak = np.ones(len(values), np.bool_)
+    peak[1:] = values[1:] > values[:-1]
+    peak[:-1] &= values[:-1] >= values[1:]
+    return peak
 
 
 def _shrink(em: _Em, weight: Floats, center: Floats, best: float) -> Iterator[NormalMixture]:

@@ -178,9 +178,9 @@ class FittedPrior:
         away = mixture_distances(mean, self.best_center, width)
         total = (variance / width**2).astype(np.float32) + (self.best_variance / width**2).astype(np.float32)[:, None]
         density, _ = mixture_densities(away, total, np.log(self.best_weight))
-        component = np.zeros(len(mean), np.int64)
+        component = np.zeros(len(mean), np.min_scalar_type(len(density)))
         for k in range(1, len(density)):  # `argmax` along columns takes longer than all the rest
-            np.copyto(component, k, where=density[k] == 1)
+            np.maximum(component, (density[k] == 1) * component.dtype.type(k), out=component)
         likely = 1 / density.sum(axis=0)
         size = self.n_agents * (mixture_sum(self.best_weight.astype(np.float32), density) * likely).astype(np.float64)
         return component[:n], likely[:n].astype(np.float64), size[:n]
