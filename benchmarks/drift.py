@@ -1,10 +1,10 @@
 """What a memory is worth where means move: squared error and coverage by the age of the change, by memory and change.
 
 200 agents in three classes (.2, .4, .8), uniform samples of standard deviation 1/2, epsilon 1, delta 1e-6. After 5,000
-samples of each agent half of them move by .2 (`step`), all of them by .15 (`all`), or nobody does (`none`). Every agent
-is answered as the engine answers it. `EWMA` is an agent alone with an exponentially weighted mean of its own samples.
-The table has the squared error in 1e-4 (mean of the runs, and its standard error) and the coverage of the 95 %
-intervals; for `step` of the agents that moved, and of the others.
+samples of each agent half of them move by .2 (`step`), all of them by .15 (`all`), or nobody does (`none`; `start` is
+the same, measured from the first sample on). Every agent is answered as the engine answers it. `EWMA` is an agent alone
+with an exponentially weighted mean of its own samples. The table has the squared error in 1e-4 (mean of the runs, and
+its standard error) and the coverage of the 95 % intervals; for `step` of the agents that moved, and of the others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import replace
 from meanstream.operators.simulation.drift import AGES, DriftConfig, DriftPart, simulate_drift
 from meanstream.operators.simulation.drift_learners import ExponentialMean
 
-CHANGES = {"step": "step:0.2,0.5@5000", "all": "all:0.15@5000", "none": "all:0@5000"}
+CHANGES = {"step": "step:0.2,0.5@5000", "all": "all:0.15@5000", "none": "all:0@5000", "start": "all:0@1"}
+STARTS = (19, 99, 499, 999, 2999, 9999)
 EWMA = 500
-MEMORIES = ("forever", "half-life:500", "half-life:2000", "half-life:5000", f"EWMA:{EWMA}")
+MEMORIES = ("forever", "auto", "half-life:500", "half-life:2000", "half-life:5000", "window:5000", f"EWMA:{EWMA}")
 
 
 def main() -> None:
@@ -26,17 +27,24 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--change", choices=CHANGES, action="append", help="only this one; all of them by default")
+    parser.add_argument("--memory", choices=MEMORIES, action="append", help="only this one; all of them by default")
+    parser.add_argument("--means", default="classes:0.2,0.4,0.8", help="as of `simulate agents`")
     options = parser.parse_args()
-    print(f"{'change':<6} {'agents':<9} {'memory':<15} " + " ".join(f"{f'age {age}':>20}" for age in AGES))
     for change in options.change or CHANGES:
-        for memory in MEMORIES:
-            for part, measured in parts(change, memory, options.runs, options.seed).items():
-                print(f"{change:<6} {part:<9} {memory:<15} " + " ".join(cell(measured, i) for i in range(len(AGES))))
+        ages = STARTS if change == "start" else AGES
+        print(f"{'change':<6} {'agents':<9} {'memory':<15} " + " ".join(f"{f'age {age}':>20}" for age in ages))
+        config = DriftConfig(
+            change=CHANGES[change], runs=options.runs, seed=options.seed, lower=-0.7, upper=1.9, means=options.means,
+            ages=ages,
+        )  # fmt: skip
+        for memory in options.memory or MEMORIES:
+            for part, measured in parts(config, memory).items():
+                cells = " ".join(cell(measured, i) for i in range(len(ages)))
+                print(f"{change:<6} {part:<9} {memory:<15} " + cells, flush=True)
 
 
-def parts(change: str, memory: str, runs: int, seed: int) -> dict[str, DriftPart]:
+def parts(config: DriftConfig, memory: str) -> dict[str, DriftPart]:
     """Simulate, and give what was measured of the groups of agents that a change tells apart."""
-    config = DriftConfig(change=CHANGES[change], runs=runs, seed=seed, lower=-0.7, upper=1.9)
     if memory.startswith("EWMA"):
         found = simulate_drift(config, learner=lambda *_: ExponentialMean(EWMA, stddev=config.stddev))
     else:

@@ -146,6 +146,31 @@ def simulation_chart(result: Mapping[str, Any]) -> str:
     return _picture("simulation", draw)
 
 
+def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: str) -> str:
+    """Draw squared error or coverage by the samples since a change, of each part of the agents that there is."""
+    ages, drawn = result["ages"], []
+
+    def draw(axes: Any) -> None:
+        for (name, title), color in zip(parts.items(), (BLUE, ORANGE), strict=True):
+            part = result[name]
+            if part is None:
+                continue
+            reach = [1.96 * s for s in part["stderr"]] if measure == "mse" and part["stderr"] is not None else None
+            axes.errorbar(ages, part[measure], yerr=reach, fmt="o-", ms=4, color=color, label=title)
+            drawn.extend(part[measure])
+        axes.set(xscale="log", xlabel="samples of an agent since the change")
+        axes.set_xticks(ages, [f"{age:,}" for age in ages])
+        axes.minorticks_off()
+        if measure == "mse":
+            axes.set_ylabel("mean squared error")
+            _scale(axes, drawn)
+        else:
+            axes.set(ylabel="coverage", ylim=(-0.03, 1.03))
+            axes.axhline(0.95, color=GRAY, lw=1, ls="--")
+
+    return _picture(f"drift-{measure}", draw)
+
+
 def errors_chart(result: Mapping[str, Any]) -> str:
     """Draw the simulated mean squared error of rounds beside what the estimator predicts."""
     names = [name for name in ("mse", "mse_cut", "predicted_mse") if result.get(name) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -142,6 +143,17 @@ def report_part_number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def report_part_options(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Write a configuration for reading.
+
+    Examples
+    --------
+    >>> report_part_options({"memory": "forever", "ages": None, "runs": 5})
+    [('memory', 'forever'), ('ages', 'null'), ('runs', '5')]
+    """
+    return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in config.items()]
 
 
 def report_made() -> tuple[str, str]:

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.pipelines.commands.report.audit import is_audit_result, report_of_audit
+from meanstream.pipelines.commands.report.drift import is_drift_result, report_of_drift
 from meanstream.pipelines.commands.report.parts import (
     ReportPage,
     ReportPart,
     report_made,
     report_part_command_line,
     report_part_number,
+    report_part_options,
     report_parts_as_html,
 )
 from meanstream.pipelines.options.errors import BadOption
 
-KINDS = (
-    "what `meanstream simulate agents|rounds` (no --change) or `audit` printed with --json, "
-    "or the .jsonl of `run rounds --sink`"
-)
+KINDS = "what `meanstream simulate agents|rounds` or `audit` printed with --json, or the .jsonl of `run rounds --sink`"
 MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
 
@@ -52,6 +51,8 @@ def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
         return _of_windows(path, objects)
     if len(objects) == 1 and "mse" in first and isinstance(first.get("config"), dict):
         return _of_simulation(path, first)
+    if len(objects) == 1 and is_drift_result(first):
+        return report_of_drift(path, first)
     if len(objects) == 1 and is_audit_result(first):
         return report_of_audit(path, first)
     return None
@@ -130,7 +131,7 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
         parts = [ReportPart(title="Error", text=said, picture=errors_chart(result))]
     parts.append(ReportPart(title="Reliability", table=figures))
     parts.append(ReportPart(title="Privacy", table=_privacy(config, agents=agents)))
-    parts.append(ReportPart(title="Configuration", table=[(name, _shown(value)) for name, value in config.items()]))
+    parts.append(ReportPart(title="Configuration", table=report_part_options(config)))
     parts.append(ReportPart(title="The command that made the result", lines=_simulation_command(config, agents=agents)))
     return ReportPage(
         title=f"Meanstream: simulation of {'agents' if agents else 'rounds'}",
@@ -174,10 +175,6 @@ def _series(result: dict[str, Any]) -> list[tuple[str, list[float]]]:
 
 def _figure(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:

@@ -5,14 +5,13 @@ The group `simulate` also has `rounds`; see `meanstream.pipelines.commands.simul
 
 from __future__ import annotations
 
-import sys
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from meanstream.pipelines.commands.simulate.drift import simulate_drift_command
-from meanstream.pipelines.commands.simulate.options import SimulationOptions
+from meanstream.pipelines.commands.simulate.options import SimulationOptions, print_simulated
 from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, simulate_rounds_command
 from meanstream.pipelines.options.base import print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -65,12 +64,7 @@ def simulate_agents_command(options: SimulationOptions) -> None:
     started = perf_counter()
     result = run(config, lambda chunks: tracked_work(chunks, "simulating"))
     rate = config.agents * config.steps * config.runs / (perf_counter() - started)
-    if options.json:
-        measured = result.as_dict()
-        said = measured.pop("config")
-        print_options_json(measured | {"agent_steps_per_second": rate, "config": said})
-    else:
-        sys.stdout.write(_as_table(result) + f"{rate:.3g} agent-steps per second\n")
+    print_simulated(options, result.as_dict(), rate, lambda: _as_table(result))
 
 
 app.command("rounds")(takes_options(SimulatedRoundsOptions)(simulate_rounds_command))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from meanstream.pipelines.commands.simulate.options import SimulationOptions, integers_option
-from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.commands.simulate.options import SimulationOptions, integers_option, print_simulated
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -72,12 +70,7 @@ def simulate_drift_command(options: SimulationOptions, change: str) -> None:
         result = simulate_drift(config, lambda runs: tracked_work(runs, "simulating"))
     steps = config.change_of_means()[1] + max(result.ages)
     rate = config.agents * steps * config.runs / (perf_counter() - started)
-    if options.json:
-        measured = result.as_dict()
-        said = measured.pop("config")
-        print_options_json(measured | {"agent_steps_per_second": rate, "config": said})
-    else:
-        sys.stdout.write(_as_table(result) + f"{rate:.3g} agent-steps per second\n")
+    print_simulated(options, result.as_dict(), rate, lambda: _as_table(result))
 
 
 def _as_table(result: DriftResult) -> str:

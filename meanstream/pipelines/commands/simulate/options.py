@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption
 
 if TYPE_CHECKING:
@@ -135,6 +137,17 @@ class SimulationOptions:
             spread_share=self.spread_share,
             **{name: getattr(self, name) for name in choices},
         )
+
+
+def print_simulated(
+    options: SimulationOptions, measured: dict[str, Any], rate: float, table: Callable[[], str]
+) -> None:
+    """Print what was measured, and how many agent-steps a second took: as JSON, or as a table."""
+    if options.json:
+        said = measured.pop("config")
+        print_options_json(measured | {"agent_steps_per_second": rate, "config": said})
+    else:
+        sys.stdout.write(table() + f"{rate:.3g} agent-steps per second\n")
 
 
 def integers_option(name: str, text: str | None) -> tuple[int, ...] | None:

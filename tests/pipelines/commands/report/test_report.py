@@ -177,6 +177,8 @@ def test_means_of_rounds(tmp_path: Path) -> None:
     [
         "simulate agents --agents 6 --steps 60 --runs 2 --checkpoints 20,60 --class-sizes 2,2,2 --seed 3",
         "simulate rounds --estimator kent --users 500 --sizes uniform:1,9 --runs 5 --threshold median --epsilon 2",
+        "simulate agents --agents 6 --steps 700 --runs 2 --change step:0.4,0.5@200 --memory window:200 --seed 3",
+        "simulate agents --agents 6 --steps 700 --runs 1 --change all:0.4 --memory auto --class-sizes 2,2,2",
     ],
 )
 def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, command: str) -> None:
@@ -186,7 +188,8 @@ def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, comma
     found = re.search(r"<h2>The command that made the result</h2>\n<pre>meanstream (.*?)</pre>", text)
     assert found is not None
     again = meanstream(*shlex.split(found[1])).json
-    assert again["mse"] == typed.json["mse"]
+    assert again.get("mse") == typed.json.get("mse")
+    assert again.get("changed") == typed.json.get("changed")
     assert again["config"] == typed.json["config"]
 
 
@@ -231,13 +234,16 @@ def broken(found: Any, rng: random.Random) -> Any:
     return rng.choice(ODD)
 
 
-@pytest.mark.parametrize("kind", ["audit", "simulation", "windows"])
+@pytest.mark.parametrize("kind", ["audit", "simulation", "windows", "drift"])
 def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
     if kind == "windows":
         run_rounds(tmp_path, estimator="one_shot")
         typed = (tmp_path / "means.jsonl").read_bytes().splitlines()[0]
     elif kind == "audit":
         typed = meanstream("audit", "mechanism", "channel.one_bit", "--json").out
+    elif kind == "drift":
+        moved = ("--change", "all:0.4@200", "--steps", "700")
+        typed = meanstream("simulate", "agents", *moved, "--agents", "6", "--runs", "2", "--json").out
     else:
         typed = meanstream("simulate", "rounds", "--users", "400", "--runs", "3", "--epsilon", "1", "--json").out
     rng, out = random.Random(21), tmp_path / "out.html"  # noqa: S311 - broken files
