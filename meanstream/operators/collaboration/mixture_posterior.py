@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.records import Floats
 
 Floats32 = NDArray[np.float32]
@@ -145,8 +146,8 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     `r`, the posterior's variance over the own one, is the share that an answer keeps of its agent's own mean. Among the
     5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
     answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
-    quantile that covers .90 of them (by simulation, within 2 %); 95 % intervals get longer by at most 44 %, and stay
-    no more than 2 % longer than those of the own mean.
+    quantile that covers .90 of them (by simulation, within 2 %); 95 % intervals get longer by at most 44 %, and no
+    longer than those of the own mean.
 
     Examples
     --------
@@ -162,7 +163,7 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     np.maximum(far, 1.0, out=far)
     far *= ndtri(0.5 + 0.5 * level)
     far *= np.sqrt(posterior_variance)
-    return far
+    return np.minimum(far, half_width_alone(own_variance, level), out=far)
 
 
 def posterior_doubted_interval(
@@ -173,7 +174,7 @@ def posterior_doubted_interval(
     Parameters
     ----------
     value, half_width : float array, shape (n,)
-        Answers, and half-widths that would do if the prior were right.
+        Answers, and half-widths that would do if the prior were right; at most those of the own means.
     mean, own_stddev : float array, shape (n,)
         Own means, and their standard errors.
     kept : float array, shape (n,)
@@ -187,7 +188,8 @@ def posterior_doubted_interval(
     longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
     holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
     mean goes from a quarter of what is predicted to a quarter more than it; whom the prior describes has the shorter
-    interval.
+    interval. Only where both disagree may it be longer than that of the own mean: cut back to that length it covers
+    less, and least with few samples, where intervals alone cover too little.
 
     Examples
     --------

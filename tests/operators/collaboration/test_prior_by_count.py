@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.local_spread import local_spread_doubt
 from meanstream.operators.collaboration.mixture_posterior import (
@@ -245,6 +246,19 @@ def test_intervals_cover_those_far_from_the_crowd(ratio: float) -> None:
     assert covered[far].mean() > 0.90 - 0.005 - 3 * 0.003  # the factor is fitted within half a per cent
     if ratio >= 0.5:
         assert (np.abs(keep * own - truth) <= 1.96 * np.sqrt(keep * variance))[far].mean() < 0.85
+
+
+def test_an_interval_is_no_longer_than_the_own_one_where_nothing_contradicts() -> None:
+    """The factor for those far from the crowd exceeds it by 2 % where an answer keeps seven tenths of the own mean."""
+    kept = np.linspace(0.01, 1, 100)
+    own = half_width_alone(np.ones(100), 0.95)
+    half = posterior_far_half_width(kept, np.ones(100), 0.95)
+    assert (half <= own).all()
+    root = np.sqrt(kept)
+    lower, upper = posterior_doubted_interval(
+        np.zeros(100), half, mean=0.2 * np.sqrt(1 - kept), kept=root, own_stddev=np.ones(100), level=0.95
+    )
+    assert (upper - lower <= 2 * own * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95])
