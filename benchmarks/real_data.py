@@ -5,11 +5,12 @@
     python benchmarks/real_data.py --table docs/real-data.md --picture docs/real-data.png
     python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
 
-One random half of every owner's values is the stream, the other half is the truth. Owners with at least 5 values in
-each half are scored; all release, and vote on the spread, as those of `meanstream run agents` do by default: the same
-operators, settings and shares of the budget. The truth's own sampling error has no part in the ratios
-(`real.measure.Errors`). The noise's key is made of the seed, hence not secret. Public James-Stein reads everybody's raw
-means.
+One random half of every owner's values is the stream, the other half is the truth; `--splits` judges several such
+halves together: where one or two owners with few values make up most of what learning alone errs, one half is luck.
+Owners with at least 5 values in each half are scored; all release, and vote on the spread, as those of `meanstream run
+agents` do by default: the same operators, settings and shares of the budget. The truth's own sampling error has no part
+in the ratios (`real.measure.Errors`). The noise's key is made of the seed, hence not secret. Public James-Stein reads
+everybody's raw means.
 
 Goals: at most 1.02 times the squared error of learning alone on every set (two standard errors allowed), no noise seed
 above 1.15 (likewise), at most 1.1 times that of public James-Stein where that is below .9 (likewise); intervals of
@@ -62,7 +63,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="noise seeds of the default; the others have one in four")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--spread-share", type=float, default=SPREAD_SHARE, help="as `meanstream run agents` has it")
-    parser.add_argument("--split", type=int, default=0, help="seed of the halves")
+    parser.add_argument("--split", type=int, default=0, help="seed of the first half")
+    parser.add_argument("--splits", type=int, default=1, help="halves that are judged together")
     parser.add_argument("--table", type=Path, help="write a table of all cells, as Markdown")
     parser.add_argument("--picture", type=Path, help="draw the ratios")
     parser.add_argument("--subgroups", type=Path, help="write what it does to small and far groups, as Markdown")
@@ -76,6 +78,7 @@ def main() -> None:
         "seeds": options.seeds,
         "first_seed": options.first_seed,
         "split": options.split,
+        "splits": options.splits,
         "times": options.times,
         "cells": cells,
     }
@@ -100,20 +103,31 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Give one cell for each set, epsilon and time."""
     methods, times = options.methods.split(","), options.times.split(",")
     for data in real_sets(options.sets.split(";")):
-        half = Half.split(data, options.split)
+        halves = [Half.split(data, options.split + k) for k in range(options.splits)]
         for epsilon in map(float, options.epsilons.split(",")):
             settings = settings_of(data, epsilon, options.spread_share)
             found: dict[tuple[str, str], list[Errors]] = {}
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 some = methods if seed % 4 == options.first_seed % 4 else methods[:1]
-                known = replayed(half, settings, noise_of(seed), [TIMES[time] for time in times])
-                for time, what in zip(sorted(times, key=TIMES.__getitem__), known, strict=True):
-                    for method, errors in _once(half, settings, what, some):
-                        found.setdefault((time, method), []).append(errors)
+                for key, errors in _judged(halves, settings, seed, times, some).items():
+                    found.setdefault(key, []).append(errors)
             for time in times:
                 of = {method: errors for (t, method), errors in found.items() if t == time}
                 more = {"subgroups": [*subgroup_rows(data.name, epsilon, of[methods[0]])]} if options.subgroups else {}
                 yield {"set": data.name, "epsilon": epsilon, "time": time, **cell_of(of, methods[0]), **more}
+
+
+def _judged(
+    halves: list[Half], settings: AgentsSettings, seed: int, times: list[str], methods: list[str]
+) -> dict[tuple[str, str], Errors]:
+    """Replay every half with one noise seed; give the errors of all halves together, by time and method."""
+    parts: dict[tuple[str, str], list[Errors]] = {}
+    for half in halves:
+        known = replayed(half, settings, noise_of(seed), [TIMES[time] for time in times])
+        for time, what in zip(sorted(times, key=TIMES.__getitem__), known, strict=True):
+            for method, errors in _once(half, settings, what, methods):
+                parts.setdefault((time, method), []).append(errors)
+    return {key: Errors.joined(several) for key, several in parts.items()}
 
 
 def settings_of(data: RealSet, epsilon: float, spread_share: float) -> AgentsSettings:
@@ -173,9 +187,9 @@ def cell_of(found: dict[str, list[Errors]], default: str) -> dict[str, Any]:
         for low, high in STRATA
         if _members(ours[0], low, high) >= LEAST_STRATUM
     }
-    n_far = int(ours[0].far.sum())
+    n_far = int(ours[0].far.sum()) // ours[0].halves
     cell: dict[str, Any] = {
-        "owners": len(ours[0].count),
+        "owners": len(ours[0].count) // ours[0].halves,
         "ratio": float(np.mean(ratios)),
         "stderr": stderr,
         "worst": max(ratios),
@@ -189,7 +203,8 @@ def cell_of(found: dict[str, list[Errors]], default: str) -> dict[str, Any]:
 
 
 def _members(errors: Errors, low: int, high: int) -> int:
-    return int(((errors.count >= low) & (errors.count < high)).sum())
+    """Count owners of a half: those of another are mostly the same."""
+    return int(((errors.count >= low) & (errors.count < high)).sum()) // errors.halves
 
 
 def _coverage(found: list[Errors], low: int, high: int) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
@@ -96,7 +96,7 @@ def _sample_variance(data: RealSet, n: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Per scored owner: what the answer errs more than the own mean, what that errs, and whether intervals cover.
+    """Per scored owner and half: what the answer errs more than the own mean, what that errs, whether intervals cover.
 
     `more` is `(answer - truth)^2 - (own - truth)^2` with the other half's mean as truth: its own sampling error has no
     part in the expectation, and little in the variance. `alone` is the sampling variance of the own mean, `pulled` how
@@ -104,6 +104,8 @@ class Errors:
     own mean of so many values has on average (some owners have one value only, again and again).
     """
 
+    owner: Ints
+    half: Ints
     count: Ints
     more: Floats
     alone: Floats
@@ -112,6 +114,17 @@ class Errors:
     far: Bools
     pulled: Floats
 
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Put together what several halves of the same data say."""
+        found = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)}
+        return cls(**found | {"half": np.repeat(np.arange(len(parts)), [len(part.count) for part in parts])})
+
+    @property
+    def halves(self) -> int:
+        """How many halves were judged."""
+        return int(self.half.max(initial=0)) + 1
+
     @property
     def ratio(self) -> float:
         """Squared error relative to learning alone."""
@@ -119,9 +132,17 @@ class Errors:
 
     @property
     def stderr(self) -> float:
-        """Standard error of the ratio over owners, by the delta method."""
+        """Standard error of the ratio by the delta method: the larger of that over owners and that over halves.
+
+        Where one or two owners with few values make up most of the error alone, that over owners says next to nothing.
+        """
         away = self.more - (self.ratio - 1) * self.alone
-        return float(np.std(away, ddof=1) / np.sqrt(len(away)) / abs(self.alone.mean()))
+        found = 0.0
+        for who in (self.owner, self.half):
+            each = np.bincount(np.unique(who, return_inverse=True)[1], away)
+            if len(each) > 1:
+                found = max(found, float(np.sqrt((each**2).sum() * len(each) / (len(each) - 1))))
+        return found / float(self.alone.sum())
 
 
 def errors_of(half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, alone: AgentEstimates) -> Errors:
@@ -144,6 +165,8 @@ def errors_of(half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, 
     away = np.abs(side) - 1.64 * np.sqrt(noise)
     raw, alone_variance = own.mean[who], of_sample / own.count[who]
     return Errors(
+        owner=who,
+        half=np.zeros(len(who), np.int64),
         count=own.count[who],
         more=(answer.value[used] - raw) * (answer.value[used] + raw - 2 * truth),
         alone=alone_variance,

@@ -36,14 +36,15 @@ def subgroup_rows(name: str, epsilon: float, found: Sequence[Errors]) -> Iterato
     """
     for group, members in GROUPS.items():
         chosen = [members(errors) for errors in found]
-        if chosen[0].sum() < LEAST:
+        owners = int(chosen[0].sum()) // found[0].halves
+        if owners < LEAST:
             continue
         parts = [(e, who) for e, who in zip(found, chosen, strict=True) if who.any()]
         yield {
             "set": name,
             "epsilon": epsilon,
             "group": group,
-            "owners": int(chosen[0].sum()),
+            "owners": owners,
             "ratio": 1 + float(np.mean([e.more[who].sum() / e.alone[who].sum() for e, who in parts])),
             "pulled": float(np.mean([e.pulled[who].mean() for e, who in parts])),
             "covered": float(np.mean([e.covered[who].mean() for e, who in parts])),

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,3 +77,24 @@ def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path, mon
     np.testing.assert_allclose([told[name]["value"] for name in names], answer.value, rtol=1e-9)
     ends = np.clip([answer.lower, answer.upper], data.lower, data.upper).T
     np.testing.assert_allclose([told[name]["interval"] for name in names], ends, rtol=1e-9)
+
+
+def test_a_half_that_one_owner_decides_is_luck_and_several_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One owner errs nearly all that learning alone errs: by owners a half is certain, over halves it is not."""
+    monkeypatch.syspath_prepend(PROGRAM.parent)
+    errors = importlib.import_module("real.measure").Errors
+
+    def half(of_the_largest: float) -> Any:
+        n, no = 50, np.zeros(50)
+        alone = np.where(np.arange(n) == 0, 100.0, 1.0)
+        return errors(
+            owner=np.arange(n), half=np.zeros(n, np.int64), count=np.full(n, 9), more=of_the_largest * alone,
+            alone=alone, covered=no > 0, covered_alone=no > 0, far=no > 0, pulled=no,
+        )  # fmt: skip
+
+    parts = [half(more) for more in (0.4, -0.6, -0.7, 0.5)]
+    assert parts[0].ratio > 1.02 + 2 * parts[0].stderr
+    together = errors.joined(parts)
+    assert together.halves == 4
+    assert together.ratio == pytest.approx(0.9)
+    assert together.stderr == pytest.approx(np.std([0.4, -0.6, -0.7, 0.5], ddof=1) / 2)
