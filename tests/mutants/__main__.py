@@ -103,6 +103,7 @@ class Seed:
         """Keep one more."""
         self.verdicts[number] = by
         change = self.drawn[number]
+        self._path.parent.mkdir(parents=True, exist_ok=True)  # nothing was measured in a fresh tree
         with self._path.open("a") as out:
             row = {"change": number, "path": change.path, "line": change.line, "kind": change.kind, "by": by}
             out.write(json.dumps(row) + "\n")

@@ -125,7 +125,7 @@ def test_tests_are_chosen_by_place_those_of_the_folder_first() -> None:
 def test_what_was_tried_of_a_seed_is_kept_and_of_another_tree_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(program, "KEPT", tmp_path)
+    monkeypatch.setattr(program, "KEPT", tmp_path / "of a fresh tree" / "mutants")
     some = changes(CORE_FILE)
     Seed(some, 5, 1).note(3, "a test")
     assert Seed(some, 5, 1).verdicts == {3: "a test"}

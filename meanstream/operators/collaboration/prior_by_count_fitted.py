@@ -70,7 +70,7 @@ class FittedByCount:
     trend: Floats
     plain: FittedPrior
     probability: dict[str, float]
-    degrees: float = 1.0
+    degrees: float = 1.0  # what 0.2.0 saved on Beam has none
 
     @classmethod
     def build(cls, families: Families, groups: CountGroups, *, lower: float, upper: float) -> Self:
