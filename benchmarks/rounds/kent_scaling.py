@@ -1,7 +1,7 @@
 """How Kent's estimators grow: time and memory as exponents, against the paper's Table 6.
 
-    python benchmarks/kent_scaling.py
-    python benchmarks/kent_scaling.py --json
+    python benchmarks/rounds/kent_scaling.py
+    python benchmarks/rounds/kent_scaling.py --json
 
 Each law is measured at sizes a factor of 2 apart; its exponent is the slope of a line through the logarithms, and holds
 if it is at most the limit. Exit code 1 if one does not.

@@ -1,7 +1,7 @@
 """The plain mean by a trusted curator beside PipelineDP's, on the same records, at the same epsilon.
 
     pip install pipeline-dp==0.3.1
-    python benchmarks/central_mean.py
+    python benchmarks/rounds/central_mean.py
 
 Users have 1 to 199 records each on [0, 1]; their own means spread by .1, and go with their number of records or do not.
 PipelineDP is given every user's own mean as its one record (the same estimand), or all records of at most `--most` per
