@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.pipelines.commands.simulate.drift import simulate_drift_command
-from meanstream.pipelines.commands.simulate.options import SimulationOptions, print_simulated
+from meanstream.pipelines.commands.simulate.options import SimulationOptions, print_simulated_agents
 from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, simulate_rounds_command
 from meanstream.pipelines.options.base import print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -64,7 +64,7 @@ def simulate_agents_command(options: SimulationOptions) -> None:
     started = perf_counter()
     result = run(config, lambda chunks: tracked_work(chunks, "simulating"))
     rate = config.agents * config.steps * config.runs / (perf_counter() - started)
-    print_simulated(options, result.as_dict(), rate, lambda: _as_table(result))
+    print_simulated_agents(options, result.as_dict(), rate, lambda: _as_table(result))
 
 
 app.command("rounds")(takes_options(SimulatedRoundsOptions)(simulate_rounds_command))

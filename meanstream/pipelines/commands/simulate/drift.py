@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from meanstream.pipelines.commands.simulate.options import SimulationOptions, integers_option, print_simulated
+from meanstream.pipelines.commands.simulate.options import SimulationOptions, integers_option, print_simulated_agents
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def simulate_drift_command(options: SimulationOptions, change: str) -> None:
         result = simulate_drift(config, lambda runs: tracked_work(runs, "simulating"))
     steps = config.change_of_means()[1] + max(result.ages)
     rate = config.agents * steps * config.runs / (perf_counter() - started)
-    print_simulated(options, result.as_dict(), rate, lambda: _as_table(result))
+    print_simulated_agents(options, result.as_dict(), rate, lambda: _as_table(result))
 
 
 def _as_table(result: DriftResult) -> str:

@@ -139,7 +139,7 @@ class SimulationOptions:
         )
 
 
-def print_simulated(
+def print_simulated_agents(
     options: SimulationOptions, measured: dict[str, Any], rate: float, table: Callable[[], str]
 ) -> None:
     """Print what was measured, and how many agent-steps a second took: as JSON, or as a table."""
