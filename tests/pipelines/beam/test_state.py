@@ -205,7 +205,9 @@ def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     (own,) = [one.value.value for one in made if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"]
     fitted = fit.fit(fit.nobody(), [Tick(number, 1.0)])
     elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
-    return [one for element in elements for one in call(step.process, [(0, element)], kept)]
+    step.start_bundle()
+    told = [one for element in elements for one in call(step.process, [(0, element)], kept)]
+    return [*told, *step.finish_bundle()]
 
 
 def live_gate(step: Any, kept: dict[str, Any], number: int) -> list[Any]:

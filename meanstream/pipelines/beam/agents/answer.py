@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from time import time as now_seconds
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
+from apache_beam.transforms.window import TimestampedValue
+from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.records import Ints
+from meanstream.operators.records import Ints, OwnSamples
 from meanstream.pipelines.beam.agents.coders import FittedReleasesCoder, OwnBatchCoder
 from meanstream.pipelines.beam.agents.records import (
     AgentReleases,
@@ -25,14 +28,27 @@ from meanstream.pipelines.beam.agents.records import (
 )
 from meanstream.pipelines.beam.agents.ticks import tick_shards
 from meanstream.pipelines.beam.agents.windows import AgentWindows
+from meanstream.pipelines.beam.intake import intake_in_global_window
 from meanstream.pipelines.beam.metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step
+from meanstream.pipelines.beam.windows import at_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Population, Release
 
 _OWN, _POPULATION = b"o", b"p"
+TOGETHER = 1 << 15
+"""Answers that are computed at a time, or a few shards more: of all of a large bundle memory would not be bounded."""
+
+
+@dataclass(slots=True)
+class _Ready:
+    """Private: what is to be answered under a population, and the time that the answers have."""
+
+    population: FittedReleases
+    time: Timestamp
+    batches: list[OwnBatch] = field(default_factory=list)
 
 
 class OwnByShard(Step):
@@ -73,6 +89,9 @@ class AnswerAgents(Step):
 
     Agents wait for the population of their window, or of a later one: whichever comes first. So it does not matter
     which of the two comes earlier, nor how late.
+
+    Shards that are ready in one bundle are answered together at its end: an answer is the same bytes among whatever
+    others, and each evaluation costs as much as some thousand agents.
     """
 
     MADE = MADE
@@ -94,14 +113,19 @@ class AnswerAgents(Step):
         self._own, self._population = OwnBatchCoder(), FittedReleasesCoder()
         self._known: tuple[bytes, FittedReleases] | None = None
 
+    def start_bundle(self) -> None:
+        """Begin without shards."""
+        self._ready: dict[int, _Ready] = {}
+
     def process(
         self,
         element: tuple[int, bytes],
+        time: Any = beam.DoFn.TimestampParam,
         own: Any = beam.DoFn.StateParam(OWN),
         population: Any = beam.DoFn.StateParam(POPULATION),
         made: Any = beam.DoFn.StateParam(MADE),
-    ) -> Iterator[EstimateBatch]:
-        """Answer a shard, once both are there."""
+    ) -> Iterator[TimestampedValue]:
+        """Take a shard, once both are there; answer those that there are, if they are many."""
         self._mark.claim(made, own, population)
         kept = population.read()
         if element[1][:1] == _OWN:
@@ -121,11 +145,24 @@ class AnswerAgents(Step):
             for early in (batch for batch in batches if batch.number > fitted.number):
                 own.add(self._own.encode(early))
             batches = [batch for batch in batches if batch.number <= fitted.number]
-        for batch in sorted(batches, key=lambda batch: batch.number):
-            lines = self._answer(batch, fitted)
+        ready = self._ready.setdefault(fitted.number, _Ready(fitted, time))
+        ready.batches += sorted(batches, key=lambda batch: batch.number)
+        if sum(len(batch) for batch in ready.batches) >= TOGETHER:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Answer the rest."""
+        return map(intake_in_global_window, self._flush())
+
+    def _flush(self) -> Iterator[TimestampedValue]:
+        ready, self._ready = self._ready, {}
+        for _, one in sorted(ready.items()):
+            for batch in one.batches:
+                self._tell_lag(batch, one.population)
+            lines = self._answer(one.batches, one.population)
             self._estimates.inc(len(lines))
             if lines:
-                yield EstimateBatch(lines)
+                yield at_window_time(one.time, EstimateBatch(lines))
 
     def _read(self, encoded: bytes) -> FittedReleases:
         """Decode a population; the shards of a worker have the same one."""
@@ -133,9 +170,9 @@ class AnswerAgents(Step):
             self._known = encoded, self._population.decode(encoded)
         return self._known[1]
 
-    def _answer(self, batch: OwnBatch, population: FittedReleases) -> list[bytes]:
-        self._tell_lag(batch, population)
-        if not len(batch.own):
+    def _answer(self, batches: list[OwnBatch], population: FittedReleases) -> list[bytes]:
+        batch = _together(batches)
+        if batch is None:
             return []
         now = (batch.part == population.number) | np.isnan(batch.newest)
         rows: Ints = np.argsort(now, kind="stable")  # windows that were overtaken first
@@ -155,6 +192,24 @@ class AnswerAgents(Step):
         """Tell how long the oldest window of a batch has waited."""
         end = self._windows.end(int(batch.part.min()))
         self._lag.update(round(1000 * (now_seconds() - (population.newest if end is None else end))))
+
+
+def _together(batches: list[OwnBatch]) -> OwnBatch | None:
+    """Join batches; None where nobody is in them."""
+    batches = [batch for batch in batches if len(batch)]
+    if len(batches) <= 1:
+        return batches[0] if batches else None
+    starts = np.cumsum([0, *(len(batch.names) for batch in batches)])
+    rows = {of.name: np.concatenate([getattr(batch.own, of.name) for batch in batches]) for of in fields(OwnSamples)}
+    rows["agent"] = np.concatenate([batch.own.agent + start for batch, start in zip(batches, starts, strict=False)])
+    return OwnBatch(
+        names=pa.concat_arrays([batch.names for batch in batches]),
+        words=np.concatenate([batch.words for batch in batches]),
+        number=max(batch.number for batch in batches),
+        own=OwnSamples(**rows),
+        part=np.concatenate([batch.part for batch in batches]),
+        newest=np.concatenate([batch.newest for batch in batches]),
+    )
 
 
 class FormatPopulation(Step):

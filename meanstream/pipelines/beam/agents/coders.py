@@ -101,15 +101,19 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: AgentReleases) -> bytes:
         """Columns one after the other."""
         columns = {**packed_columns_of(value.releases), "time": value.time}
+        if len(value.words):
+            columns["words"] = value.words
         return packed("releases", {"number": value.number, "alike": value.alike}, columns, value.names)
 
     def decode(self, encoded: bytes) -> AgentReleases:
         """Read columns."""
         _, head, columns = unpacked(encoded, "releases")
         names, time = names_of_packed(columns), columns.pop("time")
+        words = columns.pop("words", np.zeros((0, 2), np.uint64))  # an older version had none
         return AgentReleases(
             names=names, number=head["number"], releases=ReleaseColumns(**columns), time=time,
             alike=head.get("alike", True),  # it was not written at first
+            words=words,
         )  # fmt: skip
 
     def is_deterministic(self) -> bool:

@@ -112,7 +112,7 @@ class ReceiveReleases(Step):
         reasons = self._possible.reasons(batch.releases)
         for reason, count in zip(*np.unique(reasons[reasons != ""], return_counts=True), strict=True):
             metric_counter("rejected_", str(reason)).inc(int(count))
-        batch = _taken(batch, reasons == "")
+        batch = _taken(replace(batch, words=self._words.of(batch.names.to_pylist())), reasons == "")
         number, shards = self._windows.number(batch.time), _shards(batch, self._words, self._shards)
         for window in np.unique(number).tolist():
             inside = _taken(batch, number == window, number=window)
@@ -274,7 +274,7 @@ def _to_shards(
 
 def _shards(batch: AgentReleases, words: RememberedWords, shards: int) -> Ints:
     """Give the shard of each name."""
-    return (words.of(batch.names.to_pylist())[:, 1] % np.uint64(shards)).astype(np.int64)
+    return (batch.hashes(words.of)[:, 1] % np.uint64(shards)).astype(np.int64)
 
 
 def _taken(batch: AgentReleases, which: np.ndarray, **changes: Any) -> AgentReleases:
@@ -285,6 +285,7 @@ def _taken(batch: AgentReleases, which: np.ndarray, **changes: Any) -> AgentRele
     return replace(
         batch,
         names=batch.names.take(pa.array(used)),
+        words=batch.words[used] if len(batch.words) else batch.words,
         releases=replace(releases, agent=agent),
         time=batch.time[which],
         **changes,

@@ -113,7 +113,7 @@ class LatestOfShard:
         """Take releases in, each once, in any order; of an agent's, the newest stays."""
         if not batches:
             return
-        hashes = [record_agent_hash(words(batch.names.to_pylist()))[batch.releases.agent] for batch in batches]
+        hashes = [record_agent_hash(batch.hashes(words))[batch.releases.agent] for batch in batches]
         fresh = {name: np.concatenate([getattr(b.releases, name) for b in batches]) for name in _LATEST}
         known, place = np.unique(np.concatenate([self._agent, *hashes]), return_inverse=True)
         old, new = place[: len(self._agent)], place[len(self._agent) :]
@@ -147,7 +147,7 @@ class LatestOfShard:
             self.turns, self._changed = 1, [self._agent]
             now = self.combined()
             return now.take(np.zeros(0, np.int64)), now
-        hashes = [record_agent_hash(words(batch.names.to_pylist())) for batch in batches]
+        hashes = [record_agent_hash(batch.hashes(words)) for batch in batches]
         part = self._part(np.unique(np.concatenate([np.zeros(0, np.int64), *hashes])))
         before = part.combined()
         part.observe(batches, words)

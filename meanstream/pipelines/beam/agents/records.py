@@ -6,7 +6,7 @@ are public: they are releases, or made of releases alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
 
@@ -135,6 +135,8 @@ class AgentReleases:
         Event time at which each became due, seconds since the epoch.
     alike : bool
         Whether they were made as the settings of whoever reads them say: only such tell of the variance of a sample.
+    words : uint64 array (m, 2)
+        Hash of each name, where whoever made them knows it; else of no rows.
     """
 
     names: pa.Array
@@ -142,9 +144,14 @@ class AgentReleases:
     releases: ReleaseColumns
     time: Floats
     alike: bool = True
+    words: Words = field(default_factory=lambda: np.zeros((0, 2), np.uint64))
 
     def __len__(self) -> int:
         return len(self.time)
+
+    def hashes(self, words: Callable[[list[str]], Words]) -> Words:
+        """Give the hash of each name; of a batch without them as it is made here."""
+        return self.words if len(self.words) == len(self.names) else words(self.names.to_pylist())
 
     def lines(self, settings: AgentsSettings) -> EventLines:
         """Write them as the engine does, one JSON object each."""

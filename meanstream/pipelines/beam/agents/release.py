@@ -194,6 +194,7 @@ class ReleaseShard(Step):
             number=tick.number,
             releases=replace(releases, agent=place.astype(np.int64)),
             time=batch.time[goes],
+            words=shard.words[who],
         )
         yield at_window_time(time, public)
         self._counters["exhausted"].inc(len(batch.exhausted))

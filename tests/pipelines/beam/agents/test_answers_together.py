@@ -1,0 +1,49 @@
+"""Shards that are ready in one bundle are answered in one evaluation: the same bytes as each by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from meanstream.operators.collaboration.registry import COLLABORATIONS
+from meanstream.pipelines.agents import CollaborateAgents
+from meanstream.pipelines.beam.agents import answer
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, samples
+from tests.pipelines.beam.support.collecting import run_pipeline
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, together: int, collaboration: str, **how: Any) -> tuple[list[bytes], int]:
+    """Give all answers, sorted, and how many evaluations have made them."""
+    asked: list[int] = []
+    rows = PersonalEstimates.answer_rows
+
+    def counted(self: PersonalEstimates, names: Any, *given: Any, **named: Any) -> Any:
+        asked.append(len(names))
+        return rows(self, names, *given, **named)
+
+    def build(pipeline: beam.Pipeline) -> Any:
+        read = pipeline | beam.Create(samples(900, 60), reshuffle=False)
+        return (read | CollaborateAgents(SETTINGS, shards=40, collaboration=collaboration, **how)).estimates
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answer, "TOGETHER", together)
+        patch.setattr(PersonalEstimates, "answer_rows", counted)
+        batches, _ = run_pipeline(build)
+    return sorted(line for batch in batches for line in batch.lines), len(asked)
+
+
+@pytest.mark.parametrize("collaboration", COLLABORATIONS)
+@pytest.mark.parametrize("how", [{}, {"refresh": 10 * HOUR}], ids=["once", "windows"])
+def test_shards_together_are_answered_as_each_alone(
+    collaboration: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, often = answered(monkeypatch, 1, collaboration, **how)
+    some, between = answered(monkeypatch, 7, collaboration, **how)
+    together, once = answered(monkeypatch, answer.TOGETHER, collaboration, **how)
+    assert together == some == alone
+    assert len(together) >= 60
+    assert once < between < often
+    assert often >= 20, "each shard with agents by itself"
