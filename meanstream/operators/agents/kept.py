@@ -138,6 +138,12 @@ class KeptSums:
             sums[:, k] = past + more
         return Outlook(sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance)
 
+    def effective(self, index: Ints, weight: Floats, squared_weight: Floats, more: Floats) -> Floats:
+        """Public: own samples of equal weight before this release, of those of the last one and some more."""
+        decay = self.sums.decay(index)
+        weight = decay * weight + more
+        return np.asarray(weight * weight / np.maximum(decay * decay * squared_weight + more, 1.0))
+
     def test(self, rows: Columns, agent: Ints, now: SumsNow) -> None:
         """Ask of some agents at the end of a block whether their own mean has changed; leave out what was before."""
         tested = self._changes.test(rows, agent, now.moment)

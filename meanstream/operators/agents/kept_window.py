@@ -110,6 +110,10 @@ class KeptWindow:
             found.append((told.count[0], told.count[0], told.variance[0]))
         return Outlook(*np.array(found, np.float64).T)
 
+    def effective(self, index: Ints, weight: Floats, squared_weight: Floats, more: Floats) -> Floats:  # noqa: ARG002
+        """Public: own samples in the window before this release, of those of the last one and some more."""
+        return np.minimum(weight + more, float(self.length))
+
     def test(self, rows: Columns, agent: Ints, now: SumsNow) -> None:
         """Ask of some agents at the end of a block whether their own mean has changed; the columns say since when."""
         self._changes.test(rows, agent, now.moment)

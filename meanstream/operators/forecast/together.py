@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.special import gammaincinv
 
-from meanstream.operators.agents.release_times import require_samples_counted
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
+from meanstream.operators.forecast.remembered import Remembered, least_enough
 from meanstream.operators.forecast.together_records import MOST_EPSILON, AgentsForecast, Row
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.sizes import SizeDistribution
@@ -98,7 +97,8 @@ def forecast_together(
     learned prior's posterior of the spread is computed for several outcomes of the releases' sum of squares, under its
     own prior (flat in the fourth power of the spread, center unknown), and an agent's squared error by the weight that
     it then gives to the others. The same with everybody's raw data in the releases' place is the part of sampling.
-    Agents in exact classes gain more. The variance of one sample is taken for known.
+    Agents in exact classes gain more. The variance of one sample is taken for known. With a memory that forgets means
+    are taken to stay, and the weights are those that samples then have (`Remembered`).
 
     Examples
     --------
@@ -119,8 +119,9 @@ def forecast_together(
     middle = _quantiles(crowd.sizes, (0.5,))
     counts, share = _joined(crowd.sizes)
     every = np.append(counts, _quantiles(crowd.sizes, SHOWN))
-    alone = crowd.stddev**2 / every
-    told, public = _released(crowd, settings).told(alone), _public(crowd, width).told(alone)
+    held = Remembered(settings)
+    alone = crowd.stddev**2 / held.own(every)
+    told, public = _released(crowd, held).told(alone), _public(crowd, held).told(alone)
     ratios = [float(share @ part.error[: len(share)] / (share @ alone[: len(share)])) for part in (told, public)]
     bought = {
         epsilon: math.sqrt(_with_epsilon(crowd, settings, epsilon, middle, level)[0])
@@ -132,7 +133,7 @@ def forecast_together(
         level=level,
         stated_error=STATED_ERROR,
         rows=_rows(every[len(share) :], alone[len(share) :], told, public, level),
-        releasing=float(share @ (_release_of(settings, counts) > 0)),
+        releasing=float(share @ (held.newest(counts) > 0)),
         error_ratio=ratios[0],
         public_ratio=ratios[1],
         by_epsilon={epsilon: found for epsilon, found in bought.items() if math.isfinite(found)},
@@ -187,28 +188,23 @@ class _Learned:
         return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
 
 
-def _released(crowd: Crowd, settings: AgentsSettings) -> _Learned:
+def _released(crowd: Crowd, held: Remembered) -> _Learned:
     """Everybody's newest release, but one's own."""
-    counts, share = crowd.sizes.support, crowd.sizes.probability
-    index = _release_of(settings, counts)
-    number = _sums(index, share)
+    number = _sums(held.newest(crowd.sizes.support), crowd.sizes.probability)
     made = np.flatnonzero(number[1:]) + 1
-    times = settings.times.times(int(made.max(initial=1)))[made - 1].astype(np.float64)  # type: ignore[union-attr]
-    noise = settings.sum_variance(made) * settings.grid.resolution**2
+    samples, noise = held.released(made)
     others = (crowd.agents - 1) * number[made]
-    return _Learned(others, crowd.stddev**2 / times + noise / times**2, crowd.spread, settings.upper - settings.lower)
+    return _Learned(others, crowd.stddev**2 / samples + noise, crowd.spread, _width(held))
 
 
-def _public(crowd: Crowd, width: float) -> _Learned:
+def _public(crowd: Crowd, held: Remembered) -> _Learned:
     """Everybody's raw mean, but one's own."""
     counts, share = _joined(crowd.sizes)
-    return _Learned((crowd.agents - 1) * share, crowd.stddev**2 / counts, crowd.spread, width)
+    return _Learned((crowd.agents - 1) * share, crowd.stddev**2 / held.own(counts), crowd.spread, _width(held))
 
 
-def _release_of(settings: AgentsSettings, counts: Floats | Ints) -> Ints:
-    """Count the releases of agents with so many samples."""
-    times = require_samples_counted(settings.times, settings.schedule)
-    return np.minimum(times.releases_up_to(np.floor(counts).astype(np.int64)), settings.horizon)
+def _width(held: Remembered) -> float:
+    return held.settings.upper - held.settings.lower
 
 
 def _joined(sizes: SizeDistribution) -> tuple[Floats, Floats]:
@@ -230,8 +226,9 @@ def _quantiles(sizes: SizeDistribution, levels: tuple[float, ...]) -> Floats:
 
 def _median_agent(crowd: Crowd, settings: AgentsSettings, count: Floats, level: float) -> tuple[float, float]:
     """Predict the squared error and the half-width of an agent of this count."""
-    alone = crowd.stddev**2 / count
-    told = _released(crowd, settings).told(alone)
+    held = Remembered(settings)
+    alone = crowd.stddev**2 / held.own(count)
+    told = _released(crowd, held).told(alone)
     return float(told.error[0]), float(posterior_far_half_width(told.variance, alone, level)[0])
 
 
@@ -278,21 +275,9 @@ def _needed(crowd: Crowd, settings: AgentsSettings, level: float, target: float)
         grown = crowd.scaled(factor)
         return _median_agent(grown, settings, _quantiles(grown.sizes, (0.5,)), level)[1] <= target
 
-    factor = _least(with_factor, 1 / float(middle[0]), MOST_FACTOR)
+    factor = least_enough(with_factor, 1 / float(middle[0]), MOST_FACTOR)
     return {
-        "epsilon_needed": _least(with_epsilon, LEAST_EPSILON, MOST_EPSILON),
+        "epsilon_needed": least_enough(with_epsilon, LEAST_EPSILON, MOST_EPSILON),
         "samples_needed": None if factor is None else int(_quantiles(crowd.scaled(factor).sizes, (0.5,))[0]),
-        "samples_alone": math.ceil(alone),
+        "samples_alone": Remembered(settings).needed(alone),
     }
-
-
-def _least(enough: Callable[[float], bool], low: float, high: float) -> float | None:
-    """Bisect, in the logarithm, for the least number that is enough, to 1 %."""
-    if not enough(high):
-        return None
-    if enough(low):
-        return low
-    while high > 1.01 * low:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high

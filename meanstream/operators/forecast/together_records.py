@@ -109,7 +109,8 @@ class AgentsForecast:
             else f"epsilon {self.epsilon_needed:.3g} is enough"
         )
         samples = "no number within reach" if self.samples_needed is None else f"{self.samples_needed:,}"
+        alone = "no number is enough" if self.samples_alone is None else f"{self.samples_alone:,}"
         return (
             f"For a half-width of {self.target_half_width:g} at the median count {epsilon}; at epsilon "
-            f"{self.epsilon:g} its agent needs {samples} samples, alone {self.samples_alone:,}."
+            f"{self.epsilon:g} its agent needs {samples} samples, alone {alone}."
         )

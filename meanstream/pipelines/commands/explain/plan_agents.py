@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,7 +51,12 @@ class PlanAgentsOptions:
     schedule: Annotated[str, typer.Option(help="preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples.")] = (
         "preferred:10"
     )
-    horizon: Annotated[int, typer.Option(help="Releases an agent may ever make: its budget.")] = 40
+    horizon: Annotated[
+        int | None, typer.Option(help="Releases an agent may ever make: its budget; default 40, no end with --memory.")
+    ] = None
+    memory: Annotated[
+        str, typer.Option(help="forever, half-life:SAMPLES, window:SAMPLES or auto, as of run agents; means stay.")
+    ] = "forever"
     per_person: Annotated[
         int | None,
         typer.Option(help="Samples of one person that are protected together: about K^2 times the variance."),
@@ -75,6 +80,7 @@ class PlanAgentsOptions:
         for name, value in given.items():
             if value is None:
                 raise BadOption(f"{name} must be given")
+        horizon: dict[str, Any] = {} if self.horizon is None else {"horizon": self.horizon}
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
         return AgentsSettings(
             lower=given["lower"],
@@ -82,8 +88,9 @@ class PlanAgentsOptions:
             epsilon=given["epsilon"],
             delta=self.delta,
             schedule=self.schedule,
-            horizon=self.horizon,
+            memory=self.memory,
             per_person=self.per_person,
+            **horizon,
             spread_share=SPREAD_SHARE if self.spread_share is None else self.spread_share,
         )
 
