@@ -22,7 +22,6 @@ from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import (
     AnyInts,
-    Bools,
     Floats,
     Ints,
     OwnSamples,
@@ -306,29 +305,24 @@ class Agents:
         before = prefix[starts] - sorted_point[starts]
 
         counted = self._counted(who, sorted_point, starts, added)
-        count = rows["count"][who] + added
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
-        due = np.flatnonzero(self._due(who) <= count)
-        while len(due):
-            a = who[due]
-            at = self._due(a)
-            last = starts[due] + (at - rows["count"][a]) - 1  # the sample that completes the count
-            total = rows["total"][a] + prefix[last] - before[due]
-            now = _Now(at, total, time[order[last]])
-            if squared is not None:
-                now.squares = rows["squares_low"][a] + squared[0][last] - squared[1][due]
-                self._test(a, now)
-            releases = rows["due"][a] == at
+        batch = _Batch(who, starts, rows["count"][who] + added, before, prefix, squared, order)
+        place = np.arange(len(who))
+        while True:
+            self._test(batch, place)
+            place = place[rows["due"][who[place]] <= batch.count[place]]
+            if not len(place):
+                break
+            a = who[place]
+            now, last = batch.reached(rows, place, rows["due"][a], time)
             for counts in counted:
-                counts.count(due[releases], last[releases] + 1)
-            if releases.any():
-                self._release(a[releases], now.take(releases), pending)
-            due = due[self._due(a) <= count[due]]
+                counts.count(place, last + 1)
+            self._release(a, now, pending)
         for counts in counted:
             counts.count(np.arange(len(who)), ends + 1)
 
         self._add_squares(who, sorted_point, starts)
-        rows["count"][who] = count
+        rows["count"][who] = batch.count
         rows["seen"][who] = time[order[ends]]
         rows["total"][who] += prefix[ends] - before
         self._state.touch(who)
@@ -342,19 +336,20 @@ class Agents:
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
 
-    def _due(self, agent: Ints) -> Ints:
-        """Give the number of samples at which something is next to be done: a release or, with a memory, a test."""
-        rows = self._state.columns
-        due = rows["due"][agent]
-        return due if self.settings.kept is None else np.minimum(due, rows["own_due"][agent])
-
-    def _test(self, agent: Ints, now: _Now) -> None:
-        """Ask whether the own mean of those has changed who are at the end of a block."""
-        rows = self._state.columns
-        tested = rows["own_due"][agent] == now.count
-        a, sums = agent[tested], now.take(tested)
-        if len(a) and self.settings.kept is not None:
-            self.settings.kept.test(rows, a, SumsNow(sums.count, sums.total, rows["squares_high"][a], sums.squares))
+    def _test(self, batch: _Batch, place: Ints) -> None:
+        """Ask after each block up to the next release, with a memory, whether the own means of agents have changed."""
+        rows, kept = self._state.columns, self.settings.kept
+        if kept is None:
+            return
+        until = np.minimum(rows["due"][batch.who[place]], batch.count[place])
+        while True:
+            tested = rows["own_due"][batch.who[place]] <= until
+            place, until = place[tested], until[tested]
+            if not len(place):
+                return
+            a = batch.who[place]
+            now, _ = batch.reached(rows, place, rows["own_due"][a])
+            kept.test(rows, a, SumsNow(now.count, now.total, rows["squares_high"][a], now.squares))
 
     def _counted(self, who: Ints, point: Ints, starts: Ints, added: Ints) -> list[SpreadPairs]:
         """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them."""
@@ -471,7 +466,27 @@ class _Now:
     time: Floats
     squares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def take(self, which: Bools) -> _Now:
-        """Select some of the agents."""
-        squares = self.squares[which] if len(self.squares) else self.squares
-        return _Now(self.count[which], self.total[which], self.time[which], squares)
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Samples by agent: who, where each begins, its count at the end; sums to each sample, and to before each agent."""
+
+    who: Ints
+    starts: Ints
+    count: Ints
+    before: Ints
+    prefix: Ints
+    squares: tuple[Ints, Ints] | None
+    order: Ints
+
+    def reached(
+        self, rows: dict[str, np.ndarray], place: Ints, at: Ints, time: Floats | None = None
+    ) -> tuple[_Now, Ints]:
+        """Give what some agents have at these counts, and which of the samples completes each."""
+        a = self.who[place]
+        last = self.starts[place] + (at - rows["count"][a]) - 1
+        total = rows["total"][a] + self.prefix[last] - self.before[place]
+        now = _Now(at, total, np.zeros(0) if time is None else time[self.order[last]])
+        if self.squares is not None:
+            now.squares = rows["squares_low"][a] + self.squares[0][last] - self.squares[1][place]
+        return now, last

@@ -189,14 +189,26 @@ class OwnChanges:
         after = np.where(some, number - before, 2)
         whole = now.total[:, np.newaxis] - start.total - number * self.middle
         total = (past.total - start.total - before * self.middle).astype(np.float64)
+        before, after = before.astype(np.float64), after.astype(np.float64)  # once: numbers below 2**53 stay the same
         rest = whole - total
         squares = past.squares - start.squares
         mean, other = total / before, rest / after
-        variance = (squares - total * mean) / (before - 1)
-        after_variance = (now.squares[:, np.newaxis] - start.squares - squares - rest * other) / (after - 1)
-        variance = np.maximum(np.maximum(variance, after_variance), _LEAST_VARIANCE)
+        total *= mean
+        variance = (squares - total) / (before - 1.0)
+        rest *= other
+        after_variance = now.squares[:, np.newaxis] - start.squares - squares
+        after_variance -= rest
+        after_variance /= after - 1.0
+        np.maximum(variance, after_variance, out=variance)
+        np.maximum(variance, _LEAST_VARIANCE, out=variance)
+        variance *= number
         mean -= other
-        return np.asarray(np.where(some, mean * mean * before * after / (number * variance), 0.0))
+        mean *= mean
+        mean *= before
+        mean *= after
+        mean /= variance
+        mean[~some] = 0.0
+        return mean
 
     def _spells(self, rows: Columns, agent: Ints, now: OwnMoment, change: Ints) -> Floats:
         """Give by how much the means between the moments vary more than those of independent samples; 1 at least.
@@ -204,6 +216,8 @@ class OwnChanges:
         Each of the spans that the newest two changes and `change`, a number of samples, part has a mean of its own;
         what lies next to one of these may be mixed, and is left out, as is what lies before both.
         """
+        if not len(agent):  # nearly always: whom nothing is found of is not asked about
+            return np.ones(0)
         start, past = self._moments(rows, agent)
         every = [np.concatenate([kept, last[:, np.newaxis]], axis=1) for kept, last in zip(past, now, strict=True)]
         order = np.argsort(every[0], axis=1)
