@@ -11,7 +11,7 @@ with histograms without noise; "released" is what anybody can tell from the rele
 
 Coverage: owners with at least 100 values are laws, whose quantiles and exceedances are known. Each draws 5 to 100
 samples of its own law; how many of the intervals of level .95 hold the truth, by stratum of the number of samples, on
-average over the seeds and in the worst one.
+average over the seeds and in the worst one. Made sets (`real/made.py`) are of kinds of laws that nothing was tuned on.
 
 All is done by the operators of the engine with its settings, one release per owner. Prints JSON; exit code 1 where a
 goal is missed: learned at most alone (two standard errors allowed) in every stratum with 200 owners or more, coverage
@@ -21,7 +21,9 @@ at least .93 on average over the seeds and .90 in the worst one, where a stratum
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from real.made import made_sets
 from real.sets import RealSet, real_sets
 
 from meanstream.operators.agents.agents import Agents
@@ -46,6 +49,11 @@ ASKED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "tail, air time": ((0.5, 0.9), (180.0,)),
     "baseball, hits": ((0.75,), (0.0,)),
     "baseball, home runs": ((), (0.0,)),  # quantiles of rare events are coin tosses
+    "made: two humps": ((0.5, 0.9), (5.0,)),
+    "made: gamma waits": ((0.5, 0.9), (20.0,)),
+    "made: zeros and amounts": ((0.5, 0.9), (15.0,)),
+    "made: marks 1 to 5": ((), (2.0, 4.0)),  # quantiles of few values are coin tosses
+    "made: beta": ((0.1, 0.5, 0.9), (0.8,)),
 }
 STRATA = ((5, 30), (30, 100), (100, 10**9))
 LEAST_VALUES, LEAST_LAW, LEAST_OWNERS = 5, 100, 200
@@ -58,7 +66,8 @@ everybody's noised histograms; *public* does so with histograms without noise; *
 the releases.
 
 **Coverage** of 95 % intervals: owners of at least 100 values are laws of known truth; 5 to 99 samples are drawn of
-each."""
+each. Sets that are *made* (`benchmarks/real/made.py`) have owners with laws of their own, of kinds that nothing was
+tuned on."""
 AT_THE_END = "geometric:1000000000000,2"
 
 
@@ -74,7 +83,8 @@ def main() -> None:
     options = parser.parse_args()
     cells: list[dict[str, Any]] = []
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    for data in real_sets(options.sets.split(";")):
+    names = options.sets.split(";")
+    for data in itertools.chain(real_sets(names), made_sets(names)):
         for epsilon in (float(one) for one in options.epsilons.split(",")):
             for share in (float(one) for one in options.shares.split(",")):
                 settings = settings_of(data, epsilon, share)
@@ -84,7 +94,7 @@ def main() -> None:
     json.dump({"seeds": options.seeds, "missed": len(missed), "cells": cells}, sys.stdout, indent=1)
     print()
     if options.table:
-        options.table.write_text(table_of(cells, options.seeds))
+        options.table.write_text(table_of(cells, shlex.join(["python", "benchmarks/quantiles.py", *sys.argv[1:]])))
     sys.exit(1 if missed else 0)
 
 
@@ -219,10 +229,10 @@ def stratum(low: int, high: int) -> str:
     return f"{low}-{high - 1}" if high < 10**9 else f"{low} and more"
 
 
-def table_of(cells: list[dict[str, Any]], seeds: int) -> str:
+def table_of(cells: list[dict[str, Any]], command: str) -> str:
     """Write all cells as Markdown."""
     lines = ["# Quantiles and shares, measured", "", TABLE_SAYS, ""]
-    lines += [f"Written by `python benchmarks/quantiles.py --seeds {seeds} --table docs/quantiles.md`.", ""]
+    lines += [f"Written by `{command}`.", ""]
     lines += ["| set | loss of | samples | owners | alone | learned | public | released |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
     for c in (c for c in cells if "alone" in c):
