@@ -14,7 +14,7 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP
 
 from benchmarks.beam.agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
 from meanstream.pipelines.beam.agents.fit import FitReleases
 from meanstream.pipelines.beam.agents.gather import GatherShard
@@ -195,10 +195,10 @@ def _releases(shard: int, agents: int) -> list[bytes]:
     for turn in range(15):
         value = rng.normal(center, 20.0)
         made.append(state.update(np.arange(agents), value, BEGIN + turn + np.arange(agents) / agents))
-    names = pa.array(state.names, pa.large_string())
+    names, words = pa.array(state.names, pa.large_string()), keyed_owner_words(state.names)
     encode = AgentReleasesCoder().encode
     return [
-        encode(AgentReleases(names=names, number=0, releases=batch.releases, time=batch.time))
+        encode(AgentReleases(names=names, number=0, releases=batch.releases, time=batch.time, words=words))
         for batch in made
         if len(batch.releases)
     ]

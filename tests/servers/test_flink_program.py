@@ -1,4 +1,4 @@
-"""A program of somebody's own beside ours: windows, a side branch and an output of its own, restarted and drained."""
+"""A program of one's own beside ours: windows, a side branch, outputs of its own; restarted, updated, drained."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from tests.pipelines.beam.support.prism import on_prism
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts, examine
 from tests.servers.support.flink_stream import (
+    AGENTS,
     PARTITIONS,
     SECRET,
     SETTINGS,
@@ -134,7 +135,7 @@ class Program:
         self._cluster, self._address = cluster, address
         self._name = f"program-{uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": address})
-        roles = ("samples", "releases", "estimates", "counts")
+        roles = ("samples", "releases", "told", "counts")
         self.topics = {role: f"{self._name}-{role}" for role in roles}
         for role, topic in self.topics.items():
             admin.create_topics([NewTopic(topic, PARTITIONS if role == "samples" else 1, 1)])[topic].result(30)
@@ -142,20 +143,22 @@ class Program:
         self._secret = SecretPlace(file=str(folder / "secret"))
 
     def start(self, number: int, *more: str, drain: bool = False) -> str:
-        """Submit it; give the job's id."""
+        """Submit it; give the job's id. From the second time on it reads in longer turns, and has one more output."""
         name = f"{self._name}-{number}"
         options = PipelineOptions(self._cluster.arguments(*STREAMING, f"--job_name={name}", *more))
         pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
         place = f"kafka://{self._address}/{{}}".format
-        read = pipeline | ReadKafka(
-            place(self.topics["samples"]), ColumnMapping(), until_end=False, turn=1, drain=drain, privacy_unit="sample"
-        )
+        how: dict[str, Any] = {"turn": min(number, 2), "drain": drain, "until_end": False, "privacy_unit": "sample"}
+        read = pipeline | ReadKafka(place(self.topics["samples"]), ColumnMapping(), **how)
         answers = read.samples | CollaborateAgents(SETTINGS, secret=self._secret, refresh=WINDOW, shards=2)
         releases = answers.releases | "Each release" >> SingleEvents(SETTINGS)
         _ = releases | "Releases" >> WriteKafka(place(self.topics["releases"]), role="releases")
         _ = own_branches(read.samples | SampleRows()) | "Send" >> beam.ParDo(
             SendText(self._address, self.topics["counts"])
         )
+        if number > 1:  # after all others: Beam numbers steps in the order in which they are applied
+            told = answers.population | "Told" >> beam.Map(lambda event: str(event.agents)).with_output_types(str)
+            _ = told | "Send what is told" >> beam.ParDo(SendText(self._address, self.topics["told"]))
         pipeline.run()
         return self._cluster.job_id(name)
 
@@ -165,13 +168,13 @@ class Program:
 
 
 @pytest.mark.slow
-def test_the_program_on_flink_is_restarted_and_drained(
+def test_the_program_on_flink_is_restarted_updated_and_drained(
     flink: FlinkCluster, broker_address: str, tmp_path: Path
 ) -> None:
     """Nothing of either is lost, told twice or told otherwise; the drain ends windows that have not ended."""
     program = Program(flink, broker_address, tmp_path)
     producer = PacedProducer(broker_address, program.topics["samples"], pace=0)
-    releases, own = program.following("releases"), program.following("counts")
+    releases, own, told = (program.following(role) for role in ("releases", "counts", "told"))
     producer.write(STEP)
     first = program.start(1)
     wait_until(lambda: releases.newest() >= (STEP - 2) * WINDOW, 180, why=lambda: f"no release: {flink.jobs()}")
@@ -190,3 +193,6 @@ def test_the_program_on_flink_is_restarted_and_drained(
     flink.cancel(third)
     found = examine(releases.look(), expected)
     assert (found.noised_twice, found.lost) == ([], [])
+    known = {int(line) for line in told.look()}
+    assert known, "the new output is there"
+    assert min(known) > AGENTS / 2, "and tells of the state of before"
