@@ -32,6 +32,12 @@ def require_positive(**parameters: float) -> None:
         require(math.isfinite(value) and value > 0, name, "be positive and finite", value)
 
 
+def require_epsilon(epsilon: float, *, least: float = 1e-100) -> None:
+    """Refuse an epsilon that arithmetic in floats cannot take, or that no noise is known for."""
+    require_positive(epsilon=epsilon)
+    require(least <= epsilon <= 1e100, "epsilon", f"be from {least:g} to 1e100", epsilon)
+
+
 def require_between(low: float, high: float, **parameters: float) -> None:
     """Refuse every parameter outside the open interval (low, high)."""
     for name, value in parameters.items():

@@ -43,8 +43,8 @@ from meanstream.operators.validation import (
     require,
     require_between,
     require_bounds,
+    require_epsilon,
     require_name,
-    require_positive,
     valid_float,
     valid_int,
 )
@@ -172,7 +172,7 @@ class AgentsSettings:
         )
         rule = f"be at least {NARROWEST:g} below upper ({self.upper!r})"
         require(self.upper - self.lower >= NARROWEST, "lower", rule, self.lower)
-        require_positive(epsilon=self.epsilon)
+        require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         if self.per_person is not None:

@@ -12,13 +12,15 @@ from scipy.special import log_ndtr, ndtri
 
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.records import Estimate, Tally
-from meanstream.operators.validation import require, require_between, require_positive
+from meanstream.operators.validation import require, require_between, require_epsilon
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.sizes import SizeDistribution
 
 MODES = ("paper", "tuned")
 COMMON_OPTIONS = frozenset({"sizes", "mode", "level"})
+LEAST_EPSILON = 1e-4
+"""With less the noise of a curator's sums is beyond 2**40 of their units, and a report says next to nothing."""
 
 _LIMB_BITS = 16
 _LIMBS = 4
@@ -66,7 +68,7 @@ class Settings:
     trust: str = "local"
 
     def __post_init__(self) -> None:
-        require_positive(epsilon=self.epsilon)
+        require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require(self.users >= 1 and self.users == int(self.users), "users", "be an integer, at least 1", self.users)
         require(self.mode in MODES, "mode", f"be one of {', '.join(MODES)}", self.mode)
         require_between(0.0, 1.0, level=self.level)

@@ -17,7 +17,7 @@ from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
 from meanstream.operators.simulation.data import MeansModel, data_half_width
-from meanstream.operators.validation import require, require_between, require_positive
+from meanstream.operators.validation import require, require_between, require_epsilon, require_positive
 
 GLS_RELEASES = 512
 """Pairwise gls keeps every release of every pair and a table of weights that is the square of this long."""
@@ -207,7 +207,7 @@ class SimulationConfig:
         require(self.half_width >= least * (1 - 1e-12), "half_width", rule, self.half_width)
 
     def _check_privacy(self) -> None:
-        require_positive(epsilon=self.epsilon)
+        require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta)
         classical = self.noise == "gaussian" and self.calibration == "classical"
         require(not classical or self.epsilon <= 1, "epsilon", "be at most 1 with calibration classical", self.epsilon)

@@ -15,6 +15,7 @@ from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
+from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central import central_numeric_cost, is_central
 from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.grids import Grid, VectorGrid
@@ -25,8 +26,8 @@ from meanstream.operators.validation import (
     require,
     require_between,
     require_bounds,
+    require_epsilon,
     require_name,
-    require_positive,
     valid_float,
     valid_int,
 )
@@ -134,7 +135,7 @@ epsilon 1), got None
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         for name, value in _respelled(self).items():
             object.__setattr__(self, name, value)
-        require_positive(epsilon=self.epsilon)
+        require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         require(self.estimator in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", self.estimator)

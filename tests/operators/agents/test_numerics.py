@@ -61,3 +61,19 @@ def test_a_curator_states_what_float64_adds_or_refuses(name: str) -> None:
     assert total["delta"] < total["with_numerics"]["delta"] <= total["delta"] + 100 * TAIL_DELTA
     refused = meanstream("explain", "rounds", *arguments({**named, "epsilon": 0.0005}))
     assert "a hundredth of which is what float64 adds" in refused.message
+
+
+NEEDED = {
+    "kent.sparse_select": "sparsity=1",
+    "kent.sparse_threshold": "sparsity=1",
+    "kent.mixture": "components=2",
+    "kent.cover": "radius=0.1",
+}
+
+
+@pytest.mark.parametrize("epsilon", ["1e308", "1e-5"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_epsilon_beyond_arithmetic_is_refused_by_every_estimator(name: str, epsilon: str) -> None:
+    given = ["--users", "20", "--runs", "1", "--estimator", name, "--epsilon", epsilon]
+    given += ["--option", NEEDED[name]] if name in NEEDED else []
+    assert meanstream("simulate", "rounds", *given).message == (f"epsilon must be from 0.0001 to 1e100, got {epsilon}")

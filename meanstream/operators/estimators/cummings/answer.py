@@ -10,9 +10,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.estimators.cummings.grid import SIZES
+from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.records import Estimate, Public
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.validation import require, require_between, require_positive
+from meanstream.operators.validation import require, require_between, require_epsilon
 
 SHARES = (0.1, 0.1, 0.8)
 """Users of the initial mean, of the initial deviation and of the weighted mean, where sizes are private: drawn by a
@@ -87,7 +88,7 @@ def _half_width(stderr: float, laplace: float, level: float) -> float:
 
 def check_cummings_answer(epsilon: float, users: int, mode: str, level: float) -> None:
     """Refuse parameters out of range."""
-    require_positive(epsilon=epsilon)
+    require_epsilon(epsilon, least=LEAST_EPSILON)
     require(users >= 1, "users", "be at least 1", users)
     require(mode in ("tuned", "paper"), "mode", "be tuned or paper", mode)
     require_between(0.0, 1.0, level=level)
