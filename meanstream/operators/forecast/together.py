@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.mixture_posterior import posterior_far_half_width
+from meanstream.operators.forecast.learned import LearnedErrors, LearnedForecast
 from meanstream.operators.forecast.remembered import Remembered, least_enough
 from meanstream.operators.forecast.together_records import MOST_EPSILON, AgentsForecast, Row
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
-STATED_ERROR = 0.17
-"""Error of a predicted squared error, in units of that of learning alone, as found against the simulator."""
+STATED_ERROR, UNEQUAL_ERROR = 0.17, 0.3
+"""Error of a predicted squared error, in units of that of learning alone, as found against the simulator: of agents of
+one count, and of unequal ones, whom a trend by counts is less certain for than is predicted here."""
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHOWN = (0.1, 0.5, 0.9)
 """Quantiles of the counts that are shown."""
 LEAST_EPSILON, MOST_FACTOR = 0.01, 1e4
-_EQUAL = 1e-6
-_SPREADS, _OUTCOMES, _PER_E = 160, 9, 20
+_PER_E = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +58,6 @@ class Crowd:
         support, place = np.unique(np.maximum(np.rint(self.sizes.support * factor), 1), return_inverse=True)
         sizes = SizeDistribution(support.astype(np.int64), _sums(place, self.sizes.probability))
         return replace(self, sizes=sizes)
-
-
-class _Told(NamedTuple):
-    """Squared errors, and the posterior variances that answers will state, by count; shape (n,)."""
-
-    error: Floats
-    variance: Floats
 
 
 def forecast_together(
@@ -121,7 +113,9 @@ def forecast_together(
     every = np.append(counts, _quantiles(crowd.sizes, SHOWN))
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(every)
-    told, public = _released(crowd, held).told(alone), _public(crowd, held).told(alone)
+    released = _released(crowd, held)
+    told, public = released.told(alone), _public(crowd, held).told(alone)
+    half = half_width_alone(alone, level), released.half_width(told, alone, level)
     ratios = [float(share @ part.error[: len(share)] / (share @ alone[: len(share)])) for part in (told, public)]
     bought = {
         epsilon: math.sqrt(_with_epsilon(crowd, settings, epsilon, middle, level)[0])
@@ -131,8 +125,8 @@ def forecast_together(
         epsilon=settings.epsilon,
         agents=crowd.agents,
         level=level,
-        stated_error=STATED_ERROR,
-        rows=_rows(every[len(share) :], alone[len(share) :], told, public, level),
+        stated_error=STATED_ERROR if len(share) == 1 else UNEQUAL_ERROR,
+        rows=_rows(every[len(share) :], told, public, alone, half),
         releasing=float(share @ (held.newest(counts) > 0)),
         error_ratio=ratios[0],
         public_ratio=ratios[1],
@@ -145,62 +139,20 @@ def forecast_together(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Learned:
-    """What releases of some variances will say about center and spread of the means."""
-
-    number: Floats
-    variance: Floats
-    spread: float
-    width: float
-
-    def told(self, own: Floats) -> _Told:
-        """Predict for agents whose own means have these variances."""
-        if self.number.sum() < 2:
-            return _Told(own, own)
-        spreads = np.append(0.0, np.geomspace(1e-4 * self.width, self.width / 2, _SPREADS))
-        total = self.variance + spreads[:, None] ** 2
-        information = (self.number / total).sum(axis=1)
-        probability = self._posteriors(total, information, spreads)
-        # By spread and agent: the weight that the others get, if that were the spread.
-        weight = own / (own + (spreads**2 + 1 / information)[:, None])
-        mean, second = probability @ weight, probability @ weight**2
-        truth = self.spread**2 + 1 / float((self.number / (self.variance + self.spread**2)).sum())
-        error = (1 - mean) ** 2 * own + mean**2 * truth
-        variance = (1 - mean) * own + (second - mean**2) * (own + truth)
-        return _Told(np.asarray(error.mean(axis=0)), np.asarray(variance.mean(axis=0)))
-
-    def _posteriors(self, total: Floats, information: Floats, spreads: Floats) -> Floats:
-        """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads)."""
-        true = self.variance + self.spread**2
-        degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
-        outcome = 2.0 * gammaincinv(0.5 * degrees, (np.arange(_OUTCOMES) + 0.5) / _OUTCOMES) / degrees
-        # By outcome and spread. Releases vary the sum of squares by what they tell: the precise ones most.
-        squares = (self.number * true / total).sum(axis=1) + np.multiply.outer(
-            outcome - 1, true.min() * (self.number / total).sum(axis=1)
-        )
-        fixed = (self.number * np.log(total)).sum(axis=1) + np.log(information)
-        # But for equal means the learned prior is flat in the fourth power of the spread; the grid is even in its log.
-        cells = spreads**4 / (spreads**4).sum()
-        cells[0] = _EQUAL
-        log_posterior = -0.5 * (fixed + squares) + np.log(cells)
-        posterior = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
-        return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
-
-
-def _released(crowd: Crowd, held: Remembered) -> _Learned:
+def _released(crowd: Crowd, held: Remembered) -> LearnedForecast:
     """Everybody's newest release, but one's own."""
     number = _sums(held.newest(crowd.sizes.support), crowd.sizes.probability)
     made = np.flatnonzero(number[1:]) + 1
     samples, noise = held.released(made)
     others = (crowd.agents - 1) * number[made]
-    return _Learned(others, crowd.stddev**2 / samples + noise, crowd.spread, _width(held))
+    return LearnedForecast(others, samples, crowd.stddev**2, noise, crowd.spread, _width(held))
 
 
-def _public(crowd: Crowd, held: Remembered) -> _Learned:
+def _public(crowd: Crowd, held: Remembered) -> LearnedForecast:
     """Everybody's raw mean, but one's own."""
     counts, share = _joined(crowd.sizes)
-    return _Learned((crowd.agents - 1) * share, crowd.stddev**2 / held.own(counts), crowd.spread, _width(held))
+    number, no = (crowd.agents - 1) * share, np.zeros(len(share))
+    return LearnedForecast(number, held.own(counts), crowd.stddev**2, no, crowd.spread, _width(held))
 
 
 def _width(held: Remembered) -> float:
@@ -228,8 +180,9 @@ def _median_agent(crowd: Crowd, settings: AgentsSettings, count: Floats, level: 
     """Predict the squared error and the half-width of an agent of this count."""
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(count)
-    told = _released(crowd, held).told(alone)
-    return float(told.error[0]), float(posterior_far_half_width(told.variance, alone, level)[0])
+    released = _released(crowd, held)
+    told = released.told(alone)
+    return float(told.error[0]), float(released.half_width(told, alone, level)[0])
 
 
 def _with_epsilon(
@@ -243,20 +196,22 @@ def _with_epsilon(
     return _median_agent(crowd, other, count, level)
 
 
-def _rows(counts: Floats, alone: Floats, told: _Told, public: _Told, level: float) -> list[Row]:
-    """Say what agents of the last counts of `told` can expect."""
+def _rows(
+    counts: Floats, told: LearnedErrors, public: LearnedErrors, alone: Floats, half_width: tuple[Floats, Floats]
+) -> list[Row]:
+    """Say what agents of the last counts of `told` can expect; half-widths are those alone and together."""
     part = slice(-len(counts), None)
     error = told.error[part]
     sampling = np.minimum(public.error[part], error)
     columns = {
         "samples": counts.astype(np.int64),
         "quantile": np.array(SHOWN),
-        "alone": np.sqrt(alone),
+        "alone": np.sqrt(alone[part]),
         "together": np.sqrt(error),
         "sampling": np.sqrt(sampling),
         "privacy": np.sqrt(error - sampling),
-        "half_width_alone": half_width_alone(alone, level),
-        "half_width": posterior_far_half_width(told.variance[part], alone, level),
+        "half_width_alone": half_width[0][part],
+        "half_width": half_width[1][part],
     }
     return [
         Row(**dict(zip(columns, row, strict=True))) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
