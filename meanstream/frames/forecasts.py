@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from meanstream.frames.given import check_given
 from meanstream.frames.table import ShownTable, table_axes
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
@@ -97,6 +98,7 @@ def forecast_agents(
     """
     from meanstream.operators.forecast.together import Crowd, forecast_together
 
+    check_given("forecast_agents", AgentsSettings, settings)
     given = {"spread_share": SPREAD_SHARE, **settings}
     private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
     varies = (upper - lower) / 4 if stddev is None else stddev

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.given import check_given
 from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateMeans
 from meanstream.frames.shares import shares_answers, shares_columns
@@ -132,6 +133,7 @@ def private_means(
     require(isinstance(horizon, int) and horizon >= 1, "horizon", "be a whole number of at least 1", horizon)
     chosen = schedule or (AT_THE_END if horizon == 1 else AgentsSettings.schedule)
     asked = valid_quantiles(quantiles)
+    check_given("private_means", AgentsSettings, settings)
     given = {"spread_share": SPREAD_SHARE, **_histogram(asked, exceeds, settings), **settings}
     require(given.get("per_person") is None, "per_person", "be left out: a frame's unit is a row", "another")
     private = AgentsSettings(

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.given import check_given
 from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateFrame
 from meanstream.operators.estimators.registry import estimator_taken_for
@@ -90,6 +91,7 @@ def private_windows(
     >>> found.to_frame()["users"].to_pylist()
     [500]
     """
+    check_given("private_windows", RoundsSettings, settings)
     key, called = frame_key(secret, name)
     chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
     agreed = RoundsSettings(
