@@ -183,6 +183,35 @@ def test_a_store_without_a_name_goes_on_with_its_own_ids_and_noise(
         world.run(ScriptedSource(SAMPLES))
 
 
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ("UPDATE ledger SET release_id = 'agent%200:9' WHERE seq = 5", "the ledger"),
+        ("UPDATE ledger SET seq = 100 WHERE seq = 18", "the ledger"),
+        ("UPDATE ledger SET agent = 99 WHERE seq = 5", "the ledger"),
+        ("UPDATE chunks SET data = substr(data, 2) WHERE kind = 'pending'", "pending"),
+        ("UPDATE state SET value = substr(value, 2) WHERE name = 'engine'", "engine"),
+        ("INSERT INTO sqlite_sequence VALUES ('outbox', -1)", "the outbox"),
+    ],
+)
+def test_an_old_store_that_was_changed_is_not_brought_up_to_date(change: str, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    shutil.copy(DATA / "version-1.db", path)
+    with closing(sqlite3.connect(path)) as connection:
+        guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        for name, _ in guards:
+            connection.execute(f"DROP TRIGGER {name}")
+        assert connection.execute(change).rowcount == 1
+        for _, guard in guards:
+            connection.execute(guard)
+        connection.commit()
+        before = list(connection.iterdump())
+    with pytest.raises(DamagedStoreError, match=place):
+        Store.open(path, settings={}, secret=SECRET)
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(connection.iterdump()) == before
+
+
 def test_a_store_of_rounds_without_a_name_of_its_own_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every store was named "rounds" then; the file was left in the midst of these samples."""
     monkeypatch.setattr("tests.streaming.support.rounds_world.SECRET", SECRET.decode())
