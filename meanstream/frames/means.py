@@ -16,6 +16,7 @@ from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateMeans
 from meanstream.frames.shares import shares_answers, shares_columns
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.agents.memory import FOREVER
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import HISTOGRAM_SHARE, SPREAD_SHARE
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
@@ -95,7 +96,7 @@ def private_means(
         A store of `meanstream run agents`, with its ledger: what was charged there is not charged again, and another
         frame under the same groups is refused.
     **settings
-        Others of `AgentsSettings`: `per_person` is not among them.
+        Others of `AgentsSettings`: `per_person` and `memory` are not among them.
 
     Returns
     -------
@@ -136,6 +137,8 @@ def private_means(
     check_given("private_means", AgentsSettings, settings)
     given = {"spread_share": SPREAD_SHARE, **_histogram(asked, exceeds, settings), **settings}
     require(given.get("per_person") is None, "per_person", "be left out: a frame's unit is a row", "another")
+    memory = given.get("memory", FOREVER)
+    require(memory == FOREVER, "memory", "be left out: the mean is of the whole frame, not of what is newest", memory)
     private = AgentsSettings(
         lower=lower, upper=upper, epsilon=epsilon, delta=delta, horizon=horizon, schedule=chosen, name=name, **given
     )

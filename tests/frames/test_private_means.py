@@ -207,6 +207,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "secret": (three(), {"secret": "password"}, "secret must"),
     "name": (three(), {"name": None}, "name must be given with secret"),
     "person": (three(), {"per_person": 3}, "per_person must be left out"),
+    "memory": (three(), {"memory": "window:100"}, "memory must be left out: the mean is of the whole frame"),
     "mixed": (pd.DataFrame({"g": ["a", "b"], "v": [1.0, "text 777"]}), {}, "got others in 'v'"),
     "objects": (pd.DataFrame({"g": [object(), "b"], "v": [1.0, 2.0]}), {}, "got others in 'g'"),
     "taken": (three(mean=["a", "b", "a"]), {"by": "mean"}, "by must not be named like a column of the result"),
