@@ -36,7 +36,7 @@ from real.sets import RealSet, real_sets
 
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import HISTOGRAM_SHARE
+from meanstream.operators.agents.usual import AT_THE_END, HISTOGRAM_SHARE
 from meanstream.operators.collaboration.shares.asked import AskedShares
 from meanstream.operators.collaboration.shares.prior import NoisedShares, fit_shares_prior
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -68,7 +68,6 @@ the releases.
 **Coverage** of 95 % intervals: owners of at least 100 values are laws of known truth; 5 to 99 samples are drawn of
 each. Sets that are *made* (`benchmarks/real/made.py`) have owners with laws of their own, of kinds that nothing was
 tuned on."""
-AT_THE_END = "geometric:1000000000000,2"
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,14 +11,24 @@ import pyarrow as pa
 from meanstream.frames.given import check_given
 from meanstream.frames.table import ShownTable, table_axes
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import SPREAD_SHARE
+from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
+from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+from meanstream.operators.validation import require
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ForecastTable(ShownTable):
-    """Predicted errors of agents by how many samples they have; see `forecast_agents`."""
+    """Predicted errors of agents by how many samples they have; see `forecast_agents`.
+
+    Attributes
+    ----------
+    shares : pyarrow.Table, optional
+        The same of the quantiles and exceedances that were asked for.
+    """
+
+    shares: pa.Table | None = None
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the error of learning alone, and together, by the number of samples; give the axes."""
@@ -55,6 +66,9 @@ def forecast_agents(
     stddev: float | None = None,
     target_half_width: float | None = None,
     level: float = 0.95,
+    quantiles: Sequence[float] = (),
+    exceeds: Sequence[float] = (),
+    mean: float | None = None,
     **settings: Any,
 ) -> ForecastTable:
     """Predict each agent's error alone and together, as `meanstream plan agents`; computed from what is declared.
@@ -76,6 +90,11 @@ def forecast_agents(
         Which epsilon does it need at the median count?
     level : float
         Of the intervals.
+    quantiles, exceeds : sequence of float
+        As of `private_means`: their errors and half-widths are in `shares`, of one release of all samples unless a
+        `horizon` is given, by drawing agents of normal laws.
+    mean : float, optional
+        Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds.
     **settings
         Others of `AgentsSettings`.
 
@@ -96,16 +115,27 @@ def forecast_agents(
     >>> print(found.said[0])
     Together agents will have 36% of the squared error of learning alone (with all data public 36%).
     """
+    from meanstream.operators.collaboration.shares.asked import AskedShares
     from meanstream.operators.forecast.together import Crowd, forecast_together
+    from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
 
     check_given("forecast_agents", AgentsSettings, settings)
-    given = {"spread_share": SPREAD_SHARE, **settings}
+    wanted = valid_quantiles(quantiles)
+    given = {"spread_share": SPREAD_SHARE, **settings, **usual_histogram(wanted, exceeds, settings)}
     private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
     varies = (upper - lower) / 4 if stddev is None else stddev
     counted, number = read_sizes_of(sizes, agents, who="agents")
     crowd = Crowd(agents=number, sizes=counted, spread=spread, stddev=varies)
     found = forecast_together(crowd, private, level=level, target_half_width=target_half_width)
-    return ForecastTable(table=pa.Table.from_pylist([asdict(row) for row in found.rows]), said=(*found.sentences(),))
+    table = pa.Table.from_pylist([asdict(row) for row in found.rows])
+    if private.histogram is None:
+        require(mean is None, "mean", "be left out without quantiles or exceeds", mean)
+        return ForecastTable(table=table, said=(*found.sentences(),))
+    released = shares_release_settings(private, settings.get("horizon"))
+    rows = forecast_shares(crowd, AskedShares(released, wanted, level), center=mean)
+    middle = (row.sentence() for row in rows if row.quantile == found.rows[1].quantile)
+    shares = pa.Table.from_pylist([asdict(row) for row in rows])
+    return ForecastTable(table=table, said=(*found.sentences(), *middle), shares=shares)
 
 
 def simulate_agents(**options: Any) -> SimulationTable:

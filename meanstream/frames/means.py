@@ -18,7 +18,7 @@ from meanstream.frames.shares import shares_answers, shares_columns
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.memory import FOREVER
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import HISTOGRAM_SHARE, SPREAD_SHARE
+from meanstream.operators.agents.usual import AT_THE_END, SPREAD_SHARE, usual_histogram
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
@@ -30,8 +30,6 @@ from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.store.secret import noise_from_secret
 
-AT_THE_END = "geometric:1000000000000,2"
-"""A schedule that never comes due: each group releases once, when all of the frame is read."""
 ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
 """Columns of the result, beside those of the groups."""
 CHUNK = 1 << 20
@@ -135,7 +133,7 @@ def private_means(
     chosen = schedule or (AT_THE_END if horizon == 1 else AgentsSettings.schedule)
     asked = valid_quantiles(quantiles)
     check_given("private_means", AgentsSettings, settings)
-    given = {"spread_share": SPREAD_SHARE, **_histogram(asked, exceeds, settings), **settings}
+    given = {"spread_share": SPREAD_SHARE, **usual_histogram(asked, exceeds, settings), **settings}
     require(given.get("per_person") is None, "per_person", "be left out: a frame's unit is a row", "another")
     memory = given.get("memory", FOREVER)
     require(memory == FOREVER, "memory", "be left out: the mean is of the whole frame, not of what is newest", memory)
@@ -162,16 +160,6 @@ def private_means(
 def _check_names(samples: FrameSamples, columns: list[str]) -> None:
     taken = next((name for name in samples.keys.column_names if name in columns), None)
     require(taken is None, "by", f"not be named like a column of the result ({', '.join(columns)})", taken)
-
-
-def _histogram(quantiles: tuple[float, ...], exceeds: Sequence[float], settings: dict[str, Any]) -> dict[str, Any]:
-    """Give the settings of a histogram where something is asked of it."""
-    share = settings.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
-    if quantiles or len(exceeds):
-        require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)
-        return {"histogram_share": HISTOGRAM_SHARE, "exceeds": tuple(exceeds)}
-    require(not share, "histogram_share", "be left out without quantiles or exceeds", share)
-    return {}
 
 
 def _released(

@@ -35,6 +35,20 @@ def test_a_forecast_is_the_commands() -> None:
         meanstream.forecast_agents(**(PLANNED | {"spread": -1}), epsilon=1.0)
 
 
+def test_quantiles_are_forecast_as_the_command_does() -> None:
+    found = meanstream.forecast_agents(**PLANNED, epsilon=1.0, stddev=20, quantiles=[0.5, "0.9"], exceeds=[60], mean=40)
+    line = "plan agents --agents 300 --sizes uniform:20,400 --lower 0 --upper 100 --spread 8 --stddev 20 --epsilon 1"
+    printed = command(*line.split(), *["--quantiles", ".5,.9", "--exceeds", "60", "--mean", "40", "--json"]).json
+    assert found.shares is not None
+    assert found.shares.to_pylist() == printed["shares"]
+    assert [line.split(" of ")[0] for line in found.said[1:]] == [
+        "The quantile 0.5", "The quantile 0.9", "The share above 60"
+    ]  # fmt: skip
+    assert meanstream.forecast_agents(**PLANNED, epsilon=1.0).shares is None
+    with pytest.raises(ValueError, match="mean must be left out without quantiles or exceeds, got 40"):
+        meanstream.forecast_agents(**PLANNED, epsilon=1.0, mean=40)
+
+
 def test_a_simulation_is_the_commands() -> None:
     found = meanstream.simulate_agents(**SIMULATED)
     expected = simulate(SimulationConfig.from_options(**SIMULATED))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.validation import require
 
 SPREAD_SHARE = 0.1
 """Part of the budget for votes on the spread, where nobody says otherwise (measured by `benchmarks/spread_vote.py`)."""
 HISTOGRAM_SHARE = 0.1
 """Part of the budget for histograms where quantiles or exceedances are asked for (`benchmarks/quantiles.py`)."""
+
+AT_THE_END = "geometric:1000000000000,2"
+"""A schedule that never comes due: each agent releases once, when all is read."""
 
 
 def usual_spread_share(mode: str, noise: str) -> float:
@@ -21,3 +28,19 @@ def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) ->
     """Counter where nobody says: the one of least noise that knows when releases are made and has room for them."""
     least = mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
     return Optimal.name if least else Toeplitz.name
+
+
+def usual_histogram(quantiles: Sequence[float], exceeds: Sequence[float], given: dict[str, Any]) -> dict[str, Any]:
+    """Give the settings of a histogram where something is asked of it, and none where nothing is.
+
+    Raises
+    ------
+    ValueError
+        Where a part of the budget is given that nothing is asked of, or nothing that something is.
+    """
+    share = given.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
+    if quantiles or len(exceeds):
+        require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)
+        return {"histogram_share": share, "exceeds": tuple(exceeds)}
+    require(not share, "histogram_share", "be left out without quantiles or exceeds", share)
+    return {}

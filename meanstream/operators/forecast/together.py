@@ -24,6 +24,8 @@ EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHOWN = (0.1, 0.5, 0.9)
 """Quantiles of the counts that are shown."""
 LEAST_EPSILON, MOST_FACTOR = 0.01, 1e4
+_BEYOND = 1e100
+"""So many times narrower is beyond any number of samples."""
 _PER_E = 20
 
 
@@ -221,7 +223,7 @@ def _rows(
 def _needed(crowd: Crowd, settings: AgentsSettings, level: float, target: float) -> dict[str, Any]:
     """Find the least epsilon, and the least growth of all counts, that bring the median agent to the target."""
     middle = _quantiles(crowd.sizes, (0.5,))
-    alone = float(half_width_alone(np.array([crowd.stddev**2]), level)[0] / target) ** 2
+    alone = min(float(half_width_alone(np.array([crowd.stddev**2]), level)[0]) / target, _BEYOND) ** 2
 
     def with_epsilon(epsilon: float) -> bool:
         return _with_epsilon(crowd, settings, epsilon, middle, level)[1] <= target

@@ -9,6 +9,8 @@ MOST_EPSILON = 50.0
 """No larger epsilon is proposed."""
 PAYS = 0.95
 """Collaboration pays where it leaves at most this share of the squared error."""
+_ROUNDING = 1e-9
+"""Probabilities that add up to 1 may miss it by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class AgentsForecast:
         few = f"{1 - self.releasing:.0%} of the agents have too few samples for a release; they only read."
         return [
             self._verdict(),
-            *([few] if self.releasing < 1 else []),
+            *([few] if self.releasing < 1 - _ROUNDING else []),
             *([] if self.target_half_width is None else [self._target()]),
         ]
 

@@ -171,6 +171,13 @@ def test_intervals_are_as_long_as_is_told(sizes: str, spread: float, off: float,
     assert max(twin) > 1 + twin_off
 
 
+@pytest.mark.parametrize("target", [1e-320, 1e-200, 1e-9])
+def test_what_no_number_of_samples_gives_is_said(target: float) -> None:
+    found = forecast_together(crowd_of(), SETTINGS, target_half_width=target)
+    assert found.samples_alone is None
+    assert "alone no number is enough" in found.sentences()[-1]
+
+
 def test_what_no_epsilon_gives_is_said() -> None:
     found = forecast_together(crowd_of(spread=0.2), SETTINGS, target_half_width=0.001)
     assert found.epsilon_needed is None
@@ -194,6 +201,10 @@ def test_agents_too_small_to_release_only_read() -> None:
     assert "25% of the agents have too few samples" in found.sentences()[1]
     nobody = forecast_together(crowd_of("point:5"), SETTINGS)
     assert nobody.error_ratio == pytest.approx(1.0)
+
+
+def test_rounded_probabilities_are_no_agents_without_a_release() -> None:
+    assert len(forecast_together(crowd_of("uniform:20,400"), SETTINGS).sentences()) == 1
 
 
 def test_large_supports_are_joined_without_a_change() -> None:

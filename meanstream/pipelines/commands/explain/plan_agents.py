@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +13,9 @@ from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.settings import AgentsSettings
+    from meanstream.operators.forecast.together import Crowd
     from meanstream.operators.forecast.together_records import AgentsForecast
+    from meanstream.operators.simulation.shares import SharesRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,20 @@ class PlanAgentsOptions:
         typer.Option(help="Samples of one person that are protected together: about K^2 times the variance."),
     ] = None
     spread_share: Annotated[float | None, typer.Option(help="Part of the budget for votes; default 0.1.")] = None
+    quantiles: Annotated[
+        str | None,
+        typer.Option(help="Quantiles that private_means will tell, as .5,.9: their errors and intervals, too."),
+    ] = None
+    exceeds: Annotated[
+        str | None, typer.Option(help="Thresholds, as 15,30, of which it will tell the shares of samples above them.")
+    ] = None
+    histogram_share: Annotated[
+        float | None, typer.Option(help="Part of the budget for what quantiles are told of; default 0.1.")
+    ] = None
+    mean: Annotated[
+        float | None,
+        typer.Option(help="Mean of the agents' means, for quantiles and exceedances; default: amid the bounds."),
+    ] = None
     json: JsonOption = False
 
     def settings(self) -> AgentsSettings:
@@ -74,7 +90,7 @@ class PlanAgentsOptions:
         """
         from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
         from meanstream.operators.agents.settings import AgentsSettings
-        from meanstream.operators.agents.usual import SPREAD_SHARE
+        from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
 
         given = {name: getattr(self, name) for name in ("epsilon", "sizes", "lower", "upper", "spread")}
         for name, value in given.items():
@@ -82,6 +98,8 @@ class PlanAgentsOptions:
                 raise BadOption(f"{name} must be given")
         horizon: dict[str, Any] = {} if self.horizon is None else {"horizon": self.horizon}
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
+        asked, exceeds = self._asked()
+        share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
         return AgentsSettings(
             lower=given["lower"],
             upper=given["upper"],
@@ -92,7 +110,40 @@ class PlanAgentsOptions:
             per_person=self.per_person,
             **horizon,
             spread_share=SPREAD_SHARE if self.spread_share is None else self.spread_share,
+            **usual_histogram(asked, exceeds, share),
         )
+
+    def _asked(self) -> tuple[tuple[float, ...], list[float]]:
+        """Give the quantiles and the thresholds."""
+        from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+        from meanstream.operators.validation import valid_float
+
+        found: list[list[float]] = []
+        for name, text in (("quantiles", self.quantiles), ("exceeds", self.exceeds)):
+            try:
+                parts = [] if text is None else text.removeprefix("[").removesuffix("]").split(",")
+                found.append([valid_float(name, part) for part in parts])
+            except ValueError:
+                raise BadOption(f"{name} must be numbers separated by commas, got {text!r}") from None
+        return valid_quantiles(found[0]), found[1]
+
+    def shares(self, settings: AgentsSettings) -> list[SharesRow]:
+        """Predict what is asked of distributions; empty where nothing is.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.operators.collaboration.shares.asked import AskedShares
+        from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
+
+        if not settings.histogram_share:
+            if self.mean is not None:
+                raise BadOption(f"mean must be left out without quantiles or exceeds, got {self.mean!r}")
+            return []
+        asked = AskedShares(shares_release_settings(settings, self.horizon), self._asked()[0], self.level)
+        return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:
         """Check the rest and predict.
@@ -102,15 +153,21 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.forecast.together import Crowd, forecast_together
+        from meanstream.operators.forecast.together import forecast_together
+
+        crowd = self._crowd(settings)
+        return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
+
+    def _crowd(self, settings: AgentsSettings) -> Crowd:
+        """Say who takes part."""
+        from meanstream.operators.forecast.together import Crowd
         from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
         given = {name: getattr(self, name) for name in ("sizes", "spread")}
         quarter = (settings.upper - settings.lower) / 4
         sizes, agents = read_sizes_of(given["sizes"], self.agents, who="agents")
         stddev = quarter if self.stddev is None else self.stddev
-        crowd = Crowd(agents=agents, sizes=sizes, spread=given["spread"], stddev=stddev)
-        return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
+        return Crowd(agents=agents, sizes=sizes, spread=given["spread"], stddev=stddev)
 
 
 @takes_options(PlanAgentsOptions)
@@ -119,21 +176,28 @@ def plan_agents(options: PlanAgentsOptions) -> None:
 
     Errors are root mean squares in the value's unit; that together is the root of the sum of the squares of its two
     parts, sampling (what is left with all data public) and privacy. Computed from what is declared; no privacy is
-    spent. Agents that fall into classes of equal means gain more.
+    spent. Agents that fall into classes of equal means gain more. Quantiles and exceedances are as private_means tells
+    them, of one release of all samples (with --horizon also by the schedule), by drawing agents of normal laws.
 
     \b
     Examples:
       meanstream plan agents --agents 4000 --sizes lognormal:80,1 --lower -30 --upper 120 --spread 6 --epsilon 1
       meanstream plan agents --sizes flights.csv:tailnum --lower -30 --upper 120 --spread 6 --stddev 35
         --epsilon 1 --target-half-width 8 --json
+      meanstream plan agents --agents 4000 --sizes lognormal:80,1 --lower -30 --upper 120 --spread 6 --stddev 30
+        --mean 10 --epsilon 1 --quantiles .5,.9 --exceeds 30
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
         found, unit = options.forecast(settings), explain_unit_facts(settings)
+        shares = options.shares(settings)
     if options.json:
-        print_options_json(found.as_dict() | {"unit": unit})
+        more = {"shares": [asdict(row) for row in shares]} if shares else {}
+        print_options_json(found.as_dict() | more | {"unit": unit})
     else:
         _print_tables(found)
+        if shares:
+            _print_shares(shares)
         typer.echo("\n".join(explain_unit_lines(unit, settings.delta)))
 
 
@@ -166,3 +230,28 @@ def _print_tables(found: AgentsForecast) -> None:
     console.print(bought)
     for line in (*found.sentences(), f"Squared errors are predicted within {found.stated_error:.0%} of alone."):
         console.print(line, markup=False)
+
+
+def _print_shares(rows: list[SharesRow]) -> None:
+    """Print what agents of some counts can expect of quantiles and exceedances."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from meanstream.operators.simulation.shares import STATED_ERROR
+
+    table = Table()
+    names = ("asked", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")
+    for name in names:
+        table.add_column(name, justify="left" if name == "asked" else "right")
+    for row in rows:
+        together, released = (f"± {x:.3g}" for x in (row.half_width, row.half_width_released))
+        cells = (f"{row.alone:.3g}", f"{row.together:.3g}", together, f"{row.released:.3g}", released)
+        table.add_row(row.asked, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
+    console = Console(width=120, highlight=False)
+    console.print(
+        "Quantiles and shares: together for an agent itself, released for everybody, as private_means tells them"
+    )
+    console.print(table)
+    console.print(
+        f"Predicted within {STATED_ERROR:.0%} if samples are normal; one crowd may differ from another by more."
+    )

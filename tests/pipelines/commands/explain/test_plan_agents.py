@@ -22,6 +22,24 @@ def test_json_and_the_tables_say_the_same() -> None:
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
 
+def test_quantiles_are_planned_as_private_means_tells_them() -> None:
+    asked = ("--quantiles", ".9,.5", "--exceeds", "30", "--mean", "10", "--stddev", "30")
+    found = meanstream(*WHOLE, *asked, "--json").json
+    names = ["quantile 0.5", "quantile 0.9", "share above 30"]
+    assert [row["asked"] for row in found["shares"][1::3]] == names
+    assert [row["samples"] for row in found["shares"][:3]] == [row["samples"] for row in found["rows"]]
+    plain = meanstream(*WHOLE, "--stddev", "30", "--json").json
+    assert "shares" not in plain
+    assert found["rows"][1]["privacy"] > plain["rows"][1]["privacy"]  # a tenth of the budget is for the histograms
+    assert found["unit"]["mu"] == pytest.approx(plain["unit"]["mu"], rel=1e-6)
+    text = meanstream(*WHOLE, *asked).out.decode()
+    for row in found["shares"]:
+        assert f"{row['asked']}" in text
+        assert f"± {row['half_width_released']:.3g}" in text
+    scheduled = meanstream(*WHOLE, *asked, "--horizon", "40", "--json").json
+    assert scheduled["shares"][2]["half_width_released"] > found["shares"][2]["half_width_released"]
+
+
 def test_options_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("agents: 200\nepsilon: 2\nsizes: point:500\nlower: 0\nupper: 1\nspread: 0.05\nstddev: 0.3\n")
@@ -82,6 +100,20 @@ def test_without_a_name_rounds_are_planned() -> None:
         ((*WHOLE, "--epsilon", "0"), "epsilon must be positive"),
         ((*WHOLE, "--level", "1"), "level must lie strictly between 0 and 1, got 1"),
         ((*WHOLE, "--sizes", "point:0"), "sizes must"),
+        ((*WHOLE, "--quantiles", ".5,1"), "quantiles must lie in (0, 1), got 1.0"),
+        ((*WHOLE, "--quantiles", ""), "quantiles must be numbers separated by commas, got ''"),
+        ((*WHOLE, "--exceeds", "30,x"), "exceeds must be numbers separated by commas, got '30,x'"),
+        ((*WHOLE, "--exceeds", "120"), "exceeds must lie in [-30.0, 120.0), got 120"),
+        (
+            (*WHOLE, "--histogram-share", "0.2"),
+            "histogram_share must be left out without quantiles or exceeds, got 0.2",
+        ),
+        ((*WHOLE, "--mean", "10"), "mean must be left out without quantiles or exceeds, got 10"),
+        ((*WHOLE, "--quantiles", ".5", "--mean", "120"), "mean must lie strictly between -30.0 and 120.0, got 120"),
+        (
+            (*WHOLE, "--quantiles", ".5", "--memory", "half-life:500"),
+            "histogram_share must be 0 in paper mode, with Laplace noise and with a memory that forgets, got 0.1",
+        ),
     ],
 )
 def test_refusals(arguments: tuple[str, ...], message: str) -> None:
