@@ -107,10 +107,10 @@ def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = 
     >>> settings = AgentsSettings(
     ...     lower=0, upper=100, epsilon=1, delta=1e-6, schedule="geometric:1000000000000,2", horizon=1,
     ...     spread_share=0.1, histogram_share=0.1)
-    >>> crowd = Crowd(agents=300, sizes=SizeDistribution.parse("point:200"), spread=5, stddev=20)
+    >>> crowd = Crowd(agents=300, sizes=SizeDistribution.parse("point:50"), spread=5, stddev=20)
     >>> row = forecast_shares(crowd, AskedShares(settings, (0.9,), 0.95))[0]
     >>> row.asked, row.samples, row.together < row.alone < row.released
-    ('quantile 0.9', 200, True)
+    ('quantile 0.9', 50, True)
     """
     settings = asked.settings
     require(settings.histogram is not None, "histogram_share", "be more than 0 with quantiles or exceeds", 0)
