@@ -16,7 +16,8 @@ from meanstream.operators.records import Floats, Ints, OwnSamples
 
 SQUARES_BASE = np.int64(1) << 62
 """Sums of squares are kept exactly, in two words of this base."""
-_SUMS = "sums_"
+SUMS = "sums_"
+"""Of columns with the state of the noised sums."""
 REFLECTED = 0.9
 """Part of a release that must be of samples since its agent's newest change; with less, the agent is ahead of it."""
 _OWN = {
@@ -105,7 +106,7 @@ class KeptSums:
         return {
             **{name: np.zeros(n, np.int64) for name in ints},
             **{name: np.zeros(n) for name in (*reals, *(_BEFORE + own for own in _OWN.values()))},
-            **{_SUMS + name: column for name, column in self.sums.init(n).items()},
+            **{SUMS + name: column for name, column in self.sums.init(n).items()},
             **self._changes.columns(n),
         }
 
@@ -173,7 +174,7 @@ class KeptSums:
         fresh : float array, shape (m,)
             One draw each.
         """
-        state = {name: rows[_SUMS + name] for name in self.sums.init(0)}
+        state = {name: rows[SUMS + name] for name in self.sums.init(0)}
         waited = self._waited(rows, agent, turn)
         kept = self._kept(rows, agent, index, now, waited)
         told = self.sums.release(
@@ -214,7 +215,7 @@ class KeptSums:
         effective = np.floor(effective + 1e-6)
         deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
         value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
-        released = rows[_SUMS + "weight"][agent] - self.sums.left_out(rows[_SUMS + "change_past"][agent])
+        released = rows[SUMS + "weight"][agent] - self.sums.left_out(rows[SUMS + "change_past"][agent])
         return OwnSamples(
             agent=agent,
             count=effective.astype(np.int64),

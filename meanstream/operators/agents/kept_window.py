@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meanstream.operators.agents.forgetting import ToldSums
-from meanstream.operators.agents.kept import REFLECTED, Columns, Outlook, SumsNow, sample_bound
+from meanstream.operators.agents.kept import REFLECTED, SUMS, Columns, Outlook, SumsNow, sample_bound
 from meanstream.operators.agents.memory import Memory
 from meanstream.operators.agents.noised_window import NoisedWindow, slots_with_room
 from meanstream.operators.agents.own_changes import OwnChanges, OwnMoment
@@ -18,7 +18,6 @@ from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Bools, Floats, Ints, OwnSamples
 
-_SUMS = "sums_"
 _SLOT = "kept_"
 """Of columns with what an agent had when a slot began."""
 _NEVER = np.iinfo(np.int64).min
@@ -90,7 +89,7 @@ class KeptWindow:
             _SLOT + "number": np.zeros(slots, np.int64),
             _SLOT + "total": np.zeros(slots, np.int64),
             _SLOT + "squares": np.zeros(slots),
-            **{_SUMS + name: column for name, column in self.sums.init(n).items()},
+            **{SUMS + name: column for name, column in self.sums.init(n).items()},
             **self._changes.columns(n),
         }
 
@@ -136,7 +135,7 @@ class KeptWindow:
         left = self._left(rows, agent, here)
         left[:, -1] = False
         told = self.sums.release(
-            {name: rows[_SUMS + name] for name in self.sums.init(0)},
+            {name: rows[SUMS + name] for name in self.sums.init(0)},
             agent,
             index=index,
             count=now.number - mark.number,

@@ -199,9 +199,9 @@ def _together(batches: list[OwnBatch]) -> OwnBatch | None:
     batches = [batch for batch in batches if len(batch)]
     if len(batches) <= 1:
         return batches[0] if batches else None
-    starts = np.cumsum([0, *(len(batch.names) for batch in batches)])
+    starts = np.cumsum([0, *(len(batch.names) for batch in batches[:-1])])
     rows = {of.name: np.concatenate([getattr(batch.own, of.name) for batch in batches]) for of in fields(OwnSamples)}
-    rows["agent"] = np.concatenate([batch.own.agent + start for batch, start in zip(batches, starts, strict=False)])
+    rows["agent"] = np.concatenate([batch.own.agent + start for batch, start in zip(batches, starts, strict=True)])
     return OwnBatch(
         names=pa.concat_arrays([batch.names for batch in batches]),
         words=np.concatenate([batch.words for batch in batches]),
