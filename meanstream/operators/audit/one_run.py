@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import nctdtrinc, ndtri
 
 from meanstream.operators.audit.black_box import clopper_pearson_lower
 from meanstream.operators.audit.record import AuditRow
@@ -74,9 +74,8 @@ def gaussian_one_run(
     found = 2.0 * float(rows.mean()) / deviation
     # Canaries of one row are added first: their noise is not independent.
     error = 2.0 * float(rows.mean(axis=1).std()) / deviation / math.sqrt(len(rows))
-    expected = 2.0 / math.sqrt(rows.size)
-    surely, alarm = (found + float(ndtri(share)) * error for share in (1.0 - CONFIDENCE, ALARM_ERROR))
-    ceiling = mu * reach + float(ndtri(1.0 - CONFIDENCE)) * expected
+    surely, alarm = (_least_ratio(found, error, len(rows), share) for share in (1.0 - CONFIDENCE, ALARM_ERROR))
+    ceiling = _least_ratio(mu * reach, 2.0 / math.sqrt(rows.size), len(rows), 1.0 - CONFIDENCE)
     epsilons = [group_epsilon(value, delta) if value > 0 else 0.0 for value in (surely, alarm, ceiling)]
     return AuditRow(
         name=name,
@@ -89,6 +88,18 @@ def gaussian_one_run(
         method=f"{_ONE_RUN}, matched filter: mu {max(surely, 0.0):.4f} of {mu:.4f} (confidence {CONFIDENCE:g}); {what}",
         assumption="scores are normal; canaries' noise is independent",
     )
+
+
+def _least_ratio(found: float, error: float, n: int, share: float) -> float:
+    """Bound twice a mean over its deviation from below, where n rows tell both; wrong with probability `share`.
+
+    The mean is off by `error`, and the deviation by 1 in sqrt(2 n) of itself, which is most of it where mu is large:
+    `found / error` has a noncentral t law.
+    """
+    if found <= 0.0:
+        return found
+    t = min(found / max(error, 1e-300), 1e4)  # without noise, `error` is 0
+    return found * float(nctdtrinc(n - 1, 1.0 - share, t)) / t
 
 
 def guesses_one_run(

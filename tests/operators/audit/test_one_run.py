@@ -31,6 +31,21 @@ def test_a_bound_is_wrong_as_often_as_it_says_and_nobody_is_blamed(audit: object
     assert truth * 0.99 < sure.proved < truth
 
 
+def test_a_large_mu_is_known_no_better_than_the_deviation_of_its_scores() -> None:
+    """Of 2,000 audits 100 prove more than there is (standard deviation 9.7): five deviations more are 149.
+
+    A bound that holds the deviation for known, the twin, proves more in 390 of them, and blames nine good mechanisms.
+    """
+    mu, rng = 4.4089, np.random.default_rng(6)
+    rows = [
+        gaussian_one_run("x", rng.normal(mu / 2, 1, CANARIES), mu=mu, reach=1, claimed=30.0, delta=1e-6, what="")
+        for _ in range(2000)
+    ]
+    assert 51 < sum(row.proved > 30.0 for row in rows) < 149
+    assert not any(row.violated for row in rows)
+    assert np.mean([row.proved for row in rows]) == pytest.approx(rows[0].ceiling, rel=0.05)
+
+
 def test_pure_guesses_prove_what_a_coin_shows() -> None:
     rng = np.random.default_rng(6)
     rows = []
