@@ -29,8 +29,7 @@ goals. Missed by more than two standard errors (each cell names what it misses):
 {counted}
 
 Air times cost where aircraft or flights that are far from the others vary more, too: a prior given the count takes how
-far a mean is for independent of how much samples vary. Weighing such agents' own means as if they varied like the
-others' would mend that, and costs more on delays and home runs than it mends here. In sets of few owners (origin and
+far a mean is for independent of how much samples vary. In sets of few owners (origin and
 hour, carrier) one or two with few values make up most of the error alone: one half of them says little.
 
 ![Squared error relative to learning alone](real-data.png)
