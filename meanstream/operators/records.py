@@ -170,6 +170,9 @@ class OwnSamples:
         Sum of squared deviations from that mean, in squared value units.
     ahead : bool array
         Whose mean has changed, and whose newest release does not hold enough of it yet. False for all by default.
+    cells : int array, shape (n, cells)
+        Its samples, counted in the cells of a histogram (`meanstream.operators.agents.histogram`). Without columns
+        where no part of the budget is for histograms, the default.
     """
 
     agent: Ints
@@ -177,10 +180,13 @@ class OwnSamples:
     mean: Floats
     squared_deviations: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    cells: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
     def __post_init__(self) -> None:
         if len(self.ahead) != len(self.agent):
             object.__setattr__(self, "ahead", np.zeros(len(self.agent), np.bool_))
+        if len(self.cells) != len(self.agent):
+            object.__setattr__(self, "cells", np.zeros((len(self.agent), 0), np.int64))
 
     def __len__(self) -> int:
         return len(self.agent)

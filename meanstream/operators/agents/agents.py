@@ -179,7 +179,7 @@ class Agents:
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
         count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
         if self.settings.kept is None:
-            return self._own_of(index, count, total, high, low)
+            return self._own_of(index, count, total, high * float(SQUARES_BASE) + low, self._cells(index))
         return self.settings.kept.own(self._state.columns, index)
 
     def own_at(self, agent: AnyInts, point: AnyInts, part: Ints) -> tuple[OwnSamples, Ints]:
@@ -222,17 +222,26 @@ class Agents:
         count = now["count"] - later(np.diff(starts, append=len(order)))
         total = now["total"] - later(np.add.reduceat(value, starts))
         low = now["squares_low"] - later(np.add.reduceat(centered * centered, starts))
-        return self._own_of(who, count, total, now["squares_high"] + low // SQUARES_BASE, low % SQUARES_BASE), parts
+        cells, histogram = self._cells(who), self.settings.histogram
+        if histogram is not None:
+            cells = histogram.cells_before(cells, who, value, starts)
+        high = now["squares_high"] + low // SQUARES_BASE
+        return self._own_of(who, count, total, high * float(SQUARES_BASE) + low % SQUARES_BASE, cells), parts
 
-    def _own_of(self, index: Ints, count: Ints, total: Ints, high: Ints, low: Ints) -> OwnSamples:
+    def _cells(self, index: Ints) -> Ints:
+        """Private: own samples by cells; without columns where there is no histogram."""
+        if self.settings.histogram is None:
+            return np.zeros((len(index), 0), np.int64)
+        return np.asarray(self._state.columns["histogram_own"][index], np.int64)
+
+    def _own_of(self, index: Ints, count: Ints, total: Ints, squares: Floats, cells: Ints) -> OwnSamples:
         """Give means and deviations of exact sums."""
         grid = self.settings.grid
         n = np.maximum(count, 1)
         centered = (total - count * (grid.span // 2)).astype(np.float64)
-        squares = high * float(SQUARES_BASE) + low
         deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
         mean = np.where(count > 0, grid.mean(total, n), np.nan)
-        return OwnSamples(agent=index, count=count, mean=mean, squared_deviations=deviations)
+        return OwnSamples(agent=index, count=count, mean=mean, squared_deviations=deviations, cells=cells)
 
     def latest(self) -> ReleaseColumns:
         """Public: the newest release of every agent that has made one."""
@@ -251,7 +260,7 @@ class Agents:
         """Private: each agent's own samples by cells, exactly, shape (n, cells); for that agent only."""
         require(self.settings.histogram is not None, "histogram_share", "be more than 0 for histograms", 0.0)
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-        return np.asarray(self._state.columns["histogram_own"][index], np.int64)
+        return self._cells(index)
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""

@@ -10,12 +10,14 @@ from scipy.stats import gamma
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.histogram import CELLS, histogram_cells, histogram_edges
+from meanstream.operators.collaboration.shares import prior as prior_module
 from meanstream.operators.collaboration.shares.asked import AskedShares
 from meanstream.operators.collaboration.shares.posterior import own_shares, released_shares
 from meanstream.operators.collaboration.shares.prior import (
     NoisedShares,
     SharesPrior,
     fit_shares_prior,
+    shares_looked_at,
     shares_stratum,
 )
 from meanstream.operators.collaboration.shares.quantiles import BinnedLaw, valid_quantiles
@@ -93,6 +95,26 @@ def test_the_prior_is_the_same_in_any_order() -> None:
     told = noised(500)[2]
     one, other = (fit_shares_prior(t, np.ones(7)) for t in (told, told.take(np.arange(500)[::-1])))
     assert one.mean == pytest.approx(other.mean, rel=1e-9)
+
+
+def test_who_is_looked_at_does_not_depend_on_the_order_nor_on_how_agents_are_split(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the prior of those is the same to the last bit: in another order the sums would be rounded otherwise."""
+    monkeypatch.setattr(prior_module, "MOST_LOOKED_AT", 300)
+    rng = np.random.default_rng(4)
+    key, told = rng.permutation(2**62 + np.arange(1000) ** 5), noised(1000)[2]
+    whole = shares_looked_at(key)
+    assert key[whole].tolist() == sorted(key.tolist())[:300]
+    priors = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(1000)
+        parts = [part[shares_looked_at(key[part])] for part in np.array_split(order, 3)]
+        joined = np.concatenate(parts)
+        looked_at = joined[shares_looked_at(key[joined])]
+        assert looked_at.tolist() == whole.tolist()
+        priors.append(fit_shares_prior(told.take(looked_at), np.ones(7)))
+    assert len({prior.mean.tobytes() + prior.below.tobytes() + prior.weight.tobytes() for prior in priors}) == 1
 
 
 def test_projection_is_the_nearest_point_of_the_simplex() -> None:

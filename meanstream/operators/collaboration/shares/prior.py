@@ -20,7 +20,7 @@ ALONE = 1.0
 LEAST_AGENTS = 3
 TURNS = 5
 MOST_LOOKED_AT = 20_000
-"""Agents that the concentration is learned from; of more, so many evenly spaced ones."""
+"""Agents that are looked at, of however many."""
 LEAST_WEIGHT = 1e-3
 SUMS = 3.0
 """So many independent ones the shares below all edges are worth."""
@@ -113,6 +113,28 @@ def shares_stratum(samples: Ints) -> Ints:
     [0, 0, 1, 5]
     """
     return np.searchsorted(np.array(COUNTS), samples, side="right").astype(np.int64)
+
+
+def shares_looked_at(key: Ints) -> Ints:
+    """Choose of whose histograms a prior is learned, and in which order: the same on every host.
+
+    Parameters
+    ----------
+    key : int array (n,)
+        Hash of each agent's name; no two alike.
+
+    Returns
+    -------
+    int array
+        Places of the `MOST_LOOKED_AT` least hashes, the least first. Whoever is among those of all agents is among
+        those of every part of them that it is in.
+
+    Examples
+    --------
+    >>> shares_looked_at(np.array([7, 2, 5])).tolist()
+    [1, 2, 0]
+    """
+    return np.argsort(key, kind="stable")[:MOST_LOOKED_AT]
 
 
 def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:

@@ -39,6 +39,7 @@ from meanstream.pipelines.beam.packed import (
     packed,
     packed_columns_of,
     packed_grown,
+    packed_narrow,
     packed_shrunk,
     packed_steps,
     unpacked,
@@ -167,6 +168,9 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: OwnBatch) -> bytes:
         """Columns one after the other."""
         columns = {name: getattr(value.own, name) for name in _OWN}
+        cells = columns.pop("cells")
+        if cells.shape[1]:
+            columns |= packed_narrow({"cells": cells})
         rows = {"part": value.part, "newest": value.newest}
         return packed("own", {"number": value.number}, {**columns, **rows, "words": value.words}, value.names)
 
@@ -174,6 +178,8 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
         """Read columns."""
         _, head, columns = unpacked(encoded, "own")
         names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
+        if "cells" in columns:
+            columns["cells"] = columns["cells"].astype(np.int64)
         n = len(columns["agent"])  # an older version gave one window at a time, and not its newest sample
         part, newest = columns.pop("part", np.full(n, number)), columns.pop("newest", np.full(n, np.nan))
         return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
