@@ -12,6 +12,7 @@ from meanstream.operators.agents.forgetting import ToldSums
 from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
+from meanstream.operators.agents.own_moments import BLOCK
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released import PendingReleases, ReleaseBatch, released_columns
@@ -35,6 +36,8 @@ __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
 _NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
 """The window before there was a sample: event time may begin before 1970, in a window of a negative number."""
+_MOST_BLOCKS = 32
+"""Of one agent, looked at together: what is computed for each grows with their number."""
 _SUMS = ("count", "total", "squares_high", "squares_low")
 
 
@@ -330,18 +333,20 @@ class Agents:
         for counts in counted:
             counts.count(np.arange(len(who)), ends + 1)
 
-        self._add_squares(who, sorted_point, starts)
+        self._add_squares(who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1])
         rows["count"][who] = batch.count
         rows["seen"][who] = time[order[ends]]
         rows["total"][who] += prefix[ends] - before
         self._state.touch(who)
 
-    def _add_squares(self, who: Ints, point: Ints, starts: Ints) -> None:
-        """Add squares around the middle of the grid to the sums; `point` is overwritten."""
+    def _add_squares(self, who: Ints, point: Ints, starts: Ints, added: Ints | None) -> None:
+        """Add squares around the middle of the grid to the sums; `point` is overwritten where they are not known."""
         rows = self._state.columns
-        point -= self.settings.grid.span // 2
-        point *= point
-        squares = rows["squares_low"][who] + np.add.reduceat(point, starts)
+        if added is None:
+            point -= self.settings.grid.span // 2
+            point *= point
+            added = np.add.reduceat(point, starts)
+        squares = rows["squares_low"][who] + added
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
 
@@ -352,13 +357,17 @@ class Agents:
             return
         until = np.minimum(rows["due"][batch.who[place]], batch.count[place])
         while True:
-            tested = rows["own_due"][batch.who[place]] <= until
-            place, until = place[tested], until[tested]
+            blocks = (until - rows["own_due"][batch.who[place]]) // BLOCK + 1
+            some = blocks > 0
+            place, until, blocks = place[some], until[some], blocks[some]
             if not len(place):
                 return
-            a = batch.who[place]
-            now, _ = batch.reached(rows, place, rows["own_due"][a])
-            kept.test(rows, a, SumsNow(now.count, now.total, rows["squares_high"][a], now.squares))
+            a, many = batch.who[place], np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
+            at = rows["own_due"][a, np.newaxis] + BLOCK * np.minimum(many, blocks[:, np.newaxis] - 1)
+            now, _ = batch.reached(rows, place[:, np.newaxis], at)
+            sums = SumsNow(now.count, now.total, rows["squares_high"][a, np.newaxis], now.squares)
+            for who, moment in kept.changes.to_test(rows, a, sums.moment, np.minimum(blocks, len(many))):
+                kept.test(rows, who, moment)
 
     def _counted(self, who: Ints, point: Ints, starts: Ints, added: Ints) -> list[SpreadPairs]:
         """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
-from meanstream.operators.agents.own_changes import BLOCK, OwnChanges, OwnMoment
+from meanstream.operators.agents.own_changes import OwnChanges
+from meanstream.operators.agents.own_moments import BLOCK, OwnMoment
 from meanstream.operators.agents.release_times import Every
 from meanstream.operators.agents.spread_vote import SpreadVote
 from meanstream.operators.noise.fixed_point import FixedPoint
@@ -107,11 +108,12 @@ class KeptSums:
             **{name: np.zeros(n, np.int64) for name in ints},
             **{name: np.zeros(n) for name in (*reals, *(_BEFORE + own for own in _OWN.values()))},
             **{SUMS + name: column for name, column in self.sums.init(n).items()},
-            **self._changes.columns(n),
+            **self.changes.columns(n),
         }
 
     @property
-    def _changes(self) -> OwnChanges:
+    def changes(self) -> OwnChanges:
+        """Private: what tests each agent's own mean."""
         return OwnChanges(self.grid.span // 2)
 
     def since_version_2(self, state: Columns) -> Columns:
@@ -145,9 +147,9 @@ class KeptSums:
         weight = decay * weight + more
         return np.asarray(weight * weight / np.maximum(decay * decay * squared_weight + more, 1.0))
 
-    def test(self, rows: Columns, agent: Ints, now: SumsNow) -> None:
+    def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> None:
         """Ask of some agents at the end of a block whether their own mean has changed; leave out what was before."""
-        tested = self._changes.test(rows, agent, now.moment)
+        tested = self.changes.test(rows, agent, now)
         who = agent[tested.undone]
         for name in _OWN.values():
             rows[name][who] += rows[_BEFORE + name][who]

@@ -10,7 +10,8 @@ from meanstream.operators.agents.forgetting import ToldSums
 from meanstream.operators.agents.kept import REFLECTED, SUMS, Columns, Outlook, SumsNow, sample_bound
 from meanstream.operators.agents.memory import Memory
 from meanstream.operators.agents.noised_window import NoisedWindow, slots_with_room
-from meanstream.operators.agents.own_changes import OwnChanges, OwnMoment
+from meanstream.operators.agents.own_changes import OwnChanges
+from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every, Steady
 from meanstream.operators.agents.spread_vote import SpreadVote
 from meanstream.operators.counters.sliding import Sliding
@@ -90,11 +91,12 @@ class KeptWindow:
             _SLOT + "total": np.zeros(slots, np.int64),
             _SLOT + "squares": np.zeros(slots),
             **{SUMS + name: column for name, column in self.sums.init(n).items()},
-            **self._changes.columns(n),
+            **self.changes.columns(n),
         }
 
     @property
-    def _changes(self) -> OwnChanges:
+    def changes(self) -> OwnChanges:
+        """Private: what tests each agent's own mean."""
         return OwnChanges(self.grid.span // 2)
 
     def outlook(self, count: Ints) -> Outlook:
@@ -113,9 +115,9 @@ class KeptWindow:
         """Public: own samples in the window before this release, of those of the last one and some more."""
         return np.minimum(weight + more, float(self.length))
 
-    def test(self, rows: Columns, agent: Ints, now: SumsNow) -> None:
+    def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> None:
         """Ask of some agents at the end of a block whether their own mean has changed; the columns say since when."""
-        self._changes.test(rows, agent, now.moment)
+        self.changes.test(rows, agent, now)
 
     def release(self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats) -> ToldSums:
         """Release once for each of some agents; see `KeptSums.release`."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.own_moments import (
+    BLOCK,
+    LEAST,
+    LEAST_VARIANCE,
+    Columns,
+    OwnMoment,
+    own_doubts,
+    own_threshold,
+)
 from meanstream.operators.counters.base import counter_lowest_bit
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 
-BLOCK = 16
-"""Samples between two tests of an agent."""
-LEAST = 8
-"""Samples of a segment, at least: of fewer nothing is known of how much they vary."""
 ORDERS, EACH = 10, 3
 """Of each power of two up to 512 the three newest blocks whose number it divides: past moments of many ages."""
 _PLACES = ORDERS * EACH
@@ -23,33 +29,7 @@ SPELLS = 64.0
 """Samples that come in spells say less of a mean than as many independent ones, by this factor at most."""
 _STDERRS = 3.0
 """So many standard errors above 1 their factor is believed: independent samples are tested as such."""
-_LEAST_VARIANCE = 1 / 12
-"""Of rounding to the grid, in squared grid units."""
 _COLUMN = (slice(None), np.newaxis)
-Columns = dict[str, np.ndarray]
-
-
-class OwnMoment(NamedTuple):
-    """Private: what an agent had at some moment: its samples, their sum, and the sum of squares around the middle."""
-
-    number: Ints
-    total: Ints
-    squares: Floats
-
-    @classmethod
-    def of(cls, rows: Columns, which: str, agent: Ints) -> OwnMoment:
-        """Read one that is kept of some agents."""
-        number, total, squares = (rows[f"own_{which}_{name}"][agent] for name in cls._fields)
-        return cls(number, total, squares)
-
-    def put(self, rows: Columns, which: str, agent: Ints) -> None:
-        """Keep it for some agents."""
-        for name, values in zip(self._fields, self, strict=True):
-            rows[f"own_{which}_{name}"][agent] = values
-
-    def take(self, which: Any) -> OwnMoment:
-        """Select by an index."""
-        return OwnMoment(self.number[which], self.total[which], self.squares[which])
 
 
 class Tested(NamedTuple):
@@ -116,6 +96,60 @@ class OwnChanges:
             "own_past_squares": np.zeros((n, _PLACES)),
         }
 
+    def to_test(self, rows: Columns, agent: Ints, now: OwnMoment, blocks: Ints) -> Iterator[tuple[Ints, OwnMoment]]:
+        """Keep what some agents had at the ends of blocks; give, in their order, those that are to be tested (`test`).
+
+        At the others a test would find nothing; it must have been made before the next ones are asked for.
+
+        Parameters
+        ----------
+        rows : dict
+            The agents' state; changed in place.
+        agent : int array, shape (m,)
+            Distinct agents.
+        now : OwnMoment
+            At the ends of some blocks in a row of each, shape (m, n).
+        blocks : int array, shape (m,)
+            How many of these count, 1 at least; the last of them stands in the place of all that do not.
+
+        Yields
+        ------
+        int array (k,), OwnMoment
+            Distinct agents, and what each has at the end of a block.
+        """
+        which, agents = np.arange(now.number.shape[1]), np.broadcast_to(agent[:, np.newaxis], now.number.shape)
+        doubts = self.doubts(rows, agent, now)
+        if not doubts.any():
+            self._keep(rows, agents, now)
+            return
+        doubts &= which < blocks[:, np.newaxis]
+        turn: Ints = np.cumsum(doubts, axis=1) - doubts  # tests before each block
+        this = 0
+        while True:
+            quiet = (turn == this) & ~doubts
+            self._keep(rows, agents[quiet], now.take(quiet))
+            place, block = np.nonzero((turn == this) & doubts)
+            if not len(place):
+                return
+            start = rows["own_start_number"][agent[place]]
+            yield agent[place], now.take((place, block))
+            another = rows["own_start_number"][agent[place]] != start
+            place, block = place[another], block[another, np.newaxis]  # of these all blocks that follow are tested
+            doubts[place] |= (which > block) & (which < blocks[place, np.newaxis])
+            turn[place] = np.where(which > block, this + which - block, turn[place])
+            this += 1
+
+    def doubts(self, rows: Columns, agent: Ints, now: OwnMoment) -> Bools:
+        """Say of which blocks a test may find something, shape (m, n); see `to_test`."""
+        found = own_doubts(rows, agent, now, self.middle)
+        again = np.broadcast_to(rows["own_origin_number"][agent, np.newaxis] >= 0, found.shape)
+        if again.any():
+            who, each = np.broadcast_to(agent[:, np.newaxis], found.shape)[again], now.take(again)
+            origin, start = (OwnMoment.of(rows, which, who) for which in ("origin", "start"))
+            square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), each)[:, 0]
+            found[again] |= self._ratio(each.number - origin.number, square) < UNDONE * SPELLS
+        return found
+
     def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> Tested:
         """Test some agents that have come to the end of a block.
 
@@ -132,6 +166,12 @@ class OwnChanges:
         changed, since = self._changed(rows, agent, now)
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
+        self._keep(rows, agent, now)
+        return Tested(undone, changed, since)
+
+    @staticmethod
+    def _keep(rows: Columns, agent: Ints, now: OwnMoment) -> None:
+        """Keep moments at the ends of blocks; of those of one agent the last comes last."""
         block = now.number // BLOCK
         order = np.minimum(counter_lowest_bit(block), ORDERS - 1)
         spacing = np.where(order == ORDERS - 1, order, order + 1)
@@ -139,7 +179,6 @@ class OwnChanges:
         for name, values in zip(OwnMoment._fields, now, strict=True):
             rows[f"own_past_{name}"][agent, place] = values
         rows["own_due"][agent] = now.number + BLOCK
-        return Tested(undone, changed, since)
 
     def _changed(self, rows: Columns, agent: Ints, now: OwnMoment) -> tuple[Ints, OwnMoment]:
         """Give the places of those whose mean has changed, and when."""
@@ -147,7 +186,7 @@ class OwnChanges:
         square = self._squares(start, past, now)
         best = np.argmax(square, axis=1)  # the ratio grows with it
         number = now.number - start.number[:, 0]
-        square, threshold = square[np.arange(len(agent)), best], 8.0 + 2.0 * np.log(np.maximum(number / BLOCK, 1.0))
+        square, threshold = square[np.arange(len(agent)), best], own_threshold(number)
         number = np.maximum(number, BLOCK)
         some = np.flatnonzero(self._ratio(number, square) > threshold)
         at = past.take((some, best[some]))
@@ -200,7 +239,7 @@ class OwnChanges:
         after_variance -= rest
         after_variance /= after - 1.0
         np.maximum(variance, after_variance, out=variance)
-        np.maximum(variance, _LEAST_VARIANCE, out=variance)
+        np.maximum(variance, LEAST_VARIANCE, out=variance)
         variance *= number
         mean -= other
         mean *= mean
@@ -239,7 +278,7 @@ class OwnChanges:
             between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
             freedom += np.maximum(parts - 1, 0)
         freedom = np.maximum(freedom, 1.0)
-        factor = between / freedom / np.maximum(within, _LEAST_VARIANCE)
+        factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
         believed = factor > 1.0 + _STDERRS * np.sqrt(2.0 / freedom)
         return np.asarray(np.where(believed, np.minimum(factor, SPELLS), 1.0))
 

@@ -1,0 +1,118 @@
+"""What an agent had at a moment of its own samples, and where no moment can be that of a change of its mean."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meanstream.operators.records import Bools, Floats, Ints
+
+BLOCK = 16
+"""Samples between two tests of an agent."""
+LEAST = 8
+"""Samples of a segment, at least: of fewer nothing is known of how much they vary."""
+LEAST_VARIANCE = 1 / 12
+"""Of rounding to the grid, in squared grid units."""
+_ROUNDED = 1e-12
+"""Of sums of squares: far more than what floats round them by."""
+_SURELY = 0.999
+"""Part of a bound under which no rounding of either computation reaches it."""
+_CELLS = 1 << 14
+"""Blocks and moments that are compared at once: they stay in the processor's cache."""
+Columns = dict[str, np.ndarray]
+
+
+class OwnMoment(NamedTuple):
+    """Private: what an agent had at some moment: its samples, their sum, and the sum of squares around the middle."""
+
+    number: Ints
+    total: Ints
+    squares: Floats
+
+    @classmethod
+    def of(cls, rows: Columns, which: str, agent: Ints) -> OwnMoment:
+        """Read one that is kept of some agents."""
+        number, total, squares = (rows[f"own_{which}_{name}"][agent] for name in cls._fields)
+        return cls(number, total, squares)
+
+    def put(self, rows: Columns, which: str, agent: Ints) -> None:
+        """Keep it for some agents."""
+        for name, values in zip(self._fields, self, strict=True):
+            rows[f"own_{which}_{name}"][agent] = values
+
+    def take(self, which: Any) -> OwnMoment:
+        """Select by an index."""
+        return OwnMoment(self.number[which], self.total[which], self.squares[which])
+
+
+def own_threshold(number: Ints | Floats) -> Floats:
+    """Give the likelihood ratio that is a change, among so many samples."""
+    return np.asarray(8.0 + 2.0 * np.log(np.maximum(number / BLOCK, 1.0)))
+
+
+def own_doubts(rows: Columns, agent: Ints, now: OwnMoment, middle: int) -> Bools:
+    """Say of which blocks the ratio of some split may exceed the threshold; of the others it cannot.
+
+    Parameters
+    ----------
+    rows : dict
+        The agents' state (`OwnChanges`) before the first of the blocks.
+    agent : int array, shape (m,)
+        Distinct agents.
+    now : OwnMoment
+        At the ends of some blocks in a row of each, shape (m, n).
+    middle : int
+        The middle of the grid of the samples.
+
+    Returns
+    -------
+    bool array, shape (m, n)
+
+    Notes
+    -----
+    **Privacy.** It reads raw samples, for the agent's own answer only.
+
+    The larger of two variances is at least the pooled one. So with `D` the squared deviations of all samples since the
+    start from their mean, a ratio of more than `T` among `n` samples takes squared deviations of the two means of more
+    than `D (1 - exp(-T / n))`: numbers and sums of each moment are enough, and one `D` of each block.
+    """
+    found = np.empty(now.number.shape, np.bool_)
+    start = OwnMoment.of(rows, "start", agent).take((slice(None), np.newaxis))
+    moments = rows["own_past_number"].shape[1] + now.number.shape[1]
+    many = max(1, _CELLS // (moments * now.number.shape[1]))
+    for first in range(0, len(agent), many):
+        part = slice(first, first + many)
+        found[part] = _doubts(rows, agent[part], start.take(part), now.take(part), middle)
+    return found
+
+
+def _doubts(rows: Columns, agent: Ints, start: OwnMoment, now: OwnMoment, middle: int) -> Bools:
+    number = now.number - start.number
+    whole = (now.total - start.total - number * middle).astype(np.float64)
+    n = np.maximum(number, BLOCK).astype(np.float64)
+    mean, share = whole / n, own_threshold(n) / n
+    deviations = now.squares - start.squares - whole * mean - _ROUNDED * now.squares
+    least = (n - 2.0) * np.expm1(share) * LEAST_VARIANCE  # rounding alone varies by as much
+    limit = np.maximum(deviations * -np.expm1(-share), least) * _SURELY / n
+
+    count, total = (
+        np.concatenate(
+            [rows["own_past_" + name][agent], rows["own_marked_" + name][agent, np.newaxis], here[:, :-1]], axis=1
+        )
+        for name, here in (("number", now.number), ("total", now.total))
+    )
+    count -= start.number
+    total -= start.total
+    total -= count * middle
+    some = count >= LEAST
+    before = np.where(some, count, 0).astype(np.float64)[:, np.newaxis]
+    sums = np.where(some, total, 0).astype(np.float64)[:, np.newaxis]
+    apart = before * mean[..., np.newaxis]
+    apart -= sums
+    apart *= apart
+    after = n[..., np.newaxis] - before
+    enough = after >= LEAST
+    after *= before
+    after *= limit[..., np.newaxis]
+    return np.asarray(((apart > after) & enough).any(axis=-1))
