@@ -149,7 +149,7 @@ def answered(data: RealSet, mine: np.ndarray, settings: AgentsSettings, scored: 
         raise SystemExit("quantiles needs a share of the budget for histograms")
     exact = settings.histogram.bins_of_cells(raw)[told.agent]
     noiseless = NoisedShares(counts=exact.astype(float), samples=told.samples, variance=np.zeros(len(exact)))
-    prior, public = asked.fit(told), fit_shares_prior(noiseless, asked.law.widths)
+    prior, public = asked.fit(told, told.agent), fit_shares_prior(noiseless, asked.law.widths)
     place = np.searchsorted(told.agent, scored)
     by_release = asked.released(prior, type(told)(*(column[place] for column in told)))
     return {
@@ -174,7 +174,7 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
         drawn = np.concatenate([rng.choice(v, n) for v, n in zip(laws, size, strict=True)])
         agents = released(np.repeat(np.arange(len(laws)), size), drawn, len(laws), settings, seed)
         asked, told = asked_of(data, settings), agents.histograms()
-        prior = asked.fit(told)
+        prior = asked.fit(told, told.agent)
         for method, answer in (
             ("learned", asked.own(prior, agents.own_histograms())),
             ("released", asked.released(prior, told)),

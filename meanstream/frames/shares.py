@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.collaboration.shares.asked import AskedShares
-from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.records import Floats
+from meanstream.streaming.agents.told_shares import ToldShares
 from meanstream.streaming.engine.options import EngineOptions
 
 
@@ -23,8 +24,9 @@ def shares_columns(quantiles: tuple[float, ...], exceeds: tuple[float, ...]) -> 
 
 def shares_answers(agents: Agents, quantiles: tuple[float, ...], options: EngineOptions) -> dict[str, Floats]:
     """Public: answer every group that has released, from the releases alone; a column for each name."""
-    asked, found = AskedShares(agents.settings, quantiles, options.level), agents.histograms()
-    prior = SharesPrior.alone(asked.law.widths) if options.collaboration == "none" else asked.fit(found)
-    answers = asked.released(prior, found)
+    told = ToldShares(agents.settings, replace(options, quantiles=quantiles))
+    prior = told.fit_newest(agents.names, agents.latest())
+    assert prior is not None  # noqa: S101 - something is asked
+    answers = told.released(prior, agents.histograms())
     columns = [a[:, i, j] for a in (answers.quantiles, answers.exceeds) for i in range(a.shape[1]) for j in range(3)]
     return dict(zip(shares_columns(quantiles, agents.settings.exceeds), columns, strict=True))

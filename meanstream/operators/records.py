@@ -28,6 +28,11 @@ def records_without_votes() -> Ints:
     return np.zeros((0, 2 + VOTE_BINS), np.int64)
 
 
+def records_without_columns() -> Ints:
+    """Rows of nobody where none has columns."""
+    return np.zeros((0, 0), np.int64)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseColumns:
     """Public: one release per entry; the newest of each agent makes a snapshot of the population.
@@ -49,6 +54,10 @@ class ReleaseColumns:
     votes : int array, shape (n, 2 + VOTE_BINS)
         Spread votes of the agent so far, added up: how many, how many pairs of samples they counted, and the noised
         counts by bin (`meanstream.operators.agents.spread_vote`). All 0 where none was cast, the default.
+    histogram : int array, shape (n, 2 + bins)
+        Noised histogram of the agent so far, added up: how many, how many samples they counted, and the noised counts
+        by bin (`meanstream.operators.agents.histogram`). All 0 where there is none; without columns, the default, where
+        no part of the budget is for them.
     """
 
     agent: Ints
@@ -58,11 +67,12 @@ class ReleaseColumns:
     mean: Floats
     noise_variance: Floats
     votes: Ints = field(default_factory=records_without_votes)
+    histogram: Ints = field(default_factory=records_without_columns)
 
     def __post_init__(self) -> None:
-        if len(self.votes) != len(self.agent):
-            nothing = np.broadcast_to(np.int64(0), (len(self.agent), 2 + VOTE_BINS))
-            object.__setattr__(self, "votes", nothing)
+        for name, width in (("votes", 2 + VOTE_BINS), ("histogram", self.histogram.shape[1])):
+            if len(getattr(self, name)) != len(self.agent):
+                object.__setattr__(self, name, np.broadcast_to(np.int64(0), (len(self.agent), width)))
 
     def __len__(self) -> int:
         return len(self.agent)
@@ -72,17 +82,31 @@ class ReleaseColumns:
         """Put releases one after the other."""
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
         nobody = cls(agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing)
-        return cls(
-            **{f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)]) for f in fields(cls)}
-        )
+        columns = {
+            f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)])
+            for f in fields(cls)
+            if f.name != "histogram"
+        }
+        return cls(**columns, histogram=_joined_histograms([part.histogram for part in parts]))
 
     def with_votes(self, valid: Bools) -> ReleaseColumns:
         """Leave out the votes of all but some."""
         return replace(self, votes=np.where(valid[:, None], self.votes, 0))
 
+    def with_histograms(self, valid: Bools) -> ReleaseColumns:
+        """Leave out the histograms of all but some."""
+        return replace(self, histogram=np.where(valid[:, None], self.histogram, 0))
+
     def take(self, which: Ints | Bools) -> ReleaseColumns:
         """Select entries."""
         return ReleaseColumns(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+
+
+def _joined_histograms(parts: Sequence[Ints]) -> Ints:
+    """Put histograms one after the other; those of releases without any are 0."""
+    width = max((part.shape[1] for part in parts), default=0)
+    whole = [part if part.shape[1] == width else np.zeros((len(part), width), np.int64) for part in parts]
+    return np.concatenate([np.zeros((0, width), np.int64), *whole])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

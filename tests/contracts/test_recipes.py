@@ -135,12 +135,12 @@ TRIED = {
     "Add an option": Tried(
         lines=(
             (
-                "meanstream/pipelines/options/agents.py",
+                "meanstream/pipelines/options/agent_side.py",
                 "    max_agents: MaxAgentsOption = ",
                 '    added: Annotated[int, cli_option("Added.", INPUT)] = 3',
             ),
             (
-                "meanstream/pipelines/options/agents.py",
+                "meanstream/pipelines/options/agent_side.py",
                 '        """Check everything that is not privacy; see `StreamOptions.engine_options`."""',
                 "        if self.added < 0:\n"
                 '            raise ValueError(f"added must be at least 0, got {self.added}")',

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from meanstream.operators.agents.forgetting import ToldSums
-from meanstream.operators.agents.histogram import HistogramColumns
+from meanstream.operators.agents.histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.own_moments import BLOCK
@@ -253,11 +253,7 @@ class Agents:
 
     def histograms(self) -> HistogramColumns:
         """Public: the noised histogram of every agent that has released one; of nobody where there are none."""
-        histogram, rows = self.settings.histogram, self._state.columns
-        if histogram is None:
-            none = np.zeros(0, np.int64)
-            return HistogramColumns(none, none, none, np.zeros((0, 0), np.int64))
-        return histogram.released(rows, np.flatnonzero(rows["histogram_noised"][: self.n_agents, 0]))
+        return histograms_of_releases(self.latest())
 
     def own_histograms(self, agents: Ints | None = None) -> Ints:
         """Private: each agent's own samples by cells, exactly, shape (n, cells); for that agent only."""
@@ -410,6 +406,7 @@ class Agents:
             count=rows["told_count" if forgets else "released_count"][agent],
             total=rows["told_total" if forgets else "released_total"][agent],
             votes=self._votes(agent),
+            histogram=self._histogram(agent),
             variance=rows["told_variance"][agent] if forgets else None,
         )
 
@@ -445,6 +442,7 @@ class Agents:
             count=told.count,
             total=told.total,
             votes=self._votes(agent),
+            histogram=self._histogram(agent),
             version=version,
             time=now.time,
             variance=told.variance,
@@ -473,6 +471,12 @@ class Agents:
         if self.settings.vote is None:
             return records_without_votes()
         return np.asarray(self._state.columns["vote_noised"][agent], np.int64)
+
+    def _histogram(self, agent: Ints) -> Ints:
+        """Public: the noised histogram of each agent; without columns where there are none."""
+        if self.settings.histogram is None:
+            return np.zeros((len(agent), 0), np.int64)
+        return np.asarray(self._state.columns["histogram_noised"][agent], np.int64)
 
 
 @dataclass(slots=True)

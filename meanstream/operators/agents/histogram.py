@@ -17,7 +17,7 @@ from meanstream.operators.agents.spread_vote import FACTOR, MOST_VOTES, SpreadPa
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
-from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
+from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, ReleaseColumns, Words
 from meanstream.operators.validation import require, valid_float
 
 EVEN_BINS = 17
@@ -45,6 +45,20 @@ class HistogramColumns(NamedTuple):
     number: Ints
     samples: Ints
     counts: Ints
+
+    def take(self, which: Ints) -> HistogramColumns:
+        """Select agents."""
+        return HistogramColumns(*(column[which] for column in self))
+
+
+def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
+    """Give the histograms that releases carry; of nobody where none does."""
+    if not releases.histogram.shape[1]:
+        none = np.zeros(0, np.int64)
+        return HistogramColumns(none, none, none, np.zeros((0, 0), np.int64))
+    some = np.flatnonzero(releases.histogram[:, 0])
+    said = releases.histogram[some]
+    return HistogramColumns(releases.agent[some], said[:, 0], said[:, 1], said[:, 2:])
 
 
 def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -> tuple[float, ...]:
@@ -174,6 +188,12 @@ class SampleHistogram:
         inside = (found.counts >= -slack[:, None]) & (found.counts <= (found.samples + slack)[:, None])
         of_all = np.abs(found.counts.sum(axis=1, dtype=np.float64) - found.samples) <= math.sqrt(self.bins) * slack
         return np.asarray(usual & inside.all(axis=1) & of_all, np.bool_)
+
+    def possible_of(self, releases: ReleaseColumns, noise_variance: Floats) -> Bools:
+        """Tell which releases carry a histogram that is `possible`, given what each says of its noise."""
+        said = releases.histogram
+        found = HistogramColumns(releases.agent, said[:, 0], said[:, 1], said[:, 2:])
+        return self.possible(found, noise_variance, index=releases.index, count=releases.count)
 
     def columns(self, n: int) -> dict[str, Ints]:
         """State of `n` agents that have seen nothing: private but for `histogram_noised`."""

@@ -8,7 +8,14 @@ import numpy as np
 
 from meanstream.operators.agents.persons import Fates
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.records import Floats, Ints, ReleaseColumns, Words, records_without_votes
+from meanstream.operators.records import (
+    Floats,
+    Ints,
+    ReleaseColumns,
+    Words,
+    records_without_columns,
+    records_without_votes,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +48,7 @@ class PendingReleases:
     count: list[Ints] = field(default_factory=list)
     total: list[Ints] = field(default_factory=list)
     votes: list[Ints] = field(default_factory=list)
+    histogram: list[Ints] = field(default_factory=list)
     version: list[Words] = field(default_factory=list)
     time: list[Floats] = field(default_factory=list)
     variance: list[Floats] = field(default_factory=list)
@@ -56,6 +64,7 @@ class PendingReleases:
         count: Ints,
         total: Ints,
         votes: Ints,
+        histogram: Ints,
         version: Words,
         time: Floats,
         variance: Floats | None = None,
@@ -71,6 +80,7 @@ class PendingReleases:
         self.count.append(count)
         self.total.append(total)
         self.votes.append(votes)
+        self.histogram.append(histogram)
         self.version.append(version)
         self.time.append(time)
         if variance is not None:
@@ -81,8 +91,12 @@ class PendingReleases:
         if not self.agent:
             none, nothing = np.zeros(0, np.int64), np.zeros(0)
             votes = records_without_votes() if settings.vote is None else settings.vote.columns(0)["vote_noised"]
+            histogram = settings.histogram
+            told = records_without_columns() if histogram is None else histogram.columns(0)["histogram_noised"]
             return ReleaseBatch(
-                releases=released_columns(settings, agent=none, index=none, count=none, total=none, votes=votes),
+                releases=released_columns(
+                    settings, agent=none, index=none, count=none, total=none, votes=votes, histogram=told
+                ),
                 version=np.zeros(0, np.uint64),
                 time=nothing,
                 exhausted=none,
@@ -99,6 +113,7 @@ class PendingReleases:
                 count=np.concatenate(self.count)[order],
                 total=np.concatenate(self.total)[order],
                 votes=votes[order] if len(votes) else votes,
+                histogram=np.concatenate(self.histogram)[order],
                 variance=np.concatenate(self.variance)[order] if self.variance else None,
             ),
             version=np.concatenate(self.version)[order],
@@ -125,6 +140,7 @@ def released_columns(
     count: Ints,
     total: Ints,
     votes: Ints,
+    histogram: Ints,
     variance: Floats | None = None,
 ) -> ReleaseColumns:
     """Public: noised sums as released means, each with the variance of its noise; that of its sum where it is given."""
@@ -136,6 +152,7 @@ def released_columns(
         count=count,
         total=total,
         votes=votes,
+        histogram=histogram,
         mean=settings.grid.mean(total, n),
         noise_variance=per_sum * settings.grid.resolution**2 / n.astype(np.float64) ** 2,
     )

@@ -147,7 +147,7 @@ def _one_run(
     cells = _law(asked, mean, crowd.stddev)
     histograms, own = _histograms(asked.settings, np.append(members, judged), cells, rng, noise)
     first = len(members)
-    prior = asked.fit(HistogramColumns(*(column[:first] for column in histograms)))
+    prior = asked.fit(HistogramColumns(*(column[:first] for column in histograms)), np.arange(first))
     own, mean = own[first:], mean[first:]
     together = asked.own(prior, own)
     released = asked.released(prior, HistogramColumns(*(column[first:] for column in histograms)))

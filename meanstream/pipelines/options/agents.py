@@ -4,226 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-from meanstream.operators.limits import MAX_AGENTS
-from meanstream.pipelines.options.base import given_option, require_given
+from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
-    COLUMN_HELP,
-    INPUT,
-    LATENESS_HELP,
     OPERATION,
-    OUTPUT,
-    PLACES,
-    PRIVACY,
-    SOURCE_HELP,
     CollaborationOption,
     LevelOption,
-    MaxAgentsOption,
     OffsetsOption,
     PopulationOption,
+    QuantilesOption,
     RunnerArgOption,
     RunnerOption,
     SinkOption,
     StddevOption,
-    checked_layout,
     cli_option,
-    is_live_source,
+    option_numbers,
 )
-from meanstream.pipelines.options.stream import StreamOptions
 
 if TYPE_CHECKING:
-    from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.streaming.engine.options import EngineOptions
-    from meanstream.streaming.sources.mapping import ColumnMapping
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentSideOptions(StreamOptions):
-    """What a user says about samples and the releases made of them, before anything is checked or opened."""
-
-    WHO: ClassVar[str] = "agent"
-    LATENESS: ClassVar[str] = "lateness"
-    HELP_ORDER: ClassVar[str] = """
-        config source agent value time id person layout numbers_in_text sort
-        follow until_end lateness batch_size max_future
-        quorum max_agents
-        out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
-        memory final_release spread_share secret_file store releases dead_letters max_dead_letters notices json metrics
-        private_metrics page page_remote private_figures wait_for log_format dry_run quiet
-    """
-
-    source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    agent: Annotated[str, cli_option(f"Column that says whose sample it is; {COLUMN_HELP}", INPUT)] = "agent"
-    person: Annotated[
-        str | None, cli_option("Column that says whose sample it is within its agent; with --per-person.", INPUT)
-    ] = None
-    lateness: Annotated[
-        str | None, cli_option(f"How far behind the newest event a sample may arrive; {LATENESS_HELP}", INPUT)
-    ] = None
-    max_agents: MaxAgentsOption = MAX_AGENTS
-    out_of_bounds: Annotated[str, cli_option("clip: a value outside counts as the nearest bound.", INPUT)] = "clip"
-
-    lower: Annotated[float | None, cli_option("Declared lower bound of a value.", PRIVACY)] = None
-    upper: Annotated[float | None, cli_option("Declared upper bound of a value.", PRIVACY)] = None
-    epsilon: Annotated[
-        float | None, cli_option("Of one sample's value (see --per-person), over the life of the stream.", PRIVACY)
-    ] = None
-    delta: Annotated[
-        float | None, cli_option("Of one sample's value (see --per-person), over the life of the stream.", PRIVACY)
-    ] = None
-    per_person: Annotated[
-        int | None,
-        cli_option(
-            "Count at most K samples of a person (--person) within an agent, protect all of them together: about K^2 "
-            "times the variance of the noise.",
-            PRIVACY,
-        ),
-    ] = None
-    mode: Annotated[
-        str, cli_option("tuned, or paper: sets the defaults of counter, calibration and collaboration.", PRIVACY)
-    ] = "tuned"
-    counter: Annotated[
-        str | None,
-        cli_option(
-            "optimal (at most 128 releases; default of new stores that count samples) | toeplitz | pm1 | pm2.",
-            PRIVACY,
-        ),
-    ] = None
-    noise: Annotated[str, cli_option("gaussian | laplace.", PRIVACY)] = "gaussian"
-    calibration: Annotated[str | None, cli_option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
-    horizon: Annotated[
-        int | None,
-        cli_option("Releases an agent may ever make: its budget; default 40, no end with --memory.", PRIVACY),
-    ] = None
-    levels: Annotated[int | None, cli_option("Divisor of pm2's budget; default: what the horizon needs.", PRIVACY)] = (
-        None
-    )
-    schedule: Annotated[
-        str, cli_option("preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples, or every:DURATION.", PRIVACY)
-    ] = "preferred:10"
-    memory: Annotated[
-        str | None,
-        cli_option(
-            "forever | half-life:LENGTH | window:LENGTH, in samples of an agent or a duration (with --schedule "
-            "every:...): older samples weigh less or nothing, releases have no end; auto: half-life of 40 releases; "
-            "default: the store's, else forever.",
-            PRIVACY,
-        ),
-    ] = None
-    final_release: Annotated[
-        bool | None,
-        cli_option(
-            "Release once more at the end; default: of a file, not of what a topic holds (--until-end), which goes on.",
-            PRIVACY,
-            "--final-release/--no-final-release",
-        ),
-    ] = None
-    spread_share: Annotated[
-        float | None,
-        cli_option("Part of the budget for votes on how much samples vary; default: the store's, else 0.1.", PRIVACY),
-    ] = None
-
-    store: Annotated[Path, cli_option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(
-        "meanstream.db"
-    )
-    releases: Annotated[str | None, cli_option(f"Releases (public): {PLACES}", OUTPUT)] = None
-    dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (public).", OUTPUT)] = None
-    notices: Annotated[
-        str | None, cli_option("Agents at their horizon, refused releases, drifts (public).", OUTPUT)
-    ] = None
-
-    def settings(self) -> AgentsSettings:
-        """Check the privacy part.
-
-        Raises
-        ------
-        ValueError
-            Naming the option, the rule and the value.
-        """
-        from meanstream.operators.agents.agents import AgentsSettings
-        from meanstream.operators.agents.memory import FOREVER
-        from meanstream.operators.validation import require
-
-        require_given(self, "lower", "upper", "epsilon", "delta")
-        lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
-        epsilon, delta = given_option("epsilon", self.epsilon), given_option("delta", self.delta)
-        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-        require(self.person is None or self.per_person is not None, "per_person", "be given with person", None)
-        require(self.per_person is None or self.person is not None, "person", "be given with per_person", None)
-        paper = self.mode == "paper"
-        begun = self._begun()
-        forgets = (self.memory or begun.get("memory", FOREVER)) != FOREVER
-        if forgets:  # it has its own counter
-            begun.pop("counter", None)
-        chosen = {
-            "counter": self.counter or ("pm1" if paper and not forgets else None),
-            "spread_share": self.spread_share,
-            "memory": self.memory,
-            "horizon": self.horizon,
-        }
-        return AgentsSettings(
-            lower=lower,
-            upper=upper,
-            epsilon=epsilon,
-            delta=delta,
-            schedule=self.schedule,
-            noise=self.noise,
-            calibration=self.calibration or ("classical" if paper else "analytic"),
-            levels=self.levels,
-            mode=self.mode,
-            per_person=self.per_person,
-            name=self.name,
-            **begun | {name: value for name, value in chosen.items() if value is not None},
-        )
-
-    def _begun(self) -> dict[str, Any]:
-        """Read what agents that already run on the store have, which holds where nobody says otherwise: they go on."""
-        from meanstream.operators.agents.memory import memory_for
-        from meanstream.operators.agents.release_times import parse_release_times
-        from meanstream.operators.validation import require
-        from meanstream.streaming.agents.own_state import own_settings_if_begun
-
-        begun = own_settings_if_begun(self.store)
-        if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
-            return {}
-        if self.memory is not None:
-            rule = f"be {begun.memory} as in the store that is continued"
-            same = str(memory_for(self.memory, parse_release_times(self.schedule))) == begun.memory
-            require(same, "memory", rule, self.memory)
-        memory = {"memory": begun.memory} if begun.remembers.forgets else {"counter": begun.counter}
-        return {**memory, "spread_share": begun.spread_share}
-
-    def engine_options(self) -> EngineOptions:
-        """Check everything that is not privacy; see `StreamOptions.engine_options`."""
-        return replace(
-            super().engine_options(),
-            out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
-            final_release=not is_live_source(self.source or "") if self.final_release is None else self.final_release,
-            collaboration="none",
-            refresh=None,
-        )
-
-    def column_mapping(self) -> ColumnMapping:
-        """Say which column means what."""
-        from meanstream.streaming.sources.mapping import ColumnMapping
-
-        return ColumnMapping(
-            agent=self.agent,
-            value=self.value,
-            time=self.time,
-            id=self.id,
-            person=self.person,
-            layout=checked_layout(self.layout),
-            numbers_in_text=self.numbers_in_text,
-        )
-
-    @property
-    def sinks(self) -> dict[str, str]:
-        """Role of each sink that was asked for, and its place; the private one is `estimates`."""
-        places = {"releases": self.releases, "dead_letters": self.dead_letters, "notices": self.notices}
-        return {role: place for role, place in places.items() if place is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +34,7 @@ class AgentsOptions(AgentSideOptions):
     collaboration: CollaborationOption = None
     stddev: StddevOption = None
     level: LevelOption = 0.95
+    quantiles: QuantilesOption = None
     refresh: Annotated[
         str | None,
         cli_option(
@@ -271,12 +73,25 @@ class AgentsOptions(AgentSideOptions):
             collaboration=self.collaboration_name,
             level=self.level,
             stddev=self.stddev,
+            quantiles=self.asked_quantiles,
             refresh=None if self.refresh is None else parse_duration("refresh", self.refresh),
         )
 
     def _begun(self) -> dict[str, Any]:
         """As of the agents' side; on Beam there is no store."""
         return {} if self.runner else super()._begun()
+
+    @property
+    def answers_here(self) -> bool:
+        """They are."""
+        return True
+
+    @property
+    def asked_quantiles(self) -> tuple[float, ...]:
+        """Quantiles that agents are told."""
+        from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+
+        return valid_quantiles(option_numbers("quantiles", self.quantiles))
 
     @property
     def collaboration_name(self) -> str:

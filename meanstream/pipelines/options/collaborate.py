@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.shared import (
@@ -21,11 +21,16 @@ from meanstream.pipelines.options.shared import (
     PageOption,
     PageRemoteOption,
     PopulationOption,
+    QuantilesOption,
     QuietOption,
     StddevOption,
     WaitForOption,
     cli_option,
+    option_numbers,
 )
+
+if TYPE_CHECKING:
+    from meanstream.streaming.engine.options import EngineOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,7 @@ class CollaborateOptions:
     collaboration: CollaborationOption = "learned_prior"
     stddev: StddevOption = None
     level: LevelOption = 0.95
+    quantiles: QuantilesOption = None
     refresh: Annotated[
         str, cli_option("Answer at most once each DURATION, when releases or own samples have come.", COLLABORATION)
     ] = "10s"
@@ -68,6 +74,23 @@ class CollaborateOptions:
     wait_for: WaitForOption = WAIT_FOR
     log_format: LogFormatOption = "text"
     quiet: QuietOption = False
+
+    def engine_options(self) -> EngineOptions:
+        """Check how agents are answered.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from meanstream.streaming.engine.options import EngineOptions
+
+        return EngineOptions(
+            collaboration=self.collaboration or "learned_prior",
+            level=self.level,
+            stddev=self.stddev,
+            quantiles=tuple(option_numbers("quantiles", self.quantiles)),
+        )
 
     @property
     def sinks(self) -> dict[str, str]:

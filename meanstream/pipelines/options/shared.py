@@ -30,6 +30,10 @@ StddevOption = Annotated[
     float | None, cli_option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
 ]
 LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
+QuantilesOption = Annotated[
+    str | None,
+    cli_option("Quantiles of its own values that each agent is told, too, as .5,.9; of a histogram.", COLLABORATION),
+]
 SinkOption = Annotated[str, cli_option(f"Personal estimates (private): {PLACES}", OUTPUT)]
 PopulationOption = Annotated[str | None, cli_option("The fitted population (public).", OUTPUT)]
 MetricsOption = Annotated[
@@ -74,6 +78,29 @@ WaitForOption = Annotated[
 ]
 LogFormatOption = Annotated[str, cli_option("text, or json: one object per line.", OPERATION)]
 QuietOption = Annotated[bool, cli_option("Print no progress.", OPERATION, "--quiet")]
+
+
+def option_numbers(name: str, text: str | None) -> list[float]:
+    """Read numbers separated by commas; none where nothing was given.
+
+    Raises
+    ------
+    ValueError
+        Naming the option.
+
+    Examples
+    --------
+    >>> option_numbers("quantiles", ".5,.9")
+    [0.5, 0.9]
+    """
+    from meanstream.operators.validation import require, valid_float
+
+    parts = [] if text is None else text.removeprefix("[").removesuffix("]").split(",")
+    try:
+        return [valid_float(name, part) for part in parts]
+    except ValueError:
+        require(False, name, "be numbers separated by commas", text)
+        raise
 
 
 def checked_layout(layout: str) -> Layout:

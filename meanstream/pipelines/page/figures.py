@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meanstream.streaming.agents.budget_forecast import ForecastSummary, budget_forecast_text, days_text
-from meanstream.streaming.agents.estimates import estimates_count_probability
 from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.agents.public_population import population_count_probability
 from meanstream.streaming.metrics.carried import carried_figures
 from meanstream.streaming.metrics.history import flow_points
 from meanstream.streaming.metrics.rate import WINDOW_SECONDS
@@ -145,7 +145,7 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
 
 def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:
     """How likely means, or their spread, go with counts; and the trend's center and spread at some counts."""
-    probability = estimates_count_probability(said)
+    probability = population_count_probability(said)
     if probability is None:
         return None
     trend = said["count_trend"]["counts"]

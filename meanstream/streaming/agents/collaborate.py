@@ -13,7 +13,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
-from meanstream.operators.records import OwnSamples
+from meanstream.operators.records import Bools, OwnSamples
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.own_state import OwnState, read_own_state
@@ -155,17 +155,29 @@ class Collaborator:
         """Take what has come; say whether there was anything."""
         releases = self._releases.poll()
         settings = self._settings
-        alike = (releases.epsilon == settings.epsilon) & (releases.delta == settings.delta)
-        alike &= releases.tuned == (settings.mode == "tuned")
         columns = releases.columns
         if settings.vote is not None:
             columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
-        columns = columns.take(alike)
+        columns = columns.take(self._alike(releases))
         self._followed.observe(columns, self._newest.replaced(columns))
         self.stats.releases += len(releases)
         self.stats.rejected = self._releases.rejected
         self.stats.events = self.stats.releases + self.stats.rejected.total()
         return len(releases) > 0
+
+    def _alike(self, releases: Releases) -> Bools:
+        """Tell which releases were made as the own agents' are."""
+        settings = self._settings
+        same = (releases.epsilon == settings.epsilon) & (releases.delta == settings.delta)
+        return np.asarray(same & (releases.tuned == (settings.mode == "tuned")), np.bool_)
+
+    def _latest(self) -> Releases:
+        """Give everybody's newest release, with histograms that can have been made as the own agents' are."""
+        latest, histogram = self._releases.latest(), self._settings.histogram
+        if histogram is None:
+            return latest
+        valid = self._alike(latest) & histogram.possible_of(latest.columns, latest.histogram_variance)
+        return replace(latest, columns=latest.columns.with_histograms(valid))
 
     def _own_samples_came(self) -> bool:
         before = self._own
@@ -177,7 +189,7 @@ class Collaborator:
         self._own_samples_came()
         if self._own is None:
             return
-        latest = self._releases.latest()
+        latest = self._latest()
         names, own = _joined(latest.names, self._own)
         estimates, population = self._estimates.refresh(
             names, self._followed.combined(latest.columns), own, self._followed.posterior, self._own.event_time

@@ -8,7 +8,8 @@ from typing import Any
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.streaming.agents.estimates import PersonalEstimates, PublicPopulation
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.encode import EventLines
@@ -49,7 +50,12 @@ class DueEstimates:
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
         self._refresh = options.refresh
-        self._answers = {"collaboration": options.collaboration, "level": options.level, "stddev": options.stddev}
+        self._answers: dict[str, Any] = {
+            "collaboration": options.collaboration,
+            "level": options.level,
+            "stddev": options.stddev,
+            **({"quantiles": options.quantiles} if options.quantiles else {}),
+        }
         self._estimates = PersonalEstimates(settings, options)
         self._refresh_time: float | None = None
         self.final = False

@@ -13,7 +13,6 @@ import numpy as np
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
 from meanstream.operators.agents.persons import COUNTS, UNCOUNTED, Fates
-from meanstream.operators.agents.settings import require_means_alone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
@@ -117,7 +116,6 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             on_turn=on_turn,
             health=health,
         )
-        require_means_alone(settings, "on the engine")
         self.agents = Agents(settings, noise)
         self._settings = settings
         self._intake = Intake(

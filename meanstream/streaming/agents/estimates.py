@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,75 +12,20 @@ from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ah
 from meanstream.operators.collaboration.registry import (
     FittedPopulation,
     ReleaseSummary,
-    answers_from_releases,
     make_collaboration,
 )
+from meanstream.operators.collaboration.shares.asked import SharesAnswers
+from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
 from meanstream.streaming.agents.refreshed import AnsweredAgents
+from meanstream.streaming.agents.told_shares import ToldShares
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Population
-
-MOST_SHOWN = 1024
-"""Agents that a summary of the population looks at; of more, so many evenly spaced ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicPopulation:
-    """Public: what everybody's releases said at one refresh.
-
-    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
-    from it is post-processing.
-
-    Attributes
-    ----------
-    fitted : FittedPopulation
-        Fitted to the releases.
-    releases : ReleaseColumns
-        The newest release of every agent that has made one, with what all of its own say (`OwnReleases`).
-    variance : float array
-        Total variance of each released mean.
-    lower, upper, level : float
-        Bounds of a sample, and coverage of the intervals.
-    n_components : int
-        Components of the learned prior; 0 where no prior was learned.
-    spread : float or None
-        Standard deviation of the means within a component, in the value's unit; None where no prior was learned.
-    goes_with_count : float or None
-        Probability that means or their spread go with the agents' numbers of samples; None where it is not asked.
-    description : dict
-        What the event `Population` says of it.
-    """
-
-    fitted: FittedPopulation
-    releases: ReleaseColumns
-    variance: Floats
-    lower: float
-    upper: float
-    level: float
-    n_components: int
-    spread: float | None
-    goes_with_count: float | None
-    description: dict[str, Any]
-
-    def precision(self) -> tuple[Floats, Floats]:
-        """Half-width of the interval and effective class size that the releases alone give to each agent.
-
-        The interval is around what anybody can estimate from the releases (`answers_from_releases`), within the bounds.
-        Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
-        """
-        answer = self.answers()
-        ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
-        return (ends[1] - ends[0]) / 2, answer.effective_class_size
-
-    def answers(self) -> AgentEstimates:
-        """Give what the releases alone say of these agents."""
-        n = len(self.releases)
-        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
-        return answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
 
 
 class PersonalEstimates:
@@ -95,6 +39,7 @@ class PersonalEstimates:
         self._settings = settings
         self._options = options
         self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
+        self.shares = ToldShares(settings, options)
         self.median_half_width: float | None = None
         self.population: PublicPopulation | None = None  # at the last refresh
         self.answered: AnsweredAgents | None = None
@@ -123,7 +68,7 @@ class PersonalEstimates:
             Private estimates, and one public event about the population.
         """
         fitted, total = self.fit(latest, pool)
-        estimates = self.answer(names, own, pool, fitted, time)
+        estimates = self.answer(names, own, pool, fitted, time, shares=self.shares.fit_newest(names, latest))
         description = fitted.describe()
         self.population = self._public(fitted, latest, total, description)
         return estimates, self.describe(description, len(latest), time)
@@ -148,9 +93,15 @@ class PersonalEstimates:
         pool: VariancePosterior,
         fitted: FittedPopulation,
         time: float,
+        *,
+        shares: SharesPrior | None = None,
     ) -> EventLines:
-        """Private: estimates of the agents that have samples, under a population that was fitted before."""
-        columns = self._columns(names, pooled_own_means(own, pool, known=self._known), fitted, time)
+        """Private: estimates of the agents that have samples, under a population that was fitted before.
+
+        Quantiles and exceedances are told where the prior of shares is given.
+        """
+        told = self.shares.own(shares, own)
+        columns = self._columns(names, pooled_own_means(own, pool, known=self._known), fitted, time, told)
         return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time))
 
     def answer_rows(
@@ -163,6 +114,7 @@ class PersonalEstimates:
         *,
         overtaken: int,
         population_time: float,
+        shares: SharesPrior | None = None,
     ) -> EventLines:
         """Private: estimates of rows of several windows, each with its name and its time.
 
@@ -171,7 +123,7 @@ class PersonalEstimates:
         found, place = np.unique(times, return_inverse=True)
         texts = iso_times(found)
         own_means = pooled_own_means(own, pool, known=self._known)
-        columns = self._columns(list(names), own_means, fitted, None)
+        columns = self._columns(list(names), own_means, fitted, None, self.shares.own(shares, own))
         columns["time"] = [texts[at] for at in place.tolist()]
         late = {name: column[:overtaken] for name, column in columns.items()}
         late["population_time"] = iso_times(np.array([population_time])) * overtaken
@@ -206,12 +158,17 @@ class PersonalEstimates:
             level=self._options.level,
             n_components=description["n_components"],
             spread=description.get("spread"),
-            goes_with_count=estimates_count_probability(description),
+            goes_with_count=population_count_probability(description),
             description=description,
         )
 
     def _columns(
-        self, names: Sequence[str] | Mapping[int, str], own: OwnMeans, fitted: FittedPopulation, time: float | None
+        self,
+        names: Sequence[str] | Mapping[int, str],
+        own: OwnMeans,
+        fitted: FittedPopulation,
+        time: float | None,
+        told_shares: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
         answer = alone_where_ahead(fitted.estimate(own, level=options.level), own)
@@ -235,6 +192,7 @@ class PersonalEstimates:
             "class_size": answer.class_size.tolist(),
             "component": answer.component.tolist(),
             "membership": answer.membership.tolist(),
+            **self.shares.columns(told_shares),
         }
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
@@ -288,9 +246,3 @@ class PersonalEstimates:
             overtaken=overtaken or None,
         )
         return encode_lines(Population, [event])
-
-
-def estimates_count_probability(description: Mapping[str, Any]) -> float | None:
-    """Public: how likely means, or their spread, go with counts in a population; None where nobody has asked."""
-    probability = description.get("count_probability")
-    return None if probability is None else 1.0 - float(probability["same"])

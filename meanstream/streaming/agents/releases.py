@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
+from meanstream.operators.agents.histogram import SampleHistogram
 from meanstream.operators.agents.spread_vote import SpreadVote
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
@@ -33,6 +34,15 @@ class _Votes(msgspec.Struct):
 class _WrittenVotes(_Votes, gc=False):
     """Votes as `SpreadVotes` has them; made at a quarter of the time of a dictionary."""
 
+    noise_variance: float
+
+
+class _WrittenCounts(msgspec.Struct, gc=False):
+    """A histogram as `SampleCounts` has it."""
+
+    number: int
+    samples: int
+    counts: list[int]
     noise_variance: float
 
 
@@ -70,6 +80,9 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
     }
     if settings.vote is not None:
         fields["votes"] = _votes(columns["votes"], settings.vote)
+    if settings.histogram is not None:
+        told = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
+        fields["histogram"] = _counts(told, settings.histogram)
     lines = encode_columns_as_lines(Release, fields, _privacy(settings))
     return LedgerRows(
         agent=agent,
@@ -83,6 +96,13 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
 def _votes(votes: Ints, vote: SpreadVote) -> list[_WrittenVotes]:
     number, pairs, counts = votes[:, 0].tolist(), votes[:, 1].tolist(), votes[:, 2:].tolist()
     return list(map(_WrittenVotes, number, pairs, counts, repeat(float(vote.noise.variance))))
+
+
+def _counts(told: Ints, histogram: SampleHistogram) -> list[_WrittenCounts]:
+    if not len(told):
+        return []
+    number, samples, counts = told[:, 0].tolist(), told[:, 1].tolist(), told[:, 2:].tolist()
+    return list(map(_WrittenCounts, number, samples, counts, repeat(float(histogram.noise.variance))))
 
 
 def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:

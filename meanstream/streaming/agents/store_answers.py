@@ -14,8 +14,10 @@ import numpy as np
 
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.estimates import PersonalEstimates, PublicPopulation
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.releases import restore_own_releases
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.store.database import StoreError
@@ -37,6 +39,7 @@ class _Commit:
     followed: FollowedReleases
     estimates: PersonalEstimates
     population: PublicPopulation
+    shares: SharesPrior | None
     time: float
     event_time: float
 
@@ -83,7 +86,8 @@ class StoreAnswers:
             if not len(own.agent):
                 return None
             pool, fitted = known.followed.posterior, known.population.fitted
-            lines = known.estimates.answer(known.agents.names, own, pool, fitted, known.event_time)
+            names, time_of = known.agents.names, known.event_time
+            lines = known.estimates.answer(names, own, pool, fitted, time_of, shares=known.shares)
         settings, spent = known.agents.settings, int(known.agents.spent()[number])
         most = settings.most_releases  # none: there is no end
         budget = {"spent": spent, "remaining": None if most is None else most - spent, "horizon": most}
@@ -116,13 +120,21 @@ class StoreAnswers:
             store.close()
         estimates = PersonalEstimates(settings, options)
         population = estimates.public_population(followed.combined(agents.latest()), followed.posterior)
-        places = {name: place for place, name in enumerate(agents.names)}
         return _Commit(
-            number, agents, places, followed, estimates, population, time.monotonic(), float(state["event_time"])
+            number=number,
+            agents=agents,
+            places={name: place for place, name in enumerate(agents.names)},
+            followed=followed,
+            estimates=estimates,
+            population=population,
+            shares=estimates.shares.fit_newest(agents.names, agents.latest()),
+            time=time.monotonic(),
+            event_time=float(state["event_time"]),
         )
 
 
 def _answer_options(store: Store) -> EngineOptions:
     """Read how the last run answered agents; a store of before says nothing of it, and is answered as by default."""
     said = (store.state("delivered") or {}).get("answers", {})
-    return EngineOptions(**{name: said[name] for name in ("collaboration", "level", "stddev") if name in said})
+    names = ("collaboration", "level", "stddev", "quantiles")
+    return EngineOptions(**{name: said[name] for name in names if name in said})

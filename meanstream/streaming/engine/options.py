@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from meanstream.operators.agents.settings import WIDEST
+from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
 from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.operators.validation import require, require_between, require_positive, valid_float
 
@@ -43,6 +44,8 @@ class EngineOptions:
     stddev : float or None
         Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
         agent's own mean, from its own samples.
+    quantiles : tuple of float
+        Quantiles of its own values that an agent is told, where the settings have a histogram; each in (0, 1).
     refresh : float or None
         Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
         most once per commit; 0: at each commit; None: only at the end of a bounded source.
@@ -66,6 +69,7 @@ class EngineOptions:
     collaboration: str = "learned_prior"
     level: float = 0.95
     stddev: float | None = None
+    quantiles: tuple[float, ...] = ()
     refresh: float | None = 86_400.0
     drain: bool = True
     final_release: bool = True
@@ -84,6 +88,7 @@ class EngineOptions:
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
         object.__setattr__(self, "level", valid_float("level", self.level))
         require_between(0, 1, level=self.level)
+        object.__setattr__(self, "quantiles", valid_quantiles(self.quantiles))
         if self.stddev is not None:
             object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
             require_positive(stddev=self.stddev)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from meanstream.streaming.agents.estimates import PublicPopulation
     from meanstream.streaming.agents.first_release import FirstRelease
+    from meanstream.streaming.agents.public_population import PublicPopulation
     from meanstream.streaming.agents.refreshed import AnsweredAgents
 
 

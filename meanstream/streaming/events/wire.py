@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AwareDatetime, Field, FiniteFloat
 
-from meanstream.operators.records import VOTE_BINS
 from meanstream.streaming.events.base import (
     Count,
     Delta,
@@ -19,6 +18,7 @@ from meanstream.streaming.events.base import (
     PublicEvent,
     is_none_in_event,
 )
+from meanstream.streaming.events.parts import ExceedanceAnswer, QuantileAnswer, SampleCounts, SpreadVotes
 from meanstream.streaming.events.rounds import (
     Charge,
     Report,
@@ -44,21 +44,6 @@ class Sample(PrivateEvent):
     schema_version: Literal[1] = 1
 
 
-class SpreadVotes(BaseModel):
-    """Public: how far pairs of an agent's samples lie apart, in bins with calibrated noise; its votes so far, added up.
-
-    **Privacy.** Part of its release: (epsilon, delta) covers both.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    number: Annotated[int, Field(ge=0)] = Field(description="Votes so far.")
-    pairs: Annotated[int, Field(ge=0)] = Field(description="Pairs of samples in them; each is in one bin of one vote.")
-    counts: Annotated[tuple[int, ...], Field(min_length=VOTE_BINS, max_length=VOTE_BINS)] = Field(
-        description="Noised pairs by bin: equal, 9 bins by halvings of the bounds' width, at opposite bounds."
-    )
-    noise_variance: NotNegative = Field(description="Variance of the privacy noise of one bin of one vote.")
-
-
 class Release(PublicEvent):
     """Public: an agent's running sum with calibrated noise; the only thing that others learn from its samples.
 
@@ -77,6 +62,9 @@ class Release(PublicEvent):
     noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
     votes: SpreadVotes | None = Field(
         default=None, exclude_if=is_none_in_event, description="Where a part of the budget is for votes on the spread."
+    )
+    histogram: SampleCounts | None = Field(
+        default=None, exclude_if=is_none_in_event, description="Where a part of the budget is for histograms."
     )
     epsilon: Epsilon
     delta: Delta
@@ -100,6 +88,12 @@ class PersonalEstimate(PrivateEvent):
         default=None,
         exclude_if=is_none_in_event,
         description="Part of the interval's half-width that is privacy noise of the releases; the rest is sampling.",
+    )
+    quantiles: tuple[QuantileAnswer, ...] | None = Field(
+        default=None, exclude_if=is_none_in_event, description="Of the agent's values, where some are asked for."
+    )
+    exceeds: tuple[ExceedanceAnswer, ...] | None = Field(
+        default=None, exclude_if=is_none_in_event, description="Of the agent's values, where some are asked for."
     )
     local: FiniteFloat = Field(description="What the agent knows alone: its raw mean.")
     local_interval: Interval = Field(description="Interval of `local` at the same level.")

@@ -24,8 +24,8 @@ from prometheus_client.utils import floatToGoString
 
 from meanstream.operators.counters.base import ENDLESS, counter_limit
 from meanstream.operators.records import Floats
-from meanstream.streaming.agents.estimates import PublicPopulation
 from meanstream.streaming.agents.ledger_forecast import budget_outlook
+from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.health import EngineHealth
 from meanstream.streaming.engine.stats import EngineStats

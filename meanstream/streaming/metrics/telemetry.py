@@ -13,8 +13,8 @@ import numpy as np
 
 from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Floats
-from meanstream.streaming.agents.estimates import PublicPopulation
 from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.history import flow_points, kept_history, restored_history

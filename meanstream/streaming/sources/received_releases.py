@@ -14,12 +14,13 @@ from pydantic import ValidationError
 from meanstream.operators.agents.possible import REASONS as IMPOSSIBLE
 from meanstream.operators.agents.possible import PossibleReleases
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, ReleaseColumns
+from meanstream.streaming.events.parts import SampleCounts, SpreadVotes
 from meanstream.streaming.events.release_ids import release_ids
-from meanstream.streaming.events.wire import Release, SpreadVotes
+from meanstream.streaming.events.wire import Release
 
 MAX_INTEGER = 2**63 - 1
 MAX_COUNT = 2**40
-"""Of pairs in one bin: sums over all agents stay exact."""
+"""Of pairs, or samples, in one bin: sums over all agents stay exact."""
 
 NOT_RECEIVED = (
     *("malformed", "unknown_schema_version", "wrong_id", "wrong_key", "tombstone", "duplicate", "superseded"),
@@ -31,6 +32,8 @@ Line = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
 
 Columns = dict[str, npt.NDArray[Any]]
+
+_BESIDE = ("time", "epsilon", "delta", "tuned", "vote_variance", "histogram_variance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class Releases:
         Whether its mode is "tuned"; otherwise "paper".
     vote_variance : float array
         Of the noise of one bin of a spread vote; 0 where there is none.
+    histogram_variance : float array
+        Of the noise of one bin of a histogram; 0 where there is none.
     """
 
     names: list[str]
@@ -60,6 +65,7 @@ class Releases:
     delta: Floats
     tuned: Bools
     vote_variance: Floats
+    histogram_variance: Floats
 
     def __len__(self) -> int:
         return len(self.time)
@@ -105,12 +111,14 @@ class ReceivedReleases:
 
     def __init__(self, possible: PossibleReleases | None = None) -> None:
         self._possible = possible
+        histogram = None if possible is None else possible.settings.histogram
+        self._bins = 0 if histogram is None else histogram.bins
         self.names: list[str] = []
         self.rejected: Counter[str] = Counter()
         self._codes: dict[str, int] = {}
         self._ids: list[str] = []  # by agent: what its release ids begin with
         self._newest: list[tuple[int, int]] = []  # by agent: index and noised sum
-        self._latest = received_release_columns([])  # by agent, with room for more
+        self._latest = received_release_columns([], self._bins)  # by agent, with room for more
         self._all: dict[tuple[int, int], int] | None = None  # noised sum, by agent and index
 
     def remember_all(self) -> None:
@@ -128,7 +136,7 @@ class ReceivedReleases:
             else:
                 agent.append(self._codes[event.agent])
                 events.append(event)
-        columns = received_release_columns(events)
+        columns = received_release_columns(events, self._bins)
         self._remember(agent, columns)
         return self._releases(agent, columns)
 
@@ -193,7 +201,7 @@ class ReceivedReleases:
 
     def _releases(self, agent: Sequence[int], columns: Columns) -> Releases:
         fields = dict(columns)
-        own = {name: fields.pop(name) for name in ("time", "epsilon", "delta", "tuned", "vote_variance")}
+        own = {name: fields.pop(name) for name in _BESIDE}
         return Releases(names=self.names, columns=ReleaseColumns(agent=np.array(agent, np.int64), **fields), **own)
 
 
@@ -209,8 +217,9 @@ def _parse(value: bytes) -> tuple[Release | None, str]:
 
 def is_received_counted(event: Release) -> bool:
     """Tell whether the whole numbers of a release are such that one can compute with them."""
-    votes = event.votes
+    votes, told = event.votes, event.histogram
     few = votes is None or max(votes.number, votes.pairs, *map(abs, votes.counts)) <= MAX_COUNT
+    few &= told is None or max(told.number, told.samples, *map(abs, told.counts)) <= MAX_COUNT
     return few and max(event.index, event.n, abs(event.total)) <= MAX_INTEGER
 
 
@@ -226,8 +235,8 @@ def _release_columns_of(events: Sequence[Release]) -> ReleaseColumns:
     return ReleaseColumns(agent=np.zeros(len(events), np.int64), **kept)
 
 
-def received_release_columns(events: Sequence[Release]) -> Columns:
-    """Give everything but the agents, as arrays."""
+def received_release_columns(events: Sequence[Release], bins: int = 0) -> Columns:
+    """Give everything but the agents, as arrays; of histograms those of so many bins."""
     whole, real = np.int64, np.float64
     return {
         "index": np.array([e.index for e in events], whole),
@@ -241,8 +250,18 @@ def received_release_columns(events: Sequence[Release]) -> Columns:
         "tuned": np.array([e.mode == "tuned" for e in events], np.bool_),
         "votes": np.array([_votes(e.votes) for e in events], whole).reshape(-1, 2 + VOTE_BINS),
         "vote_variance": np.array([0.0 if e.votes is None else e.votes.noise_variance for e in events], real),
+        "histogram": np.array([_counts(e.histogram, bins) for e in events], whole).reshape(
+            len(events), 2 + bins if bins else 0
+        ),
+        "histogram_variance": np.array([0.0 if (h := e.histogram) is None else h.noise_variance for e in events], real),
     }
 
 
 def _votes(votes: SpreadVotes | None) -> tuple[int, ...]:
     return (0,) * (2 + VOTE_BINS) if votes is None else (votes.number, votes.pairs, *votes.counts)
+
+
+def _counts(told: SampleCounts | None, bins: int) -> tuple[int, ...]:
+    if not bins:
+        return ()
+    return (0,) * (2 + bins) if told is None or len(told.counts) != bins else (told.number, told.samples, *told.counts)

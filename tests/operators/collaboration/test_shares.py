@@ -212,7 +212,7 @@ def test_intervals_cover(by: str) -> None:
     for seed in range(12):
         asked, agents, quantile, exceeds = population(seed)
         told = agents.histograms()
-        prior = asked.fit(told)
+        prior = asked.fit(told, told.agent)
         answers = asked.own(prior, agents.own_histograms()) if by == "own" else asked.released(prior, told)
         for name, answer, truth in (
             ("quantile", answers.quantiles[:, 0], quantile), ("exceeds", answers.exceeds[:, 0], exceeds),
@@ -228,7 +228,7 @@ def test_agents_gain_from_what_others_release() -> None:
     ours, alone = [], []
     for seed in range(6):
         asked, agents, quantile, _ = population(seed, epsilon=10.0)
-        cells, prior = agents.own_histograms(), asked.fit(agents.histograms())
+        cells, prior = agents.own_histograms(), asked.fit(agents.histograms(), np.arange(agents.n_agents))
         own = [np.quantile(np.repeat(asked.law.cell_ends[1:], row), 0.9) for row in cells]
         ours.append(((asked.own(prior, cells).quantiles[:, 0, 0] - quantile) ** 2).mean())
         alone.append(((np.array(own) - quantile) ** 2).mean())
@@ -238,7 +238,7 @@ def test_agents_gain_from_what_others_release() -> None:
 def test_answers_of_agents_do_not_depend_on_other_agents_samples() -> None:
     """Given what is released, an agent's answer reads its own cells, and no chunk of others beside it."""
     asked, agents, _, _ = population(1)
-    prior, cells = asked.fit(agents.histograms()), agents.own_histograms()
+    prior, cells = asked.fit(agents.histograms(), np.arange(agents.n_agents)), agents.own_histograms()
     alone = asked.own(prior, cells[7:8])
     assert asked.own(prior, cells).quantiles[7].tolist() == alone.quantiles[0].tolist()
     changed = np.where(np.arange(400)[:, None] == 7, cells, cells[::-1] + 5)

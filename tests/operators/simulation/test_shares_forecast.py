@@ -51,7 +51,7 @@ def hosted(crowd: Crowd, asked: AskedShares, count: int, seed: int) -> dict[str,
     agents.update(owner[order], value[order], np.arange(len(owner), dtype=np.float64))
     agents.release_now(float(len(owner)))
     told = agents.histograms()
-    prior, some = asked.fit(told), np.flatnonzero(size == count)
+    prior, some = asked.fit(told, told.agent), np.flatnonzero(size == count)
     found: dict[str, Floats] = {}
     samples = [np.clip(value[owner == one], -30, 120) for one in some]
     own = np.array([[*np.quantile(one, QUANTILES), np.mean(one > 30)] for one in samples])

@@ -252,11 +252,3 @@ def test_a_source_with_nothing_to_give_is_asked_again_later(world: Any) -> None:
     asked = iter(range(100))
     world.run(ScriptedSource([("ann", 1.0, 0.0)], bounded=False), stop=lambda: next(asked) >= 11)
     assert clock.now() == pytest.approx(2e9 + 10 * world.options.poll)
-
-
-def test_a_budget_for_histograms_is_refused_before_anything_is_spent(world: Any) -> None:
-    world.settings = replace(world.settings, counter="toeplitz", histogram_share=0.1)
-    with pytest.raises(
-        ValueError, match=r"^histogram_share must be 0 on the engine, which tells no quantiles, got 0\.1$"
-    ):
-        world.run(ScriptedSource([("a", 1.0, 1.0)] * 9))

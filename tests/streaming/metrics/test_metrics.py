@@ -20,7 +20,7 @@ from meanstream.operators.collaboration.registry import answers_from_releases, m
 from meanstream.operators.collaboration.variance.pooled import pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
-from meanstream.streaming.agents import estimates as personal
+from meanstream.streaming.agents import public_population as personal
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.metrics.metrics import REASONS, Metrics
 from meanstream.streaming.metrics.private import PrivateMetrics

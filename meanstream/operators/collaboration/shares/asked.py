@@ -10,7 +10,12 @@ import numpy as np
 from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.collaboration.shares.posterior import SharesPosterior, own_shares, released_shares
-from meanstream.operators.collaboration.shares.prior import NoisedShares, SharesPrior, fit_shares_prior
+from meanstream.operators.collaboration.shares.prior import (
+    NoisedShares,
+    SharesPrior,
+    fit_shares_prior,
+    shares_looked_at,
+)
 from meanstream.operators.collaboration.shares.quantiles import BinnedLaw
 from meanstream.operators.records import Floats, Ints
 
@@ -63,9 +68,12 @@ class AskedShares:
         noise = self.settings.histogram.noise.variance
         return NoisedShares.of(found.counts, found.samples, found.number, noise)
 
-    def fit(self, found: HistogramColumns) -> SharesPrior:
-        """Public: learn the prior from the newest histogram of every agent."""
-        return fit_shares_prior(self.noised(found), self.law.widths)
+    def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior:
+        """Public: learn the prior from the newest histogram of every agent, given the hash of each agent's name.
+
+        The same on every host, in whatever order the agents come.
+        """
+        return fit_shares_prior(self.noised(found.take(shares_looked_at(key))), self.law.widths)
 
     def own(self, prior: SharesPrior, cells: Ints) -> SharesAnswers:
         """Private: answer agents by their own samples, counted by cells; each answer for that agent only."""

@@ -11,7 +11,14 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_release_differences
-from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words, records_without_votes
+from meanstream.operators.records import (
+    VOTE_BINS,
+    Ints,
+    ReleaseColumns,
+    Words,
+    records_without_columns,
+    records_without_votes,
+)
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent_hash
 from meanstream.pipelines.beam.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
@@ -39,7 +46,8 @@ class LatestOfShard:
         self._pool = PooledVariance(settings.lower, settings.upper)
         self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
         self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST} | {
-            "votes": records_without_votes()
+            "votes": records_without_votes(),
+            "histogram": records_without_columns(),
         }
         self._own = OwnReleases(settings)
         self._changed: list[Ints] = []
@@ -57,7 +65,12 @@ class LatestOfShard:
         own = {name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)}
         self._pool, self._agent = PooledVariance.restore(head["pool"]), whole.pop("agent")
         self.turns = head.get("turns", 0)  # an older version told everything each time
-        self._columns = {"votes": np.zeros((len(self._agent), 2 + VOTE_BINS), np.int64), **whole}
+        n = len(self._agent)
+        self._columns = {
+            "votes": np.zeros((n, 2 + VOTE_BINS), np.int64),
+            "histogram": np.zeros((n, 0), np.int64),
+            **whole,
+        }
         if own:
             self._own = OwnReleases.of_columns(self._settings, own)
         else:  # of an older version, which kept the newest only

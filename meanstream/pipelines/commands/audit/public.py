@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meanstream.pipelines.commands.state.ledger import ledger_signature
-from meanstream.pipelines.options.agents import AgentSideOptions
+from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
 
 if TYPE_CHECKING:

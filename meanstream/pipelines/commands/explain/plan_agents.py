@@ -10,6 +10,7 @@ import typer
 from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.shared import option_numbers
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.settings import AgentsSettings
@@ -116,16 +117,9 @@ class PlanAgentsOptions:
     def _asked(self) -> tuple[tuple[float, ...], list[float]]:
         """Give the quantiles and the thresholds."""
         from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
-        from meanstream.operators.validation import valid_float
 
-        found: list[list[float]] = []
-        for name, text in (("quantiles", self.quantiles), ("exceeds", self.exceeds)):
-            try:
-                parts = [] if text is None else text.removeprefix("[").removesuffix("]").split(",")
-                found.append([valid_float(name, part) for part in parts])
-            except ValueError:
-                raise BadOption(f"{name} must be numbers separated by commas, got {text!r}") from None
-        return valid_quantiles(found[0]), found[1]
+        exceeds = option_numbers("exceeds", self.exceeds)
+        return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
 
     def shares(self, settings: AgentsSettings) -> list[SharesRow]:
         """Predict what is asked of distributions; empty where nothing is.

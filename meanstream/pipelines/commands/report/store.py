@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.records import Floats, ReleaseColumns
     from meanstream.streaming.agents.budget import Budgets
-    from meanstream.streaming.agents.estimates import PublicPopulation
+    from meanstream.streaming.agents.public_population import PublicPopulation
     from meanstream.streaming.store.audit import LedgerReport
 
 FLAGS = (

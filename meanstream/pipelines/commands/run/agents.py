@@ -14,7 +14,7 @@ from meanstream.pipelines.commands.run.logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.private import private_agents_figures, write_private_figures
 from meanstream.pipelines.commands.run.progress import log_progress_summary
 from meanstream.pipelines.commands.run.watching import watching
-from meanstream.pipelines.options.agents import AgentSideOptions
+from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import print_options_json
 
 if TYPE_CHECKING:

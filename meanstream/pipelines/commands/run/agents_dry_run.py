@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.checks import check_agents, refusing_to_open
 from meanstream.pipelines.commands.run.opening import check_opened_source
-from meanstream.pipelines.options.agents import AgentSideOptions
+from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_o
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.pipelines.commands.run.watching import WatchedOptions
-    from meanstream.pipelines.options.agents import AgentSideOptions
+    from meanstream.pipelines.options.agent_side import AgentSideOptions
     from meanstream.pipelines.options.rounds import RoundsOptions
     from meanstream.pipelines.options.stream import StreamOptions
     from meanstream.streaming.rounds.settings import RoundsSettings

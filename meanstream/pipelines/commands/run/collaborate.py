@@ -84,8 +84,8 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
     from meanstream.operators.agents.possible import PossibleReleases
     from meanstream.operators.collaboration.registry import make_collaboration
     from meanstream.operators.durations import parse_duration
+    from meanstream.operators.validation import require
     from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.open_sink import sink_place_of
 
     if options.releases is None:
@@ -97,9 +97,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
     with refusing_options():
         every = parse_duration("refresh", options.refresh)
         parse_duration("wait_for", options.wait_for)
-        engine_options = EngineOptions(
-            collaboration=options.collaboration or "learned_prior", level=options.level, stddev=options.stddev
-        )
+        engine_options = options.engine_options()
         _require_no_topics(options.sinks)
         check_apart(options, options.store)
         check_sinks(options.sinks, others={sink_place_of(options.releases): "releases"}, json=options.json)
@@ -107,6 +105,8 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
         check_page_options(options.page, remote=options.page_remote)
     with refusing_to_open():
         settings = own_settings(options.store)
+        told = settings.histogram_share > 0 or options.quantiles is None
+        require(told, "quantiles", "be left out: agents of the store release no histogram", options.quantiles)
         make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
         return Collaboration(
             releases=options.releases,

@@ -8,7 +8,8 @@ from meanstream.pipelines.commands.run.agents import host_agents
 from meanstream.pipelines.commands.run.collaborate import host_collaboration as run_collaborate
 from meanstream.pipelines.commands.run.rounds import host_rounds
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
-from meanstream.pipelines.options.agents import AgentSideOptions, AgentsOptions
+from meanstream.pipelines.options.agent_side import AgentSideOptions
+from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.base import takes_options
 from meanstream.pipelines.options.collaborate import CollaborateOptions
 from meanstream.pipelines.options.errors import BadOption

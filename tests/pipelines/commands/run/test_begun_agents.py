@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.pipelines.options.agents import AgentSideOptions, AgentsOptions
+from meanstream.pipelines.options.agent_side import AgentSideOptions
+from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment import check_deployment, open_deployment
 from tests.pipelines.command_line import SECRET

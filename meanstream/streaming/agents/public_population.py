@@ -1,0 +1,76 @@
+"""What everybody's releases said at one refresh, for whoever may see it: everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meanstream.operators.collaboration.registry import FittedPopulation, answers_from_releases
+from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
+
+MOST_SHOWN = 1024
+"""Agents that a summary of the population looks at; of more, so many evenly spaced ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicPopulation:
+    """Public: what everybody's releases said at one refresh.
+
+    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
+    from it is post-processing.
+
+    Attributes
+    ----------
+    fitted : FittedPopulation
+        Fitted to the releases.
+    releases : ReleaseColumns
+        The newest release of every agent that has made one, with what all of its own say (`OwnReleases`).
+    variance : float array
+        Total variance of each released mean.
+    lower, upper, level : float
+        Bounds of a sample, and coverage of the intervals.
+    n_components : int
+        Components of the learned prior; 0 where no prior was learned.
+    spread : float or None
+        Standard deviation of the means within a component, in the value's unit; None where no prior was learned.
+    goes_with_count : float or None
+        Probability that means or their spread go with the agents' numbers of samples; None where it is not asked.
+    description : dict
+        What the event `Population` says of it.
+    """
+
+    fitted: FittedPopulation
+    releases: ReleaseColumns
+    variance: Floats
+    lower: float
+    upper: float
+    level: float
+    n_components: int
+    spread: float | None
+    goes_with_count: float | None
+    description: dict[str, Any]
+
+    def precision(self) -> tuple[Floats, Floats]:
+        """Half-width of the interval and effective class size that the releases alone give to each agent.
+
+        The interval is around what anybody can estimate from the releases (`answers_from_releases`), within the bounds.
+        Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
+        """
+        answer = self.answers()
+        ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
+        return (ends[1] - ends[0]) / 2, answer.effective_class_size
+
+    def answers(self) -> AgentEstimates:
+        """Give what the releases alone say of these agents."""
+        n = len(self.releases)
+        some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
+        return answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
+
+
+def population_count_probability(description: Mapping[str, Any]) -> float | None:
+    """Public: how likely means, or their spread, go with counts in a population; None where nobody has asked."""
+    probability = description.get("count_probability")
+    return None if probability is None else 1.0 - float(probability["same"])

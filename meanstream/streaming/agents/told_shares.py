@@ -1,0 +1,106 @@
+"""Quantiles and exceedances that agents are told: a prior fitted to everybody's histograms, one's own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from meanstream.operators.agents.histogram import HistogramColumns, histograms_of_releases
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.collaboration.shares.asked import AskedShares, SharesAnswers
+from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
+from meanstream.streaming.engine.options import EngineOptions
+
+
+class _Quantile(msgspec.Struct, gc=False):
+    """As `QuantileAnswer` has it."""
+
+    quantile: float
+    value: float
+    interval: tuple[float, float]
+
+
+class _Exceedance(msgspec.Struct, gc=False):
+    """As `ExceedanceAnswer` has it."""
+
+    threshold: float
+    share: float
+    interval: tuple[float, float]
+
+
+def _key(names: Sequence[str]) -> Ints:
+    """Public: give agents numbers of 63 bits by their names, the same on every host."""
+    return np.asarray(keyed_owner_words(names)[:, 0] >> np.uint64(1)).astype(np.int64)
+
+
+class ToldShares:
+    """Answers what is asked of agents' distributions.
+
+    **Privacy.** The prior is fitted to public releases only. An answer mixes in its agent's own samples: it is
+    addressed to that agent.
+    """
+
+    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+        self._asked = AskedShares(settings, options.quantiles, options.level)
+        self._alone = options.collaboration == "none"
+        self._keys = np.zeros(0, np.int64)
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is asked that can be answered."""
+        settings = self._asked.settings
+        return settings.histogram is not None and bool(self._asked.quantiles or settings.exceeds)
+
+    def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior | None:
+        """Public: learn the prior from everybody's newest histogram; None where nothing is asked.
+
+        Parameters
+        ----------
+        found : HistogramColumns
+            Of all agents, or of those of the least keys.
+        key : int array (n,)
+            Number of 63 bits of each agent's name, the same on every host.
+        """
+        if not self.asked:
+            return None
+        return SharesPrior.alone(self._asked.law.widths) if self._alone else self._asked.fit(found, key)
+
+    def fit_newest(self, names: Sequence[str], latest: ReleaseColumns) -> SharesPrior | None:
+        """Public: learn it from everybody's newest release; who has a number in `names` once keeps it."""
+        if not self.asked:
+            return None
+        found = histograms_of_releases(latest)
+        known, needed = len(self._keys), int(found.agent.max(initial=-1)) + 1
+        if needed > known:
+            self._keys = np.concatenate([self._keys, _key(names[known:needed])])
+        return self.fit(found, self._keys[found.agent])
+
+    def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
+        """Private: answer the agents that have samples, by these; None without a prior."""
+        return None if prior is None else self._asked.own(prior, own.cells[own.count > 0])
+
+    def released(self, prior: SharesPrior, found: HistogramColumns) -> SharesAnswers:
+        """Public: answer agents by what they have released."""
+        return self._asked.released(prior, found)
+
+    def columns(self, told: SharesAnswers | None) -> dict[str, list[Any]]:
+        """Private: give answers as columns of `PersonalEstimate`; those that nobody asks for are left out."""
+        if told is None:
+            return {}
+        found: dict[str, list[Any]] = {}
+        for name, kind, places, answers in (
+            ("quantiles", _Quantile, self._asked.quantiles, told.quantiles),
+            ("exceeds", _Exceedance, self._asked.settings.exceeds, told.exceeds),
+        ):
+            if places:
+                rows = answers.tolist()
+                found[name] = [
+                    [kind(at, value, (low, high)) for at, (value, low, high) in zip(places, row, strict=True)]
+                    for row in rows
+                ]
+        return found
