@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import ndtri
+from scipy.special import gammaincinv
 
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
@@ -27,6 +27,10 @@ MOST_RELEASES = 16
 """Of an agent, from its first: later ones comprise so many samples that these hide the noise."""
 LEAST_FREEDOM = 1000
 """Degrees of freedom below which nothing is said of the scale."""
+LEAST_NOISE = 1.0
+"""Deviation, in units of the integers that are released: with less, rounding adds another variance than a twelfth."""
+LAPLACE_SQUARES = 0.4
+"""A square of a Laplace draw tells as little of the scale as so many of Gaussian ones: its variance is 5 to 2."""
 
 
 class NoiseLaw:
@@ -55,7 +59,14 @@ class NoiseLaw:
     def __init__(self, settings: AgentsSettings) -> None:
         self._settings = settings
         most = min(settings.horizon, MOST_RELEASES)
-        self._forgets = settings.remembers.forgets  # its releases are no prefix sums: nothing is said of them
+        # Releases that forget are no prefix sums: nothing is said of them.
+        self._unknown = (
+            "its releases forget"
+            if settings.remembers.forgets
+            else "less than the integers' rounding"
+            if settings.fresh.variance < LEAST_NOISE**2
+            else None
+        )
         self._response = counter_response(settings.mechanism, most)
         self._parts: list[tuple[Ints, Ints, Ints, Floats]] = []
         self._votes: list[Ints] = []
@@ -65,7 +76,7 @@ class NoiseLaw:
         if self._settings.vote is not None:
             votes = releases.votes
             self._votes.append(np.column_stack([releases.agent, votes[:, 0], votes[:, 2:].sum(axis=1) - votes[:, 1]]))
-        if self._forgets:
+        if self._unknown is not None:
             return
         early = (releases.index >= 1) & (releases.index <= len(self._response))
         fields = releases.agent, releases.index, releases.count, releases.total.astype(np.float64)
@@ -77,30 +88,23 @@ class NoiseLaw:
         settings = self._settings
         laplace = isinstance(settings.fresh, LaplaceNoise)
         claim = settings.epsilon if laplace else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
-        # The fourth moment of a draw: 3 or 6 times the squared variance.
-        error = math.sqrt((5.0 if laplace else 2.0) / max(freedom, 1))
         ratio = left / max(freedom, 1)
+        squares = freedom * (LAPLACE_SQUARES if laplace else 1.0)
 
-        def epsilon(share: float, below: float) -> float:
-            scale = math.sqrt(max(share * (1.0 + below * error), 1e-12))
+        def epsilon(share: float, error: float) -> float:
+            scale = _most_scale(share, squares, error)
             return claim / scale if laplace else group_epsilon(claim / scale, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
-        told = (
-            f"{math.sqrt(ratio):.4f} of the declared one"
-            if enough
-            else "unknown: its releases forget"
-            if self._forgets
-            else "unknown: too few releases"
-        )
-        surely, alarm = float(ndtri(CONFIDENCE)), -float(ndtri(ALARM_ERROR))
+        why = self._unknown or "too few releases"
+        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
         return AuditRow(
             name=name,
             claimed=settings.epsilon,
             delta=0.0 if laplace else settings.delta,
-            proved=epsilon(ratio, surely) if enough else 0.0,
-            ceiling=epsilon(1.0, surely) if enough else 0.0,
-            alarm=epsilon(ratio, alarm) if enough else 0.0,
+            proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
+            ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
+            alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
             method=f"scale of the noise {'at most ' if enough else ''}{told}, {freedom:,} degrees of freedom",
             assumption="samples only add to what is seen of the noise; that of votes is off by as much",
         )
@@ -114,23 +118,24 @@ class NoiseLaw:
         settings, vote = self._settings, self._settings.vote
         if vote is None:
             return None
-        left, freedom = self._left_of_votes()
+        rounds = vote.noise.stddev < LEAST_NOISE
+        left, freedom = (0.0, 0) if rounds else self._left_of_votes()
         ratio = left / max(freedom, 1)
         mu = PAIR_SENSITIVITY * (settings.per_person or 1) / vote.noise.stddev
 
-        def epsilon(share: float, below: float) -> float:
-            scale = math.sqrt(max(share * (1.0 + below * math.sqrt(2.0 / freedom)), 1e-12))
-            return group_epsilon(mu / scale, settings.delta)
+        def epsilon(share: float, error: float) -> float:
+            return group_epsilon(mu / _most_scale(share, freedom, error), settings.delta)
 
-        enough, surely = freedom >= LEAST_FREEDOM, float(ndtri(CONFIDENCE))
-        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else "unknown: too few votes"
+        enough = freedom >= LEAST_FREEDOM
+        why = "less than the integers' rounding" if rounds else "too few votes"
+        told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
         return AuditRow(
             name=name,
             claimed=group_epsilon(mu, settings.delta),
             delta=settings.delta,
-            proved=epsilon(ratio, surely) if enough else 0.0,
-            ceiling=epsilon(1.0, surely) if enough else 0.0,
-            alarm=epsilon(ratio, -float(ndtri(ALARM_ERROR))) if enough else 0.0,
+            proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
+            ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
+            alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
             method=f"scale of the noise in votes {told}, {freedom:,} degrees of freedom",
             assumption="none of the samples: bins add up to the public number of pairs",
         )
@@ -170,3 +175,8 @@ class NoiseLaw:
                 left += float(((seen**2).sum(axis=1) - fitted).sum())
                 freedom += int(rows.sum()) * (length - 1)
         return left / self._settings.fresh.variance, freedom
+
+
+def _most_scale(share: float, squares: float, error: float) -> float:
+    """Bound a scale from above by the mean of so many squares of normal draws; wrong with probability `error`."""
+    return math.sqrt(max(share * 0.5 * squares / float(gammaincinv(0.5 * squares, error)), 1e-12))

@@ -140,7 +140,7 @@ def guesses_one_run(
         proved=epsilons[0],
         ceiling=epsilons[2],
         alarm=epsilons[1],
-        runs=sequential_gaussian(first, mu, error=ALARM_ERROR),
+        runs=sequential_guesses(first > 0, share, error=ALARM_ERROR),
         method=f"{_ONE_RUN}, guesses: {right:,} of {n:,} coins right (confidence {confidence:g}); {what}",
         assumption="canaries' noise is independent",
     )

@@ -63,8 +63,10 @@ def sequential_guesses(right: Bools, most: float, *, error: float) -> int | None
 def _guess_bets(right: Bools, most: float) -> list[Floats]:
     if most > 1.0 - 1e-9:  # who may always be right is never right too often
         return [np.zeros(len(right))]
-    shares = [most + (1.0 - most) * part for part in (0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 1.0 - 1e-9)]
-    return [np.cumsum(np.where(right, math.log(s / most), math.log((1.0 - s) / (1.0 - most)))) for s in shares]
+    # The alternative is right with probability most + (1 - most) part, which may round to 1.
+    parts = (0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 1.0 - 1e-9)
+    odds = (1.0 - most) / most
+    return [np.cumsum(np.where(right, math.log1p(odds * part), math.log1p(-part))) for part in parts]
 
 
 def _first_above(log_bets: Floats, error: float) -> int | None:

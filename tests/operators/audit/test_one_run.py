@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit, ndtri
 
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.audit.agents import CanaryEvidence, run_canaries
 from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed
 from meanstream.operators.audit.one_run import gaussian_one_run, guesses_one_run, pure_guesses
-from meanstream.operators.audit.sequential import sequential_gaussian, sequential_guesses
+from meanstream.operators.audit.sequential import _guess_bets, sequential_gaussian, sequential_guesses
 from meanstream.operators.noise.keyed import KeyedNoise
 
 MU = 0.9
@@ -65,6 +66,28 @@ def test_a_sequential_test_that_looks_every_time_is_as_rarely_wrong() -> None:
     assert wrong < 42
     wrong = sum(sequential_guesses(rng.random(1000) < 0.7, 0.7, error=0.05) is not None for _ in range(400))
     assert wrong < 42
+
+
+def test_guesses_bet_on_nothing_but_guesses() -> None:
+    """Pure privacy has tails that are not normal: of 10^6 first scores one in 6e4 was past what normal ones can be.
+
+    The twin is that bet, on a score that one in 10^5 of the differences of two Laplace draws exceeds.
+    """
+    epsilon, score = 1.0, np.full(200, -0.1)
+    mu = 2 * ndtri(expit(epsilon))
+    score[0] = 6.6
+    given = {"mu": mu, "claimed": 5.0, "delta": 1e-6, "what": ""}
+    assert sequential_gaussian(score, mu, error=1e-6) == 1
+    assert not guesses_one_run("x", score, **given).violated  # type: ignore[arg-type]
+    assert guesses_one_run("x", np.ones(200), **given).runs is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 18.0, 19.5, 20.0, 30.0])
+def test_bets_on_guesses_are_fair_up_to_the_largest_epsilon(epsilon: float) -> None:
+    """What a bet is worth on average is 1, or less, where guesses are right as often as they may be."""
+    most = float(expit(epsilon))
+    won, lost = (np.exp([bet[0] for bet in _guess_bets(np.array([right]), most)]) for right in (True, False))
+    assert most * won + (1 - most) * lost == pytest.approx(1.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
