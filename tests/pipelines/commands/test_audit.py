@@ -11,6 +11,7 @@ from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.estimators.carried.stages import NarrowReports
 from meanstream.operators.rounds.channels import window
 from meanstream.operators.rounds.channels.registry import best_channel
+from meanstream.pipelines.commands.audit.secret import thrown_away_secret
 from tests.pipelines.command_line import meanstream
 
 
@@ -105,6 +106,26 @@ def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
 
 
+@pytest.mark.parametrize(
+    "audit",
+    [
+        ("engine", "--through", "agents", "--canaries", "400"),
+        ("engine", "--through", "engine", "--canaries", "400", "--kills", "4", "--horizon", "3"),
+        ("rounds", "one_shot", "repeating", "--users", "2000"),
+    ],
+    ids=["agents", "engine", "rounds"],
+)
+def test_a_seed_repeats_an_audit_to_the_byte(audit: tuple[str, ...]) -> None:
+    with patch("os.fsync"):
+        one, same, other = (meanstream("audit", *audit, "--seed", seed, "--json").out for seed in "778")
+    assert one == same != other
+
+
+def test_no_seed_draws_a_secret_of_256_bits() -> None:
+    found = {thrown_away_secret(None) for _ in range(100)}
+    assert (len(found), {len(bytes.fromhex(secret)) for secret in found}) == (100, {32})
+
+
 FORGETS = ("audit", "engine", "--memory", "half-life:40", "--seed", "1")
 
 
@@ -142,7 +163,7 @@ def test_a_memory_calibrated_for_its_steady_releases_alone_is_caught(monkeypatch
 
 
 def test_a_horizon_that_nobody_comes_to_the_end_of_is_audited_by_its_first_releases() -> None:
-    ran = meanstream("audit", "engine", "--horizon", "20000", "--canaries", "400", "--json")
+    ran = meanstream("audit", "engine", "--horizon", "20000", "--canaries", "400", "--seed", "1", "--json")
     assert ran.code == 0, ran.err
     assert "200 releases jointly, the first of 20,000" in ran.json["rows"][0]["method"]
 
@@ -152,7 +173,12 @@ def test_what_every_coin_shows_is_no_claim_to_audit(epsilon: str) -> None:
     assert meanstream("audit", "engine", "--epsilon", epsilon).message.startswith(
         "epsilon must be at most 30 for an audit"
     )
-    assert meanstream("audit", "engine", "--epsilon", "30", "--through", "agents", "--canaries", "400").code == 0
+    most = ("--epsilon", "30", "--through", "agents", "--canaries", "400", "--seed", "1")
+    assert meanstream("audit", "engine", *most).code == 0
+    assert meanstream("audit", "engine", *most, "--counter", "pm1", "--noise", "laplace").code == 0
+    assert (
+        meanstream("audit", "engine", "--epsilon", "20", *most[2:], "--counter", "pm1", "--noise", "laplace").code == 0
+    )
 
 
 def test_what_a_configuration_says_of_sources_and_numbers_is_no_obstacle(tmp_path: Path) -> None:
@@ -160,7 +186,8 @@ def test_what_a_configuration_says_of_sources_and_numbers_is_no_obstacle(tmp_pat
     told = "lower: 0\nupper: 8\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 2\nmax_agents: 5\nmax_future: 1s\nquorum: 2\n"
     config.write_text(told + "person: who\nper_person: 2\nlateness: 5m\nbatch_size: 7\nsource: none.csv\n")
     with patch("os.fsync"):
-        ran = meanstream("audit", "engine", "--config", str(config), "--canaries", "400", "--kills", "2", "--json")
+        typed = ("--config", str(config), "--canaries", "400", "--kills", "2", "--seed", "1", "--json")
+        ran = meanstream("audit", "engine", *typed)
     assert (ran.code, ran.json["violated"]) == (0, []), ran.err
 
 

@@ -125,7 +125,10 @@ def rounds(
     *,
     epsilon: Annotated[float, typer.Option(help="Of everything that one user sends.")] = 1.0,
     users: Annotated[int, typer.Option(help="Canaries.")] = 100_000,
-    seed: Annotated[int | None, typer.Option(help="Of the coins; default: another one each time.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of coins and the secret, which is thrown away; default: another one each time."),
+    ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from meanstream.pipelines.commands.audit.secret import thrown_away_secret
 from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.options.shared import OPERATION, cli_option
@@ -40,7 +40,10 @@ class AuditEngineOptions(AgentsOptions):
         int | None, cli_option("Agents whose first samples are canaries; default: 100,000, or 2,000.", OPERATION)
     ] = None
     kills: Annotated[int, cli_option("Deaths of an engine, anywhere, each followed by another life.", OPERATION)] = 20
-    seed: Annotated[int | None, cli_option("Of coins and deaths; default: another one each time.", OPERATION)] = None
+    seed: Annotated[
+        int | None,
+        cli_option("Of coins, deaths and the secret, which is thrown away; default: another one each time.", OPERATION),
+    ] = None
 
     @property
     def way(self) -> str:
@@ -92,10 +95,11 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     ]
     if settings.remembers.forgets:
         notes.append("sums do not begin anew after a change here: what is released then follows from the audited sums")
+    secret = thrown_away_secret(options.seed)
     if way == "agents":
-        return _through_agents(evidence, rng), notes
+        return _through_agents(evidence, rng, secret.encode()), notes
     notes.append("store and secret were made for this audit and are thrown away")
-    return _through_engine(evidence, rng, engine_options, options.kills), notes
+    return _through_engine(evidence, rng, secret, engine_options, options.kills), notes
 
 
 def _number_of(settings: AgentsSettings) -> str:
@@ -115,13 +119,13 @@ def _again(canaries: Canaries) -> Iterator[tuple[str, Canaries]]:
     yield "another deployment", replayed(canaries, f"{name}-2")
 
 
-def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator) -> Iterator[AuditRow]:
+def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: bytes) -> Iterator[AuditRow]:
     from meanstream.operators.audit.agents import CHUNK, run_canaries
     from meanstream.operators.audit.canaries import first_canaries
     from meanstream.streaming.long_work import tracked_work
     from meanstream.streaming.store.secret import noise_from_secret
 
-    canaries, secret = evidence.canaries, secrets.token_hex(32).encode()
+    canaries = evidence.canaries
     noise = noise_from_secret(secret, canaries.settings.name)
     for first in tracked_work(range(0, canaries.agents, CHUNK), "canaries"):
         n = min(CHUNK, canaries.agents - first)
@@ -137,12 +141,14 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator) -> Itera
     yield from evidence.rows()
 
 
-def _through_engine(evidence: CanaryEvidence, rng: np.random.Generator, options: Any, kills: int) -> Iterator[AuditRow]:
+def _through_engine(
+    evidence: CanaryEvidence, rng: np.random.Generator, secret: str, options: Any, kills: int
+) -> Iterator[AuditRow]:
     from meanstream.operators.audit.canaries import first_canaries
     from meanstream.pipelines.commands.audit.engine_run import deaths, read_outputs, run_canary_engine
     from meanstream.streaming.crash import no_crash
 
-    canaries, secret = evidence.canaries, secrets.token_hex(32)
+    canaries = evidence.canaries
     n, few = canaries.agents, min(canaries.agents, AGAIN)
     coins, others = _coins(rng, n, canaries), _coins(rng, few, canaries)
     crash = deaths(rng, kills, canaries.seconds)

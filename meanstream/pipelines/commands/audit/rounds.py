@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from meanstream.pipelines.commands.audit.secret import thrown_away_secret
 from meanstream.pipelines.options.errors import BadOption
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Ite
     from meanstream.operators.noise.keyed import keyed_owner_words
     from meanstream.operators.rounds.records import Estimate, Public, Summaries
 
-    rng, secret = np.random.default_rng(seed), secrets.token_hex(32).encode()
+    rng, secret = np.random.default_rng(seed), thrown_away_secret(seed).encode()
     span = FixedPoint(0.0, 10.0).span
     words = keyed_owner_words([f"canary {i}" for i in range(users)])
     coins = rng.integers(0, 2, users)
