@@ -1,6 +1,7 @@
 """The private mean as a river statistic: what it releases and when, and that it works wherever river puts it.
 
-Noise tolerances are 6 standard deviations of the stated noise: false alarm 2e-9 per comparison.
+Noise tolerances are 6 standard deviations of the stated noise: false alarm 2e-9 per comparison. Identities of streams,
+which are drawn at random, decide what noise each has: here they are the same ones each time.
 """
 
 import copy
@@ -21,6 +22,11 @@ from meanstream.operators.simulation.noise import SimulationNoise
 SECRET = b"0d409462e4304f9f66770dc046be10c9"
 NOISE = KeyedNoise(SECRET, deployment="test", purpose="private mean")
 SETTINGS: dict[str, Any] = {"lower": 0.0, "upper": 10.0, "epsilon": 1.0, "delta": 1e-6, "noise": NOISE}
+
+
+@pytest.fixture(autouse=True)
+def _same_identities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_bytes", np.random.default_rng(1).bytes)
 
 
 def make(**changes: Any) -> PrivateMean:
