@@ -33,6 +33,8 @@ FORGETTING = {"memory": "half-life:1000", "schedule": "preferred:10", "horizon":
 """Options under which agents forget: they release after 10, 15, 20, 30, 50, 70 and 100 samples."""
 MEMORIES = {"half-life": FORGETTING, "window": FORGETTING | {"memory": "window:1000"}}
 """All of them release at the same numbers of samples."""
+ASKED = {"quantiles": ".5,.9", "exceeds": "1"}
+"""Options under which agents are told quantiles, too, and release histograms."""
 MOVED = {"samples": 98, "released": 70}
 """A stream in which an agent's last samples, which are not released, can show that its mean has moved."""
 
@@ -134,20 +136,32 @@ def killed_once() -> DieAt:
     return DieAt(CrashPoint.FLUSH_SINKS, Moment.BEFORE, 1)
 
 
-def federated(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> Seen:
-    """Run two organizations: each its private side, and its answers from the releases of both, which are watched."""
+def federated(
+    folder: Path,
+    agents: int,
+    ports: tuple[int, ...],
+    *,
+    released: dict[str, Any] | None = None,
+    told: dict[str, Any] | None = None,
+    **stream: Any,
+) -> Seen:
+    """Run two organizations: each its private side, and its answers from the releases of both, which are watched.
+
+    There may be more options for what is released, and for what is told.
+    """
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0", CHANGED, "b0"))
         for side, more in (("a", stream), ("b", {})):
             write_stream(folder / f"private-{side}.csv", agents, prefix=side, **more)
             roles = {role: f"{side}-{role}.jsonl" for role in ("releases", "dead_letters", "notices")}
-            own = common(**roles) | {"source": f"private-{side}.csv", "store": f"{side}.db"}
+            own = common(**roles, **(released or {})) | {"source": f"private-{side}.csv", "store": f"{side}.db"}
             watched.run(f"side of {side}", "run", "agent-side", json=True, **own)
         both = [(folder / f"{side}-releases.jsonl").read_bytes() for side in "ab"]
         (folder / "both.jsonl").write_bytes(b"".join(both))
         shown = {name: f"127.0.0.1:{port}" for name, port in zip(("metrics", "page"), ports, strict=False)}
-        for side, sink, told in (("a", "estimates.jsonl", {"log_format": "json"}), ("b", "-", {})):
-            asked = {"releases": "both.jsonl", "store": f"{side}.db", "sink": sink, "until_end": True, **told}
+        for side, sink, more in (("a", "estimates.jsonl", {"log_format": "json"}), ("b", "-", {})):
+            asked = {"releases": "both.jsonl", "store": f"{side}.db", "sink": sink, "until_end": True, **more}
+            asked |= told or {}
             asked["population"] = f"{side}-population.jsonl"
             watched.run(f"dry answers of {side}", "run", "collaborate", dry_run=True, **asked)
             watched.run(f"answers of {side}", "run", "collaborate", **asked, **shown)
@@ -250,8 +264,8 @@ def write_signing_key(path: Path) -> None:
 
 
 @contextmanager
-def releases_as(told: dict[tuple[str, int], tuple[int, int, list[int]]]) -> Iterator[None]:
-    """Force the noised totals and votes to be those of the first world: the first fills `told`, the others repeat it.
+def releases_as(told: dict[tuple[str, int], tuple[int, int, list[int], list[int]]]) -> Iterator[None]:
+    """Force all that is noised to be that of the first world: the first fills `told`, the others repeat it.
 
     The keyed digest of the input, which the ledger's chain holds, is a coin to whoever has no key: it falls alike.
     """
@@ -261,10 +275,13 @@ def releases_as(told: dict[tuple[str, int], tuple[int, int, list[int]]]) -> Iter
         release(self, agent, *sums)
         pending = sums[-1]
         for i, (a, index) in enumerate(zip(agent.tolist(), pending.index[-1].tolist(), strict=True)):
-            made = int(pending.total[-1][i]), int(pending.version[-1][i]), pending.votes[-1][i].tolist()
-            noised, version, votes = told.setdefault((self.names[a], index), made)
+            counts = pending.votes[-1][i].tolist(), pending.histogram[-1][i].tolist()
+            made = int(pending.total[-1][i]), int(pending.version[-1][i]), *counts
+            noised, version, votes, histogram = told.setdefault((self.names[a], index), made)
             pending.total[-1][i] = self._state.columns["released_total"][a] = noised
             pending.votes[-1][i] = self._state.columns["vote_noised"][a] = votes
+            if histogram:
+                pending.histogram[-1][i] = self._state.columns["histogram_noised"][a] = histogram
             pending.version[-1][i] = version
 
     with pytest.MonkeyPatch.context() as changes:

@@ -10,15 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from meanstream.operators.agents.histogram import histogram_bin_of_cells
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.collaboration import posterior_table, prior_fitted
 from meanstream.operators.collaboration.prior import LearnedPrior
+from meanstream.operators.collaboration.shares.prior import NoisedShares, fit_shares_prior
+from meanstream.streaming.agents.told_shares import ToldShares
 from meanstream.streaming.engine.intake import Intake
 from meanstream.streaming.metrics.metrics import Metrics
 from tests.noninterference.agents_worlds import (
+    ASKED,
     CHANGED,
     FORGETTING,
     MEMORIES,
@@ -36,6 +41,7 @@ from tests.privacy.test_answers_of_others import table_from_the_least_mean
 pytestmark = pytest.mark.slow
 
 Ports = tuple[int, ...]
+Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
 MANY = 20_000
 
 
@@ -66,12 +72,47 @@ def test_no_file_of_columns_tells_of_them(tmp_path: Path) -> None:
 
 
 def test_neither_do_values_under_releases_that_are_the_same(tmp_path: Path, ports: Ports) -> None:
-    told: dict[tuple[str, int], tuple[int, int, list[int]]] = {}
+    told: Told = {}
     with releases_as(told):
         first = hosted(tmp_path / "first", 300, ports)
         other = hosted(tmp_path / "other", 300, ports, unreleased=2.75, all_of_it=True)
     assert len(told) == 300
     assert nothing_differs(first, other)
+
+
+def told_quantiles(folder: Path, ports: Ports) -> tuple[Seen, Seen, Seen]:
+    """Run agents that are told quantiles; one differs in all values under the same releases, or in those unreleased."""
+    told: Told = {}
+    with releases_as(told):
+        first = at_once(folder / "first", 300, ports, options=ASKED)
+        same = at_once(folder / "same", 300, ports, options=ASKED, unreleased=2.75, all_of_it=True)
+    later = at_once(folder / "later", 300, ports, options=ASKED, unreleased=UNRELEASED["most"])
+    return first, same, later
+
+
+def test_neither_does_anything_where_agents_are_told_quantiles(tmp_path: Path, ports: Ports) -> None:
+    first, same, later = told_quantiles(tmp_path, ports)
+    assert first["file releases.jsonl"].count(b'"histogram":') == 300
+    assert first["file estimates.jsonl"].count(b'"quantiles":') == 299  # all but the changed agent's
+    assert nothing_differs(first, same)
+    assert nothing_differs(first, later)
+
+
+def test_a_prior_of_what_agents_have_and_did_not_release_is_caught(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = ToldShares.own
+
+    def leaking(self: ToldShares, prior: Any, own: Any) -> Any:
+        of_cell = histogram_bin_of_cells(prior.mean.shape[1])
+        counts = np.stack([np.bincount(of_cell, row) for row in own.cells])
+        found = NoisedShares(counts=counts, samples=own.count, variance=np.zeros(len(counts)))
+        return answer(self, fit_shares_prior(found, np.ones(counts.shape[1])), own)
+
+    monkeypatch.setattr(ToldShares, "own", leaking)
+    first, same, later = told_quantiles(tmp_path, ports)
+    assert Compared(first, same)["file estimates.jsonl"] > 0
+    assert Compared(first, later)["file estimates.jsonl"] > 0
 
 
 def forgetting(
@@ -124,7 +165,7 @@ OLD = {"collaboration": LearnedPrior.name}
 
 def many(folder: Path, ports: Ports, **more: Any) -> tuple[Seen, Seen]:
     """Compare worlds in which the changed agent's raw mean is the least of all, or one among others."""
-    told: dict[tuple[str, int], tuple[int, int, list[int]]] = {}
+    told: Told = {}
     with releases_as(told):
         first = at_once(folder / "first", MANY, ports, **more)
         other = at_once(folder / "other", MANY, ports, unreleased=-1.0, all_of_it=True, **more)

@@ -28,6 +28,15 @@ def test_an_organization_learns_nothing_of_anothers_unreleased_values(tmp_path: 
     assert nothing_differs(first, other)
 
 
+def test_nor_where_agents_are_told_quantiles(tmp_path: Path, ports: tuple[int, ...]) -> None:
+    how: dict[str, Any] = {"released": {"exceeds": "1"}, "told": {"quantiles": ".5"}}
+    first, other = (federated(tmp_path / str(v), 30, ports, unreleased=v, **how) for v in (None, 1e300))
+    assert_ended_well(first)
+    assert first["answers of b: standard output"].count(b'"quantiles":') == 30
+    assert first["file both.jsonl"].count(b'"histogram":') == 60
+    assert nothing_differs(first, other)
+
+
 @pytest.mark.parametrize("agents", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (300, 20_000))])
 def test_a_pipeline_shows_nothing_of_unreleased_values(agents: int, tmp_path: Path) -> None:
     first, other = on_beam(tmp_path / "first", agents), on_beam(tmp_path / "other", agents, unreleased=1e300)

@@ -208,8 +208,15 @@ class AgentSideOptions(StreamOptions):
     def _histogram(self, begun: Mapping[str, Any]) -> dict[str, Any]:
         """Say what of a histogram was asked for; what is None is as on the store."""
         from meanstream.operators.agents.usual import usual_histogram
+        from meanstream.operators.validation import require
 
         exceeds, share = option_numbers("exceeds", self.exceeds), self.histogram_share
+        if begun and "histogram_share" not in begun:
+            rule = "be left out: the store that is continued began without a histogram"
+            for name in ("quantiles", "exceeds", "histogram_share"):
+                given = getattr(self, name, None)
+                require(not given, name, rule, given)
+            return {}
         if "histogram_share" in begun or (share is not None and not self.answers_here):
             return {"histogram_share": share, "exceeds": None if self.exceeds is None else tuple(exceeds)}
         return usual_histogram(self.asked_quantiles, exceeds, {} if share is None else {"histogram_share": share})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.histogram import explain_histogram, explain_histogram_lines
 from meanstream.pipelines.commands.explain.odds import (
     explain_errors_of_agents,
     explain_errors_of_agents_lines,
@@ -73,7 +74,11 @@ def explain_agents_command(options: ExplainAgentsOptions) -> None:
     with refusing_options():
         settings = options.settings()
         collaboration = explain_command_collaboration(options, settings)
-    facts = {**explain_command_privacy(settings), "collaboration": collaboration}
+    facts = {
+        **explain_command_privacy(settings),
+        "histogram": explain_histogram(settings, options.asked_quantiles),
+        "collaboration": collaboration,
+    }
     if options.registry:
         print_registry_record(registry_record_of_agents(facts), as_json=options.json)
     elif options.json:
@@ -178,7 +183,9 @@ def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
         "when": f"with a release that comprises {FACTOR} times the samples of the agent's last vote",
         "sensitivity": PAIR_SENSITIVITY * (settings.per_person or 1),
         "noise_stddev_of_a_bin": settings.vote.noise.stddev,
-        "total": "means and votes together are the total above",
+        "total": "means, votes and histograms together are the total above"
+        if settings.histogram_share
+        else "means and votes together are the total above",
     }
 
 
@@ -277,6 +284,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *_release_lines(releases),
         *explain_errors_of_agents_lines(facts["by_epsilon"], releases),
         *_vote_lines(facts["votes"]),
+        *explain_histogram_lines(facts["histogram"]),
         f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
         f"                privacy cost: {facts['collaboration']['cost']}",
         "who sees what",

@@ -26,6 +26,9 @@ def dry_run_agents(options: AgentSideOptions) -> None:
         {} if settings.per_person is None else {"per_person": settings.per_person}
     )
     facts["memory"] = settings.memory
+    if settings.histogram_share:
+        asked = [f"quantile {q:g}" for q in options.asked_quantiles] + [f"share above {t:g}" for t in settings.exceeds]
+        facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
     dry_run_facts(facts, dry_run_told, as_json=options.json)
 
 

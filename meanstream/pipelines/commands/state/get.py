@@ -57,10 +57,24 @@ def _shown(found: Mapping[str, Any]) -> str:
         f"{found['agent']}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
         f"of {found['n']:,} samples\n"
         f"alone: {found['local']:g} [{own_low:g}, {own_high:g}]\n"
+        f"{_of_its_values(found)}"
         f"as of {found['time']}, {_duration(found['age_seconds'])} ago\n"
         f"budget: {spent}, protected at "
         f"({found['epsilon']:g}, {found['delta']:g})\n"
     )
+
+
+def _of_its_values(found: Mapping[str, Any]) -> str:
+    r"""Say quantiles and exceedances, where some were asked for.
+
+    Examples
+    --------
+    >>> _of_its_values({"quantiles": [{"quantile": 0.9, "value": 31.5, "interval": [28.0, 36.0]}]})
+    'quantile 0.9: 31.5 [28, 36]\n'
+    """
+    asked = [(f"quantile {one['quantile']:g}", one["value"], one["interval"]) for one in found.get("quantiles", ())]
+    asked += [(f"share above {one['threshold']:g}", one["share"], one["interval"]) for one in found.get("exceeds", ())]
+    return "".join(f"{name}: {value:g} [{low:g}, {high:g}]\n" for name, value, (low, high) in asked)
 
 
 def _duration(seconds: float) -> str:

@@ -1,0 +1,50 @@
+"""What part of the budget tells everybody how agents' samples are spread, and what agents are told of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.settings import AgentsSettings
+
+
+def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...]) -> dict[str, Any] | None:
+    """Say what is noised and what is told, as plain data; None where there is no histogram."""
+    from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
+    from meanstream.operators.agents.spread_vote import FACTOR
+
+    if settings.histogram is None:
+        return None
+    return {
+        "share": settings.histogram_share,
+        "what": f"an agent's samples, counted in {settings.histogram.bins} bins between the bounds and at them",
+        "when": f"with its first release, and with each that comprises {FACTOR} times the samples of the last time",
+        "sensitivity": SAMPLE_SENSITIVITY * (settings.per_person or 1),
+        "noise_stddev_of_a_bin": settings.histogram.noise.stddev,
+        "total": "means and histograms together are the total above"
+        if settings.vote is None
+        else "means, votes and histograms together are the total above",
+        "quantiles": list(quantiles),
+        "exceeds": list(settings.exceeds),
+        "told": "each agent, of its own samples and a prior of everybody's histograms; for that agent only",
+    }
+
+
+def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
+    """Write the same for reading; nothing where there is none.
+
+    Examples
+    --------
+    >>> explain_histogram_lines(None)
+    []
+    """
+    if found is None:
+        return []
+    asked = [f"quantile {q:g}" for q in found["quantiles"]] + [f"share above {t:g}" for t in found["exceeds"]]
+    return [
+        f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
+        f"                {found['when']};",
+        f"                sensitivity {found['sensitivity']:.4g}, "
+        f"noise sd {found['noise_stddev_of_a_bin']:.4g} per bin; {found['total']}",
+        f"told            {', '.join(asked) or 'nothing of it'}: {found['told']}",
+    ]
