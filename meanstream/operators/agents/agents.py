@@ -36,7 +36,9 @@ __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
 _NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
 """The window before there was a sample: event time may begin before 1970, in a window of a negative number."""
-_MOST_BLOCKS = 32
+_TOGETHER = 4096
+"""Agents whose releases are computed at once."""
+_MOST_BLOCKS = 64
 """Of one agent, looked at together: what is computed for each grows with their number."""
 _SUMS = ("count", "total", "squares_high", "squares_low")
 
@@ -391,8 +393,8 @@ class Agents:
 
     def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Sum up squares around the middle of the grid: to each sample, and to before each agent's first."""
-        centered = point - self.settings.grid.span // 2
-        squares = centered * centered
+        squares = point - self.settings.grid.span // 2
+        squares *= squares
         prefix = np.cumsum(squares)
         return prefix, prefix[starts] - squares[starts]
 
@@ -411,7 +413,12 @@ class Agents:
         )
 
     def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
-        """Noise one sum per agent and note it; `agent` has no repetition."""
+        """Noise one sum per agent and note it; `agent` has no repetition. What is computed at once stays in a cache."""
+        for first in range(0, len(agent), _TOGETHER):
+            part = slice(first, first + _TOGETHER)
+            self._release_some(agent[part], now.take(part), pending)
+
+    def _release_some(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
         rows, settings = self._state.columns, self.settings
         index = rows["released"][agent] + 1
         pending.before.append(self._newest(agent[index > 1]))
@@ -487,6 +494,10 @@ class _Now:
     total: Ints
     time: Floats
     squares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def take(self, part: slice) -> _Now:
+        """Select some of the agents."""
+        return _Now(self.count[part], self.total[part], self.time[part], self.squares[part])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ _ROUNDED = 1e-12
 """Of sums of squares: far more than what floats round them by."""
 _SURELY = 0.999
 """Part of a bound under which no rounding of either computation reaches it."""
-_CELLS = 1 << 14
+_CELLS = 1 << 15
 """Blocks and moments that are compared at once: they stay in the processor's cache."""
+_EXACT = ("number", "total")
 Columns = dict[str, np.ndarray]
 
 
@@ -88,31 +89,37 @@ def own_doubts(rows: Columns, agent: Ints, now: OwnMoment, middle: int) -> Bools
 
 
 def _doubts(rows: Columns, agent: Ints, start: OwnMoment, now: OwnMoment, middle: int) -> Bools:
-    number = now.number - start.number
-    whole = (now.total - start.total - number * middle).astype(np.float64)
+    number, whole = now.number - start.number, now.total - start.total
     n = np.maximum(number, BLOCK).astype(np.float64)
     mean, share = whole / n, own_threshold(n) / n
-    deviations = now.squares - start.squares - whole * mean - _ROUNDED * now.squares
+    centered = (whole - number * middle).astype(np.float64)
+    deviations = now.squares - start.squares - centered * centered / n - _ROUNDED * now.squares
     least = (n - 2.0) * np.expm1(share) * LEAST_VARIANCE  # rounding alone varies by as much
     limit = np.maximum(deviations * -np.expm1(-share), least) * _SURELY / n
+    reached = limit * n
 
-    count, total = (
-        np.concatenate(
-            [rows["own_past_" + name][agent], rows["own_marked_" + name][agent, np.newaxis], here[:, :-1]], axis=1
-        )
-        for name, here in (("number", now.number), ("total", now.total))
+    kept, sums = (
+        np.column_stack([rows["own_past_" + name][agent], rows["own_marked_" + name][agent]]) for name in _EXACT
     )
-    count -= start.number
-    total -= start.total
-    total -= count * middle
-    some = count >= LEAST
-    before = np.where(some, count, 0).astype(np.float64)[:, np.newaxis]
-    sums = np.where(some, total, 0).astype(np.float64)[:, np.newaxis]
-    apart = before * mean[..., np.newaxis]
-    apart -= sums
+    found = _apart(kept, sums, start, mean, limit) > reached[..., np.newaxis]
+    doubts = found.any(axis=-1)
+    which = np.arange(now.number.shape[1])
+    if len(which) > 1:  # the ends of the blocks before are moments, too
+        found = _apart(now.number[:, :-1], now.total[:, :-1], start, mean, limit) > reached[..., np.newaxis]
+        doubts |= (found & (which[:-1] < which[:, np.newaxis])).any(axis=-1)
+    return np.asarray(doubts)
+
+
+def _apart(number: Ints, total: Ints, start: OwnMoment, mean: Floats, limit: Floats) -> Floats:
+    """Compare the means before moments, (m, k), with the mean of all samples, (m, n): of a change it is `limit * n`.
+
+    With `c` samples before, `n` in all and `d` between these two means, the two parts' means have squared deviations of
+    `d**2 c n / (n - c)`, more than `limit * n` if and only if `c (d**2 + limit)` is.
+    """
+    before = number - start.number
+    count = np.where(before >= LEAST, before, 0).astype(np.float64)
+    apart = ((total - start.total) / np.maximum(count, 1.0))[:, np.newaxis] - mean[..., np.newaxis]
     apart *= apart
-    after = n[..., np.newaxis] - before
-    enough = after >= LEAST
-    after *= before
-    after *= limit[..., np.newaxis]
-    return np.asarray(((apart > after) & enough).any(axis=-1))
+    apart += limit[..., np.newaxis]
+    apart *= count[:, np.newaxis]
+    return apart

@@ -101,35 +101,34 @@ class ReleaseChanges:
         sample : float array, shape (m,)
             Bound on the variance of a sample, public, in squared grid units.
         """
-        past, at = state[_PAST][rows], state["change_at"][rows]
-        square = (decay * decay)[:, np.newaxis]
-        past[:, :, :_SQUARED] *= decay[:, np.newaxis, np.newaxis]
-        past[:, :, _SQUARED:] *= square[:, :, np.newaxis]
-        now = np.stack([state[name][rows] for name in ("noised", "weight", "squared_weight", "variance")], axis=1)
-        buffers = past[:, :, _WIDTH:]
-        with_now = toeplitz_weighted(buffers.reshape(-1, buffers.shape[-1]), self.counter.buffers.weight)
-        with_now = with_now.reshape(at.shape)
+        # Rows come last here: what is computed of all of them at once lies together.
+        past, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
+        past[:_SQUARED] *= decay
+        past[_SQUARED:] *= decay * decay
+        now = np.stack([state[name][rows] for name in ("noised", "weight", "squared_weight", "variance")])
+        buffers = past[_WIDTH:]
+        with_now = toeplitz_weighted(buffers.reshape(len(buffers), -1).T, self.counter.buffers.weight).reshape(at.shape)
         ratio = self._ratio(past, at, now, with_now, sample)
-        best = np.argmax(ratio, axis=1)
-        largest = ratio[np.arange(len(rows)), best]
+        best, each = np.argmax(ratio, axis=0), np.arange(len(rows))
+        largest = ratio[best, each]
         drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
         moved = np.flatnonzero(drift == MOVED)
-        past[moved, ORDERS], at[moved, ORDERS] = past[moved, best[moved]], at[moved, best[moved]]
-        with_now[moved, ORDERS] = with_now[moved, best[moved]]
-        at[moved, :ORDERS] = 0
-        kept = np.concatenate([now, with_now[:, [ORDERS]], self._with_buffers(held)], axis=1)
-        past[:, :, _WIDTH:] *= self.counter.buffers.decay
+        past[:, ORDERS, moved], at[ORDERS, moved] = past[:, best[moved], moved], at[best[moved], moved]
+        with_now[ORDERS, moved] = with_now[best[moved], moved]
+        at[:ORDERS, moved] = 0
+        kept = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
+        buffers *= self.counter.buffers.decay[:, np.newaxis, np.newaxis]
         order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
-        past[np.arange(len(rows)), order], at[np.arange(len(rows)), order] = kept, index
-        state[_PAST][rows], state["change_at"][rows] = past, at
+        past[:, order, each], at[order, each] = kept, index
+        state[_PAST][rows], state["change_at"][rows] = past.T, at.T
         base = past[:, ORDERS]
         return Since(
-            total=now[:, _SUM] - base[:, _SUM],
-            weight=now[:, _WEIGHT] - base[:, _WEIGHT],
-            squared_weight=now[:, _SQUARED] - base[:, _SQUARED],
-            noise=now[:, _NOISE] + base[:, _NOISE] - 2 * with_now[:, ORDERS],
+            total=now[_SUM] - base[_SUM],
+            weight=now[_WEIGHT] - base[_WEIGHT],
+            squared_weight=now[_SQUARED] - base[_SQUARED],
+            noise=now[_NOISE] + base[_NOISE] - 2 * with_now[ORDERS],
             drift=drift,
-            at=at[:, ORDERS].copy(),
+            at=at[ORDERS].copy(),
         )
 
     @staticmethod
@@ -140,18 +139,18 @@ class ReleaseChanges:
     def _ratio(self, past: Floats, at: Ints, now: Floats, with_now: Floats, sample: Floats) -> Floats:
         """Squared difference of the means after and before each candidate over its variance; 0 for no candidate."""
         base, split, current = past[:, ORDERS:], past[:, :ORDERS], now[:, np.newaxis]
-        after = current[..., _WEIGHT] - split[..., _WEIGHT]
-        before = split[..., _WEIGHT] - base[..., _WEIGHT]
-        some = (at[:, :ORDERS] > 0) & (after > 0) & (before > 0)
+        after = current[_WEIGHT] - split[_WEIGHT]
+        before = split[_WEIGHT] - base[_WEIGHT]
+        some = (at[:ORDERS] > 0) & (after > 0) & (before > 0)
         a, c = (1.0 / np.where(some, weight, 1.0) for weight in (after, before))
         both = a + c
-        difference = (current[..., _SUM] - split[..., _SUM]) * a - (split[..., _SUM] - base[..., _SUM]) * c
-        noise = a * a * current[..., _NOISE] + both * both * split[..., _NOISE] + c * c * base[..., _NOISE]
-        noise = noise - 2 * a * both * with_now[:, :ORDERS] + 2 * a * c * with_now[:, ORDERS:]
-        noise = noise - 2 * both * c * split[..., _WITH_BASE]
-        samples = (current[..., _SQUARED] - split[..., _SQUARED]) * a * a
-        samples = samples + (split[..., _SQUARED] - base[..., _SQUARED]) * c * c
-        variance = np.where(some, self.draw * noise + sample[:, np.newaxis] * samples, 1.0)
+        difference = (current[_SUM] - split[_SUM]) * a - (split[_SUM] - base[_SUM]) * c
+        noise = a * a * current[_NOISE] + both * both * split[_NOISE] + c * c * base[_NOISE]
+        noise = noise - 2 * a * both * with_now[:ORDERS] + 2 * a * c * with_now[ORDERS:]
+        noise = noise - 2 * both * c * split[_WITH_BASE]
+        samples = (current[_SQUARED] - split[_SQUARED]) * a * a
+        samples = samples + (split[_SQUARED] - base[_SQUARED]) * c * c
+        variance = np.where(some, self.draw * noise + sample * samples, 1.0)
         return np.asarray(np.where(some, difference * difference / variance, 0.0))
 
     def _with_buffers(self, held: Floats) -> Floats:

@@ -77,7 +77,7 @@ def test_a_ratio_is_a_squared_difference_over_its_variance() -> None:
     samples = np.rint(rng.normal(0, (50 * SAMPLE) ** 0.5, (n, rows))).astype(np.int64)
     released(samples, rng.normal(0, DRAW**0.5, (n, rows)), sums=sums)
     for ratio in seen[1:12]:  # few have changed so far, hence few have begun anew
-        for candidate in ratio.T[ratio.max(axis=0) > 0]:
+        for candidate in ratio[ratio.max(axis=1) > 0]:
             some = candidate[candidate > 0]
             assert abs(some.mean() - 1.0) < 5 * (2 / len(some)) ** 0.5 + 0.01
 
