@@ -23,7 +23,7 @@ import numpy as np
 
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.audit.agents import CanaryEvidence, run_canaries
-from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed
+from meanstream.operators.audit.canaries import Canaries, compressed
 from meanstream.operators.audit.one_run import LEAST_CANARIES
 from meanstream.operators.noise.keyed import KeyedNoise
 from tests.privacy.test_twins import TWINS, audited, canaries_of
@@ -151,7 +151,7 @@ def false_alarms(audits: int, seed: int) -> tuple[int, dict[str, tuple[int, int]
         outputs = run_canaries(canaries, noise, coins, first * LEAST_CANARIES)
         for part in np.split(np.arange(len(coins)), n):
             evidence = CanaryEvidence(canaries, "alarms")
-            evidence.take(CanaryOutputs(outputs.totals[part], outputs.votes[part]), coins[part])
+            evidence.take(outputs.chosen(part), coins[part])
             rows = list(evidence.rows())
             blamed += any(row.violated for row in rows)
             for row in rows:

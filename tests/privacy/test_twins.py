@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.agents.histogram import SampleHistogram
 from meanstream.operators.agents.rows import AgentRows
 from meanstream.operators.counters.registry import make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
@@ -40,15 +41,22 @@ ENGINE = (
     "--kills",
     "6",
 )
+HISTOGRAMS = (*AGENTS, "--histogram-share", "0.5", "--exceeds", "0.5")
 TOEPLITZ = (*AGENTS, "--counter", "toeplitz")
 
 BITS, VERSION = KeyedNoise.bits, KeyedNoise.version_of
 FRESH: Any = AgentsSettings.__dict__["fresh"].func
+HISTOGRAM: Any = AgentsSettings.__dict__["histogram"].func
 INIT, OPENED, RESTORE = Agents.__init__, engine_run.open_deployment, AgentRows.restore
 
 
 def half_noise(self: AgentsSettings) -> GaussianNoise:
     return GaussianNoise(0.5 * FRESH(self).stddev)
+
+
+def half_noise_of_histograms(self: AgentsSettings) -> SampleHistogram | None:
+    right = HISTOGRAM(self)
+    return right and replace(right, noise=GaussianNoise(0.5 * right.noise.stddev))
 
 
 def unclipped(self: FixedPoint, values: Any) -> Ints:
@@ -108,6 +116,9 @@ class Twin:
 TWINS = {
     "averaged retries": Twin([(engine_run, "open_deployment", noise_of_its_own)], ENGINE),
     "half sensitivity": Twin([(AgentsSettings, "fresh", property(half_noise))]),
+    "half sensitivity of histograms": Twin(
+        [(AgentsSettings, "histogram", property(half_noise_of_histograms))], HISTOGRAMS
+    ),
     "half column norm": Twin([(Toeplitz, "l2_sensitivity", property(lambda self: 0.7))], TOEPLITZ),
     "unclipped input": Twin([(FixedPoint, "encode", unclipped)]),
     "seed reused for another input": Twin([(KeyedNoise, "bits", seeded_bits)], named="engine.another_input"),
@@ -151,10 +162,14 @@ OTHERS = [
     (*MORE, "--counter", "toeplitz"),
     (*MORE, "--counter", "pm2"),
     (*MORE, "--counter", "pm1", "--noise", "laplace"),
+    (*MORE, "--histogram-share", "0.5", "--exceeds", "0.5"),
 ]
 
 
-@pytest.mark.parametrize("command", [AGENTS, MORE, *OTHERS], ids=["agents", "engine", "toeplitz", "pm2", "laplace"])
+NAMES = ["agents", "engine", "toeplitz", "pm2", "laplace", "histograms on the engine", "histograms"]
+
+
+@pytest.mark.parametrize("command", [AGENTS, MORE, *OTHERS, HISTOGRAMS], ids=NAMES)
 def test_the_product_itself_is_not(command: tuple[str, ...]) -> None:
     """False alarms: 1e-6 for each row."""
     ran = audited(None, command)

@@ -53,9 +53,9 @@ def run_canaries(canaries: Canaries, noise: KeyedNoise, coins: Ints, first: int 
         whose = None if persons is None else np.tile(persons, n)
         values = canaries.values(second, coins).ravel()
         found = agents.update(index, values, np.full(len(index), float(second)), whose).releases
-        outputs.take(found.agent, found.index, found.total, found.votes)
+        outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
     found = agents.advance(canaries.seconds + 1.0).releases
-    outputs.take(found.agent, found.index, found.total, found.votes)
+    outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
     return outputs
 
 
@@ -83,7 +83,7 @@ class CanaryEvidence:
     def take(self, outputs: CanaryOutputs, coins: Ints) -> None:
         """Take what came out about canaries, each with a key of its own."""
         whole = self._count_faults(outputs)
-        outputs, coins = _chosen(outputs, whole), coins[whole]
+        outputs, coins = outputs.chosen(whole), coins[whole]
         if not len(coins):
             return
         laplace = isinstance(self.canaries.settings.fresh, LaplaceNoise)
@@ -101,8 +101,8 @@ class CanaryEvidence:
     ) -> None:
         """Take what came out of the same agents twice, of other inputs: in another life, or another deployment."""
         whole = self._count_faults(outputs) & self._count_faults(other)
-        first = self.canaries.noise_left(_chosen(outputs, whole), coins[whole])
-        second = again.noise_left(_chosen(other, whole), others[whole])
+        first = self.canaries.noise_left(outputs.chosen(whole), coins[whole])
+        second = again.noise_left(other.chosen(whole), others[whole])
         self._add(name, self.canaries.contrasts(first, second, coins[whole]))
 
     def rows(self) -> Iterator[AuditRow]:
@@ -177,7 +177,3 @@ class CanaryEvidence:
             assumption="none",
             fault=fault,
         )
-
-
-def _chosen(outputs: CanaryOutputs, which: Bools) -> CanaryOutputs:
-    return CanaryOutputs(outputs.totals[which], outputs.votes[which])

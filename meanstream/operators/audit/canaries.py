@@ -1,7 +1,7 @@
 """Agents as canaries: samples at a bound by coins of their own, and the most powerful score of all that is released.
 
 Anything that hosts agents can be given these samples; `scores` reads what came out. The adversary knows everything but
-one coin: all other samples, the settings, and the releases of this agent, means and votes together.
+one coin: all other samples, the settings, and the releases of this agent, means, votes and histograms together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
 MOST_CANARIES = 9
-"""Coins of one agent; the votes of its later samples come after many releases."""
+"""Coins of one agent; the votes and histograms of its later samples come after many releases."""
 BEYOND = 2
 """Releases that are asked for past the horizon."""
 MOST_RELEASES = 200
@@ -88,6 +88,8 @@ class CanaryOutputs:
         Published sums in grid units, the mean of all values that one release id had; NaN where there is none.
     votes : int array (n, m, 2 + bins)
         Votes so far, with the first m releases; empty without votes.
+    histogram : int array (n, m, 2 + bins)
+        Histograms so far, likewise.
     beyond : int
         Releases past the horizon.
     changed : int
@@ -96,6 +98,7 @@ class CanaryOutputs:
 
     totals: Floats
     votes: Ints
+    histogram: Ints
     beyond: int = 0
     changed: int = 0
     seen: Ints = field(init=False)
@@ -107,11 +110,13 @@ class CanaryOutputs:
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
         releases = _releases_asked_for(settings)
-        kept = min(releases, MOST_CANARIES) if settings.vote is not None else 0
+        kept, histogram = min(releases, MOST_CANARIES), settings.histogram
         totals = np.full((agents, releases), np.nan)
-        return cls(totals, np.zeros((agents, kept, 2 + VOTE_BINS), np.int64))
+        votes = np.zeros((agents, 0 if settings.vote is None else kept, 2 + VOTE_BINS), np.int64)
+        shape = (agents, 0, 0) if histogram is None else (agents, kept, 2 + histogram.bins)
+        return cls(totals, votes, np.zeros(shape, np.int64))
 
-    def take(self, agent: Ints, index: Ints, total: Ints, votes: Ints) -> None:
+    def take(self, agent: Ints, index: Ints, total: Ints, votes: Ints, histogram: Ints) -> None:
         """Take releases, each agent at most once in a call; a release may come again."""
         inside = (index >= 1) & (index <= self.totals.shape[1])
         self.beyond += int((~inside).sum())
@@ -120,8 +125,13 @@ class CanaryOutputs:
         self.changed += int((np.abs(before - total) > 1e-6 * np.abs(total) + 0.5).sum())
         self.totals[agent, place] = np.where(seen == 0, total, before + (total - before) / (seen + 1))
         self.seen[agent, place] += 1
-        early = place < self.votes.shape[1]
-        self.votes[agent[early], place[early]] = votes[inside][early]
+        for kept, told in ((self.votes, votes), (self.histogram, histogram)):
+            early = place < kept.shape[1]
+            kept[agent[early], place[early]] = told[inside][early]
+
+    def chosen(self, which: Bools | Ints | slice) -> CanaryOutputs:
+        """Give what came out about some agents; their faults stay where they were counted."""
+        return CanaryOutputs(self.totals[which], self.votes[which], self.histogram[which])
 
 
 @dataclass(frozen=True)
@@ -225,18 +235,19 @@ class Canaries:
         moved = counter_columns(settings.mechanism, self.releases)[:, :number] * settings.grid.span * units
         squares = (moved**2).sum(0) / settings.fresh.variance
         for coin, cast in enumerate(self._casts[:number]):
-            if settings.vote is not None and cast is not None:
-                squares[coin] += 2 * units**2 / settings.vote.noise.variance
+            for counts in (settings.vote, settings.histogram):
+                if counts is not None and cast is not None:
+                    squares[coin] += 2 * units**2 / counts.noise.variance
         return np.asarray(np.sqrt(squares))
 
     @cached_property
     def _casts(self) -> list[int | None]:
-        """With which release (from 0) the pairs of each second are voted on; None after the horizon."""
+        """With which release (from 0) the samples of each second are counted; None after the horizon."""
         found: list[int | None] = [None] * MOST_CANARIES
         voted, begun = 0, 0
         for release in range(min(self.releases, MOST_CANARIES)):
             count = self.per_second * (release + 1)
-            if count // FACTOR >= voted:  # as `SpreadVote.due`
+            if count // FACTOR >= voted:  # as `SpreadVote.due` and `SampleHistogram.due`
                 found[begun : release + 1] = [release] * (release + 1 - begun)
                 voted, begun = count, release + 1
         return found
@@ -287,8 +298,13 @@ class Canaries:
         """
         sign = 2.0 * coins - 1.0
         found = sign * (self.noise_left(outputs, coins) @ self.filters.T) / self.settings.fresh.variance
-        if self.settings.vote is not None:
-            found += sign * self._vote_noise(outputs, coins) / self.settings.vote.noise.variance
+        units, settings = self.settings.per_person or 1, self.settings
+        for counts, told, each in (
+            (settings.vote, outputs.votes, units),  # pairs of a second
+            (settings.histogram, outputs.histogram, self.per_second),
+        ):
+            if counts is not None:
+                found += sign * self._noise_of_counts(told, coins, each) / counts.noise.variance
         return np.asarray(found / self.own_mu + 0.5 * self.own_mu)
 
     def contrasts(self, noise: Floats, other: Floats, coins: Ints) -> tuple[Floats, float]:
@@ -315,24 +331,22 @@ class Canaries:
         shown = noise + coins[:, :1] * moved
         return np.asarray((np.abs(shown) - np.abs(shown - moved)).sum(axis=1) / scale)
 
-    def _vote_noise(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
-        """Give the noise of the vote that each coin is in, along the difference that the coin makes."""
+    def _noise_of_counts(self, told: Ints, coins: Ints, each: int) -> Floats:
+        """Give the noise of the counts that each coin is in, along the difference that the coin makes.
+
+        A coin decides whether samples, or pairs, are in the last bin or in the first; of those counted in a second
+        the others are in the first.
+        """
         units = self.settings.per_person or 1
         found = np.zeros(coins.shape)
-        votes = outputs.votes
-        shown = np.diff(votes, axis=1, prepend=0).astype(np.float64)
+        shown = np.diff(told, axis=1, prepend=0).astype(np.float64)
         for coin, release in enumerate(self._casts[: self.number]):
             if release is None:
                 continue
             first = self._casts.index(release)
             in_vote = coins[:, first : min(release + 1, self.number)]
             ones = units * in_vote.sum(axis=1)
-            zeros = units * (release + 1 - first) - ones
+            zeros = each * (release + 1 - first) - ones
             noise = (shown[:, release, -1] - ones) - (shown[:, release, 2] - zeros)
             found[:, coin] = units * noise
         return found
-
-
-def first_canaries(outputs: CanaryOutputs, agents: int) -> CanaryOutputs:
-    """Give what came out about the first agents; their faults stay where they were counted."""
-    return CanaryOutputs(outputs.totals[:agents], outputs.votes[:agents])

@@ -8,11 +8,14 @@ to what is left. So what is left bounds the noise from above, hence epsilon from
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import gammaincinv
 
+from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
 from meanstream.operators.audit.counters import counter_response
@@ -20,7 +23,7 @@ from meanstream.operators.audit.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.operators.audit.record import AuditRow
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group import group_epsilon
-from meanstream.operators.noise.keyed import LaplaceNoise
+from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
 
 MOST_RELEASES = 16
@@ -31,6 +34,26 @@ LEAST_NOISE = 1.0
 """Deviation, in units of the integers that are released: with less, rounding adds another variance than a twelfth."""
 LAPLACE_SQUARES = 0.4
 """A square of a Laplace draw tells as little of the scale as so many of Gaussian ones: its variance is 5 to 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Noised counts by bins that add up to a public number: how many bins, their noise, what moves them, of what."""
+
+    bins: int
+    noise: GaussianNoise
+    sensitivity: float
+    of: str
+
+
+def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
+    """Give what settings have of them."""
+    vote, histogram, found = settings.vote, settings.histogram, {}
+    if vote is not None:
+        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY, "pairs")
+    if histogram is not None:
+        found["histograms"] = _Counted(histogram.bins, histogram.noise, SAMPLE_SENSITIVITY, "samples")
+    return found
 
 
 class NoiseLaw:
@@ -69,13 +92,14 @@ class NoiseLaw:
         )
         self._response = counter_response(settings.mechanism, most)
         self._parts: list[tuple[Ints, Ints, Ints, Floats]] = []
-        self._votes: list[Ints] = []
+        self._counted = _counted(settings)
+        self._counts: dict[str, list[Ints]] = {kind: [] for kind in self._counted}
 
     def take(self, releases: ReleaseColumns) -> None:
         """Take releases, in any order, each id once."""
-        if self._settings.vote is not None:
-            votes = releases.votes
-            self._votes.append(np.column_stack([releases.agent, votes[:, 0], votes[:, 2:].sum(axis=1) - votes[:, 1]]))
+        for kind, counts in self._counts.items():
+            said = releases.votes if kind == "votes" else releases.histogram
+            counts.append(np.column_stack([releases.agent, said[:, 0], said[:, 2:].sum(axis=1) - said[:, 1]]))
         if self._unknown is not None:
             return
         early = (releases.index >= 1) & (releases.index <= len(self._response))
@@ -109,25 +133,28 @@ class NoiseLaw:
             assumption="samples only add to what is seen of the noise; that of votes is off by as much",
         )
 
-    def row_of_votes(self, name: str) -> AuditRow | None:
-        """Say what the votes prove; None where nobody votes.
+    def rows_of_counts(self, name: str) -> Iterator[AuditRow]:
+        """Say what votes and histograms prove, where there are some; each row has the name and what it is of."""
+        for kind in self._counted:
+            yield self.row_of_counts(kind, f"{name}.{kind}")
 
-        Every pair is in one bin, and how many pairs there are is public: what the bins add up to beyond that is noise,
-        whatever the samples are.
+    def row_of_counts(self, kind: str, name: str) -> AuditRow:
+        """Say what "votes" or "histograms" prove.
+
+        Every pair, or sample, is in one bin, and how many there are is public: what the bins add up to beyond that is
+        noise, whatever the samples are.
         """
-        settings, vote = self._settings, self._settings.vote
-        if vote is None:
-            return None
-        rounds = vote.noise.stddev < LEAST_NOISE
-        left, freedom = (0.0, 0) if rounds else self._left_of_votes()
+        settings, counted = self._settings, self._counted[kind]
+        rounds = counted.noise.stddev < LEAST_NOISE
+        left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind)
         ratio = left / max(freedom, 1)
-        mu = PAIR_SENSITIVITY * (settings.per_person or 1) / vote.noise.stddev
+        mu = counted.sensitivity * (settings.per_person or 1) / counted.noise.stddev
 
         def epsilon(share: float, error: float) -> float:
             return group_epsilon(mu / _most_scale(share, freedom, error), settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
-        why = "less than the integers' rounding" if rounds else "too few votes"
+        why = "less than the integers' rounding" if rounds else f"too few {kind}"
         told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
         return AuditRow(
             name=name,
@@ -136,20 +163,19 @@ class NoiseLaw:
             proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
-            method=f"scale of the noise in votes {told}, {freedom:,} degrees of freedom",
-            assumption="none of the samples: bins add up to the public number of pairs",
+            method=f"scale of the noise in {kind} {told}, {freedom:,} degrees of freedom",
+            assumption=f"none of the samples: bins add up to the public number of {counted.of}",
         )
 
-    def _left_of_votes(self) -> tuple[float, int]:
-        """Sum of squares of what bins add up to beyond the pairs, in variances of that, and its degrees of freedom."""
-        assert self._settings.vote is not None  # noqa: S101 - asked before
-        votes = np.unique(np.concatenate([np.zeros((0, 3), np.int64), *self._votes]), axis=0)
-        agent, number, beyond = votes[votes[:, 1] > 0].T
+    def _left_of_counts(self, kind: str) -> tuple[float, int]:
+        """Sum of squares of what bins add up to beyond what they count, in variances of that, and its freedom."""
+        counts = np.unique(np.concatenate([np.zeros((0, 3), np.int64), *self._counts[kind]]), axis=0)
+        agent, number, beyond = counts[counts[:, 1] > 0].T
         same = np.diff(agent, prepend=-1) == 0
         new = np.where(same, np.diff(number, prepend=0), number)
         noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)
         some = new > 0
-        of_one = VOTE_BINS * (self._settings.vote.noise.variance + 1 / 12)
+        of_one = self._counted[kind].bins * (self._counted[kind].noise.variance + 1 / 12)
         return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
 
     def _left(self) -> tuple[float, int]:

@@ -37,12 +37,15 @@ class _WrittenVotes(_Votes, gc=False):
     noise_variance: float
 
 
-class _WrittenCounts(msgspec.Struct, gc=False):
-    """A histogram as `SampleCounts` has it."""
-
+class _Counts(msgspec.Struct):
     number: int
     samples: int
     counts: list[int]
+
+
+class _WrittenCounts(_Counts, gc=False):
+    """A histogram as `SampleCounts` has it."""
+
     noise_variance: float
 
 
@@ -52,6 +55,7 @@ class _Said(msgspec.Struct):
     mean: float
     noise_variance: float
     votes: _Votes | None = None
+    histogram: _Counts | None = None
 
 
 _SAID = msgspec.json.Decoder(_Said)
@@ -117,6 +121,7 @@ def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]
         votes = [(0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts) for one in said]
+        told = [() if (h := one.histogram) is None else (h.number, h.samples, *h.counts) for one in said]
         yield ReleaseColumns(
             agent=np.array(rows.agent, np.int64),
             index=np.array(rows.release_index, np.int64),
@@ -125,6 +130,7 @@ def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
             mean=np.array([one.mean for one in said], np.float64),
             noise_variance=np.array([one.noise_variance for one in said], np.float64),
             votes=np.array(votes, np.int64).reshape(-1, 2 + VOTE_BINS),
+            histogram=np.array(told, np.int64).reshape(len(said), -1 if said else 0),
         )
 
 

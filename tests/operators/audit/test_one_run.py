@@ -97,6 +97,8 @@ def test_bets_on_guesses_are_fair_up_to_the_largest_epsilon(epsilon: float) -> N
         {"counter": "pm2", "spread_share": 0.3},
         {"counter": "optimal", "schedule": "geometric:4,3"},
         {"per_person": 3},
+        {"histogram_share": 0.3, "exceeds": (1.0,)},
+        {"histogram_share": 0.6, "spread_share": 0.0, "per_person": 3},
         {"mode": "paper", "counter": "pm1", "calibration": "classical"},
         {"counter": "pm1", "noise": "laplace"},
         {"counter": "pm2", "noise": "laplace"},
@@ -127,10 +129,11 @@ def test_canaries_score_what_the_mechanism_is_worth(changes: dict[str, object]) 
 def test_what_is_missing_or_comes_twice_is_a_fault() -> None:
     canaries = Canaries(compressed(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=2)), 400)
     outputs = CanaryOutputs.none(2, canaries.settings)
-    agent, one, votes = np.arange(2), np.ones(2, np.int64), np.zeros((2, 13), np.int64)
-    outputs.take(agent, one, np.array([5, 6]), votes)
-    outputs.take(agent, one, np.array([5, 8]), votes)
-    outputs.take(agent[:1], 3 * one[:1], np.array([5]), votes[:1])
+    agent, one = np.arange(2), np.ones(2, np.int64)
+    votes, histogram = np.zeros((2, 13), np.int64), np.zeros((2, 0), np.int64)
+    outputs.take(agent, one, np.array([5, 6]), votes, histogram)
+    outputs.take(agent, one, np.array([5, 8]), votes, histogram)
+    outputs.take(agent[:1], 3 * one[:1], np.array([5]), votes[:1], histogram[:1])
     evidence = CanaryEvidence(canaries, "a test")
     evidence.take(outputs, np.zeros((2, canaries.number), np.int64))
     (row,) = evidence.rows()

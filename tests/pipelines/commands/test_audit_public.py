@@ -140,11 +140,43 @@ def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memo
     rng, law = np.random.default_rng(5), NoiseLaw(settings)
     for k in range(100):
         law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
-    row = law.row_of_votes("x")
-    assert row is not None
+    row = law.row_of_counts("votes", "x")
     assert "12,000 degrees of freedom" in row.method
     assert row.violated is (scale < 1)
     assert row.proved < 1.1 * row.claimed
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.95])
+def test_histograms_whose_noise_is_five_percent_too_small_are_told(scale: float) -> None:
+    """False alarm 1e-6; what is not looked at, the places of the samples in the bins, is whatever it is."""
+    given: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "histogram_share": 0.1}
+    settings, true = (AgentsSettings(**given, exceeds=(0.3,)) for _ in range(2))
+    assert true.histogram is not None
+    true.__dict__["histogram"] = replace(true.histogram, noise=GaussianNoise(scale * true.histogram.noise.stddev))
+    n = 4_000
+    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
+    agents.add_agents([f"a{i}" for i in range(n)])
+    rng, law = np.random.default_rng(5), NoiseLaw(settings)
+    for k in range(100):
+        law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
+    row = law.row_of_counts("histograms", "x")
+    assert "12,000 degrees of freedom" in row.method
+    assert row.violated is (scale < 1)
+    assert row.proved < 1.1 * row.claimed
+
+
+def test_histograms_are_audited_in_a_store_and_in_a_file(tmp_path: Path) -> None:
+    lines = [f"a{i % 40},{i % 9},{1_357_000_000 + i}" for i in range(1_000)]
+    (tmp_path / "samples.csv").write_text("\n".join(["agent,value,time", *lines]) + "\n")
+    places = ("--source", f"{tmp_path}/samples.csv", "--store", f"{tmp_path}/s.db", "--releases", f"{tmp_path}/r.jsonl")
+    asked, sink = ("--exceeds", "3"), ("--sink", f"{tmp_path}/e.jsonl")
+    ran = meanstream("run", "agents", *places, *PROMISED, *asked, *sink, environment={"MEANSTREAM_SECRET": SECRET})
+    assert ran.code == 0, ran.err
+    of_store = meanstream("audit", "store", f"{tmp_path}/s.db", "--json")
+    of_file = meanstream("audit", "topic", f"{tmp_path}/r.jsonl", *PROMISED, *asked, "--json")
+    for name, found in (("ledger", of_store), ("releases", of_file)):
+        assert [row["name"] for row in found.json["rows"]] == [name, f"{name}.votes", f"{name}.histograms"]
+        assert "too few histograms, 40 degrees of freedom" in found.json["rows"][2]["method"]
 
 
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:

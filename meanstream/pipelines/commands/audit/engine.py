@@ -121,7 +121,6 @@ def _again(canaries: Canaries) -> Iterator[tuple[str, Canaries]]:
 
 def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: bytes) -> Iterator[AuditRow]:
     from meanstream.operators.audit.agents import CHUNK, run_canaries
-    from meanstream.operators.audit.canaries import first_canaries
     from meanstream.streaming.long_work import tracked_work
     from meanstream.streaming.store.secret import noise_from_secret
 
@@ -134,7 +133,7 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: 
         evidence.take(outputs, coins)
         if first == 0:
             few = min(n, AGAIN)
-            others, beside = _coins(rng, few, canaries), first_canaries(outputs, few)
+            others, beside = _coins(rng, few, canaries), outputs.chosen(slice(few))
             for told, again in _again(canaries):
                 found = run_canaries(again, noise_from_secret(secret, again.settings.name), others)
                 evidence.take_again(told, beside, coins[:few], again=again, other=found, others=others)
@@ -144,7 +143,6 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: 
 def _through_engine(
     evidence: CanaryEvidence, rng: np.random.Generator, secret: str, options: Any, kills: int
 ) -> Iterator[AuditRow]:
-    from meanstream.operators.audit.canaries import first_canaries
     from meanstream.pipelines.commands.audit.engine_run import deaths, read_outputs, run_canary_engine
     from meanstream.streaming.crash import no_crash
 
@@ -162,7 +160,7 @@ def _through_engine(
         evidence.what += f", {died} deaths, a replay into a lost store"
         outputs = read_outputs(canaries, seen, n)
         evidence.take(outputs, coins)
-        beside = first_canaries(outputs, few)
+        beside = outputs.chosen(slice(few))
         for told, again in _again(canaries):
             found, _ = run_canary_engine(folder / told, again, others, secret=secret, options=options, crash=no_crash)
             evidence.take_again(

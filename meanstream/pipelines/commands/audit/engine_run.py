@@ -141,11 +141,18 @@ class _Votes(msgspec.Struct):
     counts: list[int]
 
 
+class _Counts(msgspec.Struct):
+    number: int
+    samples: int
+    counts: list[int]
+
+
 class _Release(msgspec.Struct):
     agent: str
     index: int
     total: int
     votes: _Votes | None = None
+    histogram: _Counts | None = None
 
 
 def read_outputs(canaries: Canaries, observer: Observer, agents: int) -> CanaryOutputs:
@@ -157,12 +164,16 @@ def read_outputs(canaries: Canaries, observer: Observer, agents: int) -> CanaryO
     index = np.array([event.index for event in events], np.int64)
     total = np.array([event.total for event in events], np.int64)
     votes = np.zeros((len(events), 2 + VOTE_BINS), np.int64)
+    counted = canaries.settings.histogram
+    histogram = np.zeros((len(events), 0 if counted is None else 2 + counted.bins), np.int64)
     for row, event in enumerate(events):
         if event.votes is not None:
             votes[row] = (event.votes.number, event.votes.pairs, *event.votes.counts)
+        if event.histogram is not None:
+            histogram[row] = (event.histogram.number, event.histogram.samples, *event.histogram.counts)
     outputs = CanaryOutputs.none(agents, canaries.settings)
     for which in _each_once(agent, index):
-        outputs.take(agent[which], index[which], total[which], votes[which])
+        outputs.take(agent[which], index[which], total[which], votes[which], histogram[which])
     return outputs
 
 

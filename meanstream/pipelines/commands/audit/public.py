@@ -102,9 +102,7 @@ def audit_store_rows(
 def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditRow]:
     fault = ", ".join(f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason])
     yield replace(law.row(name), fault=fault or None)
-    of_votes = law.row_of_votes(f"{name}.votes")
-    if of_votes is not None:
-        yield of_votes
+    yield from law.rows_of_counts(name)
 
 
 def _nobody() -> Ints:
