@@ -116,6 +116,7 @@ def test_a_token_opens_its_own_agent_and_no_other(filled: Path) -> None:
         "Content-Length: 0\r\nContent-Length: 9",
         "Content-Length : 9",
         "Content-Length: +0",
+        "Host: evil.example",
     ],
 )
 def test_what_follows_a_request_is_never_taken_for_the_next_one(hostile: str, filled: Path) -> None:
