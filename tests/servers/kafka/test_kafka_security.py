@@ -173,6 +173,7 @@ def test_an_authority_that_is_not_trusted_is_one_line(
     ],
 )
 def test_a_listener_that_speaks_something_else_is_one_line_at_once(  # noqa: PLR0917
+    monkeypatch: pytest.MonkeyPatch,
     opening: Open,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
@@ -184,6 +185,7 @@ def test_a_listener_that_speaks_something_else_is_one_line_at_once(  # noqa: PLR
     """Whoever hangs up without a word might be a broker that is started: it is asked what it speaks, not waited for."""
     places = {"SASL_SSL": secure.spare_address, "PLAINTEXT": secure.address}
     address = places.get(spoken) or f"127.0.0.1:{others[spoken]}"
+    monkeypatch.setattr(client, "CONNECT_SECONDS", 120.0)
     began = time.monotonic()
     message = refusal(opening, caplog, capfd, brokers=address, security_protocol=given)
     assert time.monotonic() - began < client.CONNECT_SECONDS
