@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -27,8 +28,12 @@ HEAP = "384m"
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
 QUICK = "-XX:TieredStopAtLevel=1"
-PORTS = range(10_000, 32_768)
-"""Below those that Linux gives to clients: one of these was taken before its server began."""
+_SHARES = 16
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
+PORTS = range(10_000, 32_768)[_WORKER::_SHARES]
+"""Below those that Linux gives to clients: one of these was taken before its server began. Workers share none."""
+_GIVEN: deque[int] = deque(maxlen=500)
+"""Whose servers may not have begun yet, or begin again."""
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -251,8 +256,9 @@ def free_ports(count: int) -> list[int]:
         port = secrets.choice(PORTS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if port not in found and _binds(probe, port):
+            if port not in _GIVEN and _binds(probe, port):
                 found.append(port)
+                _GIVEN.append(port)
     return found
 
 
