@@ -16,7 +16,8 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.pipelines.commands.explain import rounds as explain_rounds
-from meanstream.pipelines.commands.run import progress
+from meanstream.pipelines.commands.run import opening, progress
+from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.streaming import crash
 from meanstream.streaming.agents.ledger_forecast import LedgerForecast
 from meanstream.streaming.crash import CrashHook
@@ -102,14 +103,29 @@ class Watched:
         self._fetched = False
 
     def run(self, name: str, /, *words: str, die: CrashHook | None = None, **options: Any) -> Ran:
-        """Run a command, look at it after every turn, and keep how it ended and what it said."""
+        """Run a command, look at it after every turn, and keep how it ended and what it said.
+
+        A signal from outside, as of a time limit, ends the run as it should, and all tests: a world that was cut off
+        differs from others by that alone.
+        """
+        stops: list[Callable[[], bool]] = []
+
+        @contextmanager
+        def heard() -> Iterator[Callable[[], bool]]:
+            with stopping_on_signals() as stop:
+                stops.append(stop)
+                yield stop
+
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(opening, "stopping_on_signals", heard)
             patch.chdir(self.folder)
             if die is not None:
                 patch.setattr(crash, "no_crash", die)
             for kind in (progress.Progress, progress.LoggedProgress):
                 patch.setattr(kind, "__call__", self._looking(kind.__call__, options))
             ran = meanstream(*words, *arguments(options), environment=ENVIRONMENT)
+        if any(stop() for stop in stops):
+            pytest.exit(f"a signal from outside has stopped {name!r}: its world was not compared", returncode=1)
         self._seen[f"{name}: exit code"].append(str(ran.code).encode())
         self._seen[f"{name}: standard output"].append(ran.out)
         self._seen[f"{name}: standard error"].append(ran.err)
