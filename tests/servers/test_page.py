@@ -10,6 +10,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,7 @@ def run_agents(
     *,
     batch_size: int = 100,
     given: AgentsSettings = AGENTS,
+    quantiles: tuple[float, ...] = (),
 ) -> None:
     deployment = open_deployment(folder / "agents.db", given, environment=SECRET)
     engine = Engine(
@@ -83,7 +85,7 @@ def run_agents(
         noise=deployment.noise,
         store=deployment.store,
         sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE)),
-        options=EngineOptions(batch_size=batch_size, refresh=0.0),
+        options=EngineOptions(batch_size=batch_size, refresh=0.0, quantiles=quantiles),
         on_turn=telemetry.observe,
     )
     engine.history = telemetry
@@ -267,6 +269,30 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
         )
         assert overlaps(driver) == []
         assert without_numbers(driver) == []
+        assert complaints(driver) == []
+
+
+def test_quantiles_of_one_agent_are_a_table(tmp_path: Path) -> None:
+    need(missing())
+    asked = replace(AGENTS, histogram_share=0.2, exceeds=(4.0,))
+    telemetry = AgentsTelemetry(settings=asked)
+    source = ScriptedSource(samples(1_000))
+    run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=500, given=asked, quantiles=(0.5, 0.9))
+    row = telemetry.history("agent 7")[-1]["told"]
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+        driver.get(server.url)
+        until(lambda: drawn(driver, "convergence"))
+        assert not driver.find_element("id", "agent-told").is_displayed()
+        driver.find_element("id", "name").send_keys("agent 7\n")
+        until(lambda: drawn(driver, "agent"))
+        lines = driver.find_element("id", "agent-told").text.splitlines()
+        assert lines[0] == "of its values estimate from to"
+        assert [line.rsplit(" ", 3)[0] for line in lines[1:]] == list(row) == [
+            "quantile 0.5", "quantile 0.9", "share above 4"
+        ]  # fmt: skip
+        shown = [[float(n) for n in line.rsplit(" ", 3)[1:]] for line in lines[1:]]
+        np.testing.assert_allclose(shown, list(row.values()), rtol=0.01)
+        assert overlaps(driver) == []
         assert complaints(driver) == []
 
 

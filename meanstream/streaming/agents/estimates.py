@@ -180,7 +180,8 @@ class PersonalEstimates:
             [names[row] for row in range(len(own))] if time is None else [names[a] for a in own.agent.tolist()]
         )
         if time is not None:  # where rows have a time each, nobody asks
-            self.answered = self._answered(told, own, answer, interval, local_interval, time)
+            made = self._answered(told, own, answer, interval, local_interval, time)
+            self.answered = self.shares.beside(made, told_shares)
         columns: dict[str, Any] = {
             "agent": told,
             "n": own.count.tolist(),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,10 @@ class AnsweredAgents:
         Their intervals.
     effective_class_size : float array, shape (n,)
         Variance of what each agent has alone, its own samples, over that of its estimate: its gain by collaboration.
+    asked : tuple of str
+        Quantiles and exceedances that each was told, too.
+    told : float array, shape (n, asked, 3)
+        Their values with both ends of their intervals.
     """
 
     time: float
@@ -38,6 +43,8 @@ class AnsweredAgents:
     local: Floats
     local_interval: Floats
     effective_class_size: Floats
+    asked: tuple[str, ...] = ()
+    told: Floats = field(default_factory=lambda: np.zeros((0, 0, 3)))
 
     def number(self, name: str) -> int | None:
         """Give the number of an agent by its name; None if it was not answered."""
@@ -46,7 +53,7 @@ class AnsweredAgents:
         except ValueError:
             return None
 
-    def row(self, number: int) -> dict[str, float] | None:
+    def row(self, number: int) -> dict[str, Any] | None:
         """Give what one agent was told; None if it was not answered."""
         found = np.flatnonzero(self.agent == number)
         if not len(found):
@@ -61,4 +68,5 @@ class AnsweredAgents:
             "local": float(self.local[at]),
             "local_lower": float(self.local_interval[at, 0]),
             "local_upper": float(self.local_interval[at, 1]),
+            **({"told": dict(zip(self.asked, self.told[at].tolist(), strict=True))} if self.asked else {}),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from meanstream.operators.collaboration.shares.asked import AskedShares, SharesA
 from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
+from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.engine.options import EngineOptions
 
 
@@ -87,6 +89,15 @@ class ToldShares:
     def released(self, prior: SharesPrior, found: HistogramColumns) -> SharesAnswers:
         """Public: answer agents by what they have released."""
         return self._asked.released(prior, found)
+
+    def beside(self, answered: AnsweredAgents, told: SharesAnswers | None) -> AnsweredAgents:
+        """Private: put answers beside those on means."""
+        if told is None:
+            return answered
+        asked = [f"quantile {q:g}" for q in self._asked.quantiles]
+        asked += [f"share above {t:g}" for t in self._asked.settings.exceeds]
+        both = np.concatenate([told.quantiles, told.exceeds], axis=1)
+        return replace(answered, asked=tuple(asked), told=both)
 
     def columns(self, told: SharesAnswers | None) -> dict[str, list[Any]]:
         """Private: give answers as columns of `PersonalEstimate`; those that nobody asks for are left out."""

@@ -180,7 +180,7 @@ class AgentsTelemetry(Telemetry):
         self._population: FittedPicture | None = None
         self._seen: tuple[AnsweredAgents | None, PublicPopulation | None] = (None, None)
 
-    def history(self, agent: str) -> list[dict[str, float]]:
+    def history(self, agent: str) -> list[dict[str, Any]]:
         """Private, of one agent: its estimates as the refreshes made them; empty if there are none."""
         with self._lock:
             records = self._answers.points()
