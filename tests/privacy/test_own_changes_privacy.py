@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.agents import own_changes
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_changes import OwnChanges
@@ -39,7 +40,7 @@ def always(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Found:
     return Found(np.zeros(0, np.int64), np.arange(len(agent)), OwnMoment.of(rows, "marked", agent))
 
 
-def everywhere(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Bools:
+def everywhere(rows: Any, agent: Ints, now: OwnMoment, middle: int) -> Bools:
     """Test after every block, whether or not something could be found."""
     return np.ones(now.number.shape, np.bool_)
 
@@ -80,7 +81,7 @@ def test_whatever_is_found_no_release_differs(
 ) -> None:
     told, public, own = stream(**how)
     monkeypatch.setattr(OwnChanges, "test", answer)
-    monkeypatch.setattr(OwnChanges, "doubts", everywhere)
+    monkeypatch.setattr(own_changes, "own_doubts", everywhere)
     again, public_again, own_again = stream(**how)
     assert again == told
     assert sum(map(len, told)) > 10_000

@@ -36,7 +36,7 @@ __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
 _NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
 """The window before there was a sample: event time may begin before 1970, in a window of a negative number."""
-_TOGETHER = 4096
+_TOGETHER = 10_000
 """Agents whose releases are computed at once."""
 _MOST_BLOCKS = 64
 """Of one agent, looked at together: what is computed for each grows with their number."""

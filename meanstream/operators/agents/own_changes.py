@@ -29,6 +29,8 @@ SPELLS = 64.0
 """Samples that come in spells say less of a mean than as many independent ones, by this factor at most."""
 _STDERRS = 3.0
 """So many standard errors above 1 their factor is believed: independent samples are tested as such."""
+_TOGETHER = 1000
+"""Agents that are tested at once: what is computed of them stays in the processor's cache."""
 _COLUMN = (slice(None), np.newaxis)
 
 
@@ -132,7 +134,9 @@ class OwnChanges:
             if not len(place):
                 return
             start = rows["own_start_number"][agent[place]]
-            yield agent[place], now.take((place, block))
+            for first in range(0, len(place), _TOGETHER):
+                some = slice(first, first + _TOGETHER)
+                yield agent[place[some]], now.take((place[some], block[some]))
             another = rows["own_start_number"][agent[place]] != start
             place, block = place[another], block[another, np.newaxis]  # of these all blocks that follow are tested
             doubts[place] |= (which > block) & (which < blocks[place, np.newaxis])
@@ -163,7 +167,9 @@ class OwnChanges:
             Of each.
         """
         undone = self._undo(rows, agent, now)
-        changed, since = self._changed(rows, agent, now)
+        some = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
+        changed, since = self._changed(rows, agent[some], now.take(some))
+        changed = some[changed]
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
         self._keep(rows, agent, now)
@@ -263,16 +269,17 @@ class OwnChanges:
         ends = OwnMoment(*(np.take_along_axis(values, order, axis=1) for values in every))
         count, total, squares = (np.diff(values, axis=1).astype(np.float64) for values in ends)
         total -= count * self.middle
-        cuts = np.stack([rows["own_origin_number"][agent], start.number[:, 0], change], axis=1)[:, np.newaxis]
-        begin, end = ends.number[:, :-1, np.newaxis], ends.number[:, 1:, np.newaxis]
-        mixed = ((begin <= cuts) & (cuts <= end) & (cuts > 0)).any(axis=2)
-        some = (count >= LEAST) & ~mixed & (begin >= cuts[..., :1])[..., 0]
+        begin, end = ends.number[:, :-1], ends.number[:, 1:]
+        origin = rows["own_origin_number"][agent, np.newaxis]
+        some, span = (count >= LEAST) & (begin >= origin), np.zeros(count.shape, np.int8)
+        for cut in (origin, start.number, change[:, np.newaxis]):
+            some &= (begin > cut) | (cut > end) | (cut <= 0)
+            span += end > cut
         count, total, squares = (np.where(some, values, 0.0) for values in (count, total, squares))
         mean = total / np.maximum(count, 1.0)
         within = (squares - total * mean).sum(axis=1) / np.maximum((count - some).sum(axis=1), 1.0)
         between, freedom = np.zeros(len(agent)), np.zeros(len(agent))
-        span = (end > cuts).sum(axis=2)
-        for one in range(4):
+        for one in range(1, 4):  # nothing that counts lies before all of them
             weight, parts = np.where(span == one, count, 0.0), (some & (span == one)).sum(axis=1)
             middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
             between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)

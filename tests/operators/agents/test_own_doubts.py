@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.operators.agents import own_changes
 from meanstream.operators.agents.agents import Agents, ReleaseBatch
 from meanstream.operators.agents.own_changes import OwnChanges
 from meanstream.operators.agents.own_moments import OwnMoment
@@ -32,7 +33,7 @@ LAWS = {
 AGENTS = 60
 
 
-def everywhere(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Bools:
+def everywhere(rows: Any, agent: Ints, now: OwnMoment, middle: int) -> Bools:
     return np.ones(now.number.shape, np.bool_)
 
 
@@ -80,7 +81,7 @@ def test_a_test_of_every_block_finds_the_same(law: str, how: dict[str, Any], mon
     monkeypatch.setattr(OwnChanges, "test", counting)
     which = "few"
     found, rows = run(law, how)
-    monkeypatch.setattr(OwnChanges, "doubts", everywhere)
+    monkeypatch.setattr(own_changes, "own_doubts", everywhere)
     which = "all"
     expected, rows_expected = run(law, how)
     assert found == expected
