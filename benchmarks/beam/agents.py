@@ -4,6 +4,7 @@
     python benchmarks/beam/agents.py --large    100,000 agents and 10 million samples: time and peak memory
     python benchmarks/beam/agents.py --snapshot  everybody's newest release of a million agents: kept, joined, fitted
     python benchmarks/beam/agents.py --state    what a shard of 25,000 agents keeps: of a million in 40, of ten in 400
+                                     --state --histogram-share 0.1    with a histogram of each
     python benchmarks/beam/agents.py --scaling  one shard, and what waits for all: the speed-up that is computed from it
     python benchmarks/beam/agents.py --flink    the same pipeline on a Flink cluster with parallelism 2 (`make flink`)
 
@@ -18,6 +19,7 @@ import json
 import os
 import resource
 import time
+from collections.abc import Callable
 
 from benchmarks.beam.agents_flink import flink
 from benchmarks.beam.agents_scale import scaling, snapshot, state
@@ -58,12 +60,12 @@ def large(samples: int, agents: int) -> dict[str, float]:
     return {"cpu_seconds": seconds, "seconds": time.perf_counter() - began, "peak_mebibytes": peak}
 
 
-MODES = {
-    "large": lambda: large(10_000_000, 100_000),
-    "snapshot": lambda: snapshot(1_000_000),
-    "state": lambda: state(25_000, 250_000),
-    "scaling": lambda: scaling(12_500, 1_250_000),
-    "flink": lambda: flink(20_000_000, 1000),
+MODES: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
+    "large": lambda _: large(10_000_000, 100_000),
+    "snapshot": lambda _: snapshot(1_000_000),
+    "state": lambda options: state(25_000, 250_000, options.histogram_share),
+    "scaling": lambda _: scaling(12_500, 1_250_000),
+    "flink": lambda _: flink(20_000_000, 1000),
 }
 
 
@@ -75,10 +77,11 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1000)
     for name in MODES:
         parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--histogram-share", type=float, default=0.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     chosen = next((measure for name, measure in MODES.items() if getattr(options, name)), None)
-    found = compare(options.samples, options.agents) if chosen is None else chosen()
+    found = compare(options.samples, options.agents) if chosen is None else chosen(options)
     if options.json:
         print(json.dumps(found))
     else:

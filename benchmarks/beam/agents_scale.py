@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import MAX_TIMESTAMP
 
 from benchmarks.beam.agents_work import BEGIN, SETTINGS
-from meanstream.operators.agents.agents import Agents
+from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
 from meanstream.pipelines.beam.agents.fit import FitReleases
@@ -31,7 +32,6 @@ from meanstream.streaming.engine.options import EngineOptions
 SHARDS = 8
 OPTIONS = EngineOptions(refresh=None)
 WINDOWS = AgentWindows(refresh=None)
-OWNER = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1))
 TICK = Tick(0, BEGIN + 1e9)
 
 
@@ -108,12 +108,12 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
     return found
 
 
-def state(agents: int, samples: int) -> dict[str, float]:
+def state(agents: int, samples: int, histogram_share: float) -> dict[str, float]:
     """Measure what one shard keeps when a window has ended, and what waits in it before; nothing of it is a mean."""
-    packed = _split(0, agents, samples)
-    waiting, kept, made = _released(0, packed)
+    settings, packed = replace(SETTINGS, histogram_share=histogram_share), _split(0, agents, samples)
+    waiting, kept, made = _released(0, packed, settings)
     latest = One()
-    _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest)
+    _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest, settings)
     found = {"waiting": waiting, **kept, "latest releases": latest}
     mebibytes = {f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()}
     return {"agents": agents, "samples": samples, "releases": sum(map(len, made)), **mebibytes}
@@ -143,30 +143,38 @@ def _split(number: int, agents: int, samples: int) -> list[Packed]:
     return packed
 
 
-def _released(number: int, packed: list[Packed]) -> tuple[Bag, dict[str, Cell], list[AgentReleases]]:
+def _released(
+    number: int, packed: list[Packed], settings: AgentsSettings = SETTINGS
+) -> tuple[Bag, dict[str, Cell], list[AgentReleases]]:
     """Give what waited, what is kept, and the releases."""
-    shard = ReleaseShard(SETTINGS, WINDOWS, SecretPlace(), OWNER, final_release=True)
+    shard = ReleaseShard(settings, WINDOWS, SecretPlace(), _owner(settings), final_release=True)
     shard.setup()
     waited = Bag(*(one.encoded for one in packed))
     kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "charges": One(), "ledger": Bag()}
-    given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made()
+    given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made(settings)
     made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
     return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
 
 
-def _made() -> One:
-    """Give the cell of a shard that OWNER has begun."""
+def _owner(settings: AgentsSettings) -> StateOwner:
+    return StateOwner(settings=agents_part_state(settings, WINDOWS, 1))
+
+
+def _made(settings: AgentsSettings) -> One:
+    """Give the cell of a shard that was begun with these settings."""
     cell = One()
-    OWNER.mark().claim(cell)
+    _owner(settings).mark().claim(cell)
     return cell
 
 
-def _gathered(number: int, batches: list[bytes], latest: Cell | None = None) -> bytes:
+def _gathered(
+    number: int, batches: list[bytes], latest: Cell | None = None, settings: AgentsSettings = SETTINGS
+) -> bytes:
     """Keep a shard's newest releases; give the bytes of their summary."""
-    gather = GatherShard(SETTINGS, OPTIONS, WINDOWS, OWNER)
+    gather = GatherShard(settings, OPTIONS, WINDOWS, _owner(settings))
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), Bag(), One(), _made(), One(), One()
-    (out,) = gather.gather(number, MAX_TIMESTAMP, *cells)
+    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), Bag(), One()
+    (out,) = gather.gather(number, MAX_TIMESTAMP, *cells, _made(settings), One(), One())
     return bytes(out.value[1].encoded)
 
 
@@ -182,7 +190,7 @@ def _joined(partials: list[bytes]) -> Any:
 
 
 def _fit() -> FitReleases:
-    return FitReleases(SETTINGS, OPTIONS, WINDOWS, OWNER)
+    return FitReleases(SETTINGS, OPTIONS, WINDOWS, _owner(SETTINGS))
 
 
 def _releases(shard: int, agents: int) -> list[bytes]:

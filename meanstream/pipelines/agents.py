@@ -31,6 +31,7 @@ import pyarrow as pa
 
 import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.usual import usual_histogram
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.pairwise.federation import FederationSettings
@@ -47,7 +48,14 @@ from meanstream.pipelines.beam.agents.parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.records import AgentReleases
 from meanstream.pipelines.beam.agents.snapshot import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.arguments import as_kind, as_seconds, as_shards, settings_given, shown_settings
+from meanstream.pipelines.beam.arguments import (
+    as_kind,
+    as_seconds,
+    as_shards,
+    require_told_quantiles,
+    settings_given,
+    shown_settings,
+)
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.parsing import Parsed, ParseMessages, SampleRow, SampleRows
 from meanstream.pipelines.beam.samples import AGENT_SHARDS, sample_batch
@@ -144,8 +152,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         The deployment's `name` must be given.
     name, lower, upper, epsilon, delta, counter, horizon, schedule
         Or, instead, the parameters of `AgentsSettings`.
-    noise, calibration, levels, mode, per_person, spread_share, memory
-        As above.
+    noise, calibration, levels, mode, per_person, spread_share, memory, histogram_share, exceeds
+        As above; a tenth of the budget goes into the histogram where quantiles or exceedances are asked for and nothing
+        else is said.
     secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
         everybody at the end.
@@ -155,6 +164,8 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         Coverage of the intervals.
     stddev : float, optional
         Standard deviation of one sample, where it is known.
+    quantiles : sequence of float
+        Quantiles of its own values that each agent is told; of a histogram.
 
     Examples
     --------
@@ -178,6 +189,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         collaboration: str | None = None,
         level: float = 0.95,
         stddev: float | None = None,
+        quantiles: Sequence[float] = (),
         agent: Part = "agent",
         value: Part = "value",
         time: Part | None = None,
@@ -200,20 +212,26 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         per_person: int | None = None,
         spread_share: float | None = None,
         memory: str | None = None,
+        histogram_share: float | None = None,
+        exceeds: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         parameters = {
             "lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "counter": counter, "horizon": horizon,
             "schedule": schedule, "noise": noise, "calibration": calibration, "levels": levels, "mode": mode,
             "per_person": per_person, "name": name, "spread_share": spread_share, "memory": memory,
+            "histogram_share": histogram_share, "exceeds": exceeds,
         }  # fmt: skip
         given = settings_given(settings, parameters, ("lower", "upper", "epsilon", "delta"))
+        if settings is None:
+            given |= usual_histogram(quantiles, given.get("exceeds", ()), given)
         self._settings = settings or AgentsSettings(**given)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
         collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
         make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
-        self._options = EngineOptions(collaboration=collaboration, level=level, stddev=stddev)
+        options = EngineOptions(collaboration=collaboration, level=level, stddev=stddev, quantiles=tuple(quantiles))
+        self._options = require_told_quantiles(self._settings, options)
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._shards = shards
         self._release = ReleaseMeans(
@@ -237,7 +255,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         options = self._options
         return shown_settings(
             self._settings, refresh=self._windows.refresh, shards=self._shards, level=options.level,
-            collaboration=options.collaboration,
+            collaboration=options.collaboration, quantiles=options.quantiles or None,
         )  # fmt: skip
 
     def expand(self, pcoll: beam.PCollection) -> Collaborated:

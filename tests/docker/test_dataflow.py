@@ -44,6 +44,7 @@ GOOD = {
     "sizes": ["point:4", "lognormal:10,1", "unknown"], "option": ["probability_floor=0.1;degree=3"],
     "estimator": ["plan", "cummings.ratio"], "sdk_container_image": ["docker.pkg.dev/p/beam:0.2.0", "a@sha256:0f"],
     "values": ["x,y"], "name": ["flights of 2013"], "between_users": ["0", "0.5"],
+    "quantiles": [".5,.9", "0.5"], "exceeds": ["30", "-1.5,3e1"], "histogram_share": ["0.1"],
 }  # fmt: skip
 BAD = {
     "source": ["samples.csv", "gs://some-bucket/", "gs://some-bucket/a.txt", "kafka://broker:9092", "http://a/b.csv",
@@ -56,6 +57,7 @@ BAD = {
     "horizon": ["0", "1.5", "-3"], "until_end": ["yes", "True", "1"], "sizes": ["point"], "option": ["a", "a=1;b"],
     "estimator": ["item", "mean", "PLAN"], "sdk_container_image": ["image", ":1"], "values": ["x", "x,"],
     "name": ["a/b", ""], "between_users": ["-1"],
+    "quantiles": ["median", ".5;.9", ""], "exceeds": [",30", "nan"], "histogram_share": ["-0.1"],
 }  # fmt: skip
 
 
@@ -209,21 +211,21 @@ def test_agents_of_a_file_are_the_engines(runner: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET)
     names = ("sink", "releases", "notices")
     engine = {name: tmp_path / f"engine.{name}.jsonl" for name in names}
-    typed = {**dict(one.removeprefix("--").split("=") for one in AGENTS_GIVEN), "source": source, **engine,
+    given = [*AGENTS_GIVEN, "--quantiles=.25,.9", "--exceeds=3"]
+    typed = {**dict(one.removeprefix("--").split("=") for one in given), "source": source, **engine,
              "secret_file": tmp_path / "secret", "store": tmp_path / "engine.db"}  # fmt: skip
     assert meanstream("run", "agents", *arguments(typed), "--quiet").code == 0
     _from_secret_manager.cache_clear()
     with secret_manager({PLACE: SECRET.encode()}) as asked:
         places = [f"--{name}={tmp_path / f'beam.{name}.jsonl'}" for name in names]
-        launch_template(
-            "agents", [*AGENTS_GIVEN, f"--source={source}", *places, f"--secret={PLACE}", f"--runner={runner}"]
-        )
+        launch_template("agents", [*given, f"--source={source}", *places, f"--secret={PLACE}", f"--runner={runner}"])
     assert asked, "the secret was read on the workers"
     for name in names:
         here = sorted((tmp_path / f"beam.{name}.jsonl").read_bytes().splitlines())
         there = sorted(engine[name].read_bytes().splitlines())
         if name == "sink":
             assert_same_estimates(here, there, SETTINGS)
+            assert all(len(json.loads(line)["quantiles"]) == 2 for line in here)
         else:
             assert here == there != []
 

@@ -56,6 +56,15 @@ def test_neither_does_one_of_agents_who_forget_and_whose_mean_has_moved(memory: 
     assert nothing_differs(first, other)
 
 
+def test_neither_does_one_of_agents_who_are_told_quantiles(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"options": {"quantiles": ".5", "exceeds": "1"}}
+    first, other = (on_beam(tmp_path / str(most), 3, unreleased=most, **how) for most in (None, UNRELEASED["most"]))
+    assert_ended_well(first)
+    assert first["file releases.first.jsonl"].count(b'"histogram":{"number":1,"samples":10,') == 3
+    assert first["file estimates.first.jsonl"].count(b'"quantiles":[{"quantile":0.5,') == 2
+    assert nothing_differs(first, other)
+
+
 @pytest.mark.parametrize("agents", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_neither_do_agents_who_ask_each_other(agents: int) -> None:
     first, other = asking_each_other(agents), asking_each_other(agents, unreleased=5.9)

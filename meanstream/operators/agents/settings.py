@@ -432,18 +432,6 @@ class AgentsSettings:
         return agents * self.epsilon if self.mu is None else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
 
 
-def require_means_alone(settings: AgentsSettings, where: str) -> None:
-    """Refuse a budget for histograms where nobody is told quantiles: it would be spent on nothing.
-
-    Raises
-    ------
-    ValueError
-        In one line.
-    """
-    rule = f"be 0 {where}, which tells no quantiles"
-    require(not settings.histogram_share, "histogram_share", rule, settings.histogram_share)
-
-
 def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     """Give the settings as plain data that tell deployments apart; what came later is named only where it is in use.
 

@@ -112,6 +112,19 @@ def settings_given(settings: Any, parameters: Mapping[str, Any], needed: tuple[s
     return given
 
 
+def require_told_quantiles(settings: Any, options: Any) -> Any:
+    """Give the options back, if what they ask for can be told.
+
+    Raises
+    ------
+    ValueError
+        If quantiles are asked for that no histogram tells.
+    """
+    told = settings.histogram_share > 0 or not options.quantiles
+    require(told, "quantiles", "be left out with histogram_share 0", options.quantiles)
+    return options
+
+
 def shown_settings(settings: Any, **more: Any) -> dict[str, Any]:
     """Give what a runner shows of a transform: public settings, none of the secret."""
     found = {**asdict(settings), **more}

@@ -62,6 +62,7 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
             collaboration=engine_options.collaboration,
             level=engine_options.level,
             stddev=engine_options.stddev,
+            quantiles=engine_options.quantiles,
             max_agents=engine_options.max_agents,
         )
         return lambda pipeline: write_agents_file(pipeline | "Read" >> read | "Agents" >> collaborate, settings, places)

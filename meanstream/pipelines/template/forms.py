@@ -97,6 +97,7 @@ SPAN = Form(_SPAN, "be a duration such as 90s, 15m, 1h, 1d or 2w, longer than no
 COLUMN = Form(_COLUMN, "be the name of a column")
 COLUMNS = Form(rf"{_COLUMN}(,{_COLUMN})+", "be names of columns x,y,z")
 BOUND = Form(rf"{_NUMBER}(,{_NUMBER})*", "be a number, or one for each of values: x,y,z")
+NUMBERS = Form(rf"{_NUMBER}(,{_NUMBER})*", "be numbers separated by commas")
 WINDOW = Form(rf"{_SPAN}(,{_SPAN})?|session:{_SPAN}", "be SIZE (7d), SIZE,PERIOD (7d,1d) or session:GAP (session:30m)")
 SCHEDULE = Form(
     rf"preferred:{_COUNT}|geometric:{_COUNT},{_POSITIVE}|every:{_SPAN}",

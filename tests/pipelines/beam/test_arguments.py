@@ -100,7 +100,6 @@ def test_windows_are_taken_as_meant(window: Any, expected: str) -> None:
         (lambda: RunRounds("dame", **{**ROUNDS, "window": GlobalWindows()}), "window must be a text such as '7d', or"),
         (lambda: RunRounds("dame", **{**ROUNDS, "window": 60}), "window must be a text such as '7d', or"),
         (lambda: RunRounds("dame", **{**ROUNDS, "window": FixedWindows(60, 5)}), "window must begin at the epoch"),
-        (lambda: CollaborateAgents(AgentsSettings(**AGENTS, histogram_share=0.1)), "histogram_share must be 0 on Beam"),
         (lambda: RunRounds(rounds_settings(), window="1d"), "settings must be given once, got 'window'"),
     ],
 )
@@ -113,8 +112,7 @@ def test_what_is_not_meant_is_one_line(make: Callable[[], Any], message: str) ->
 @pytest.mark.parametrize(("transform", "settings"), [(CollaborateAgents, AgentsSettings), (RunRounds, RoundsSettings)])
 def test_every_setting_is_a_parameter_by_name(transform: Any, settings: Any) -> None:
     parameters = inspect.signature(transform.__init__).parameters
-    refused = {"histogram_share", "exceeds"}  # nothing on Beam tells quantiles
-    assert {field.name for field in fields(settings)} - refused <= parameters.keys()
+    assert {field.name for field in fields(settings)} <= parameters.keys()
     assert not [one for one in parameters.values() if one.kind is inspect.Parameter.VAR_KEYWORD]
     documented = re.split(r"\W+", str(transform.__doc__))
     assert parameters.keys() - {"self"} <= set(documented)

@@ -18,10 +18,10 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints, OwnSamples
 from meanstream.pipelines.beam.agents.coders import FittedReleasesCoder, OwnBatchCoder
+from meanstream.pipelines.beam.agents.population import FittedReleases
 from meanstream.pipelines.beam.agents.records import (
     AgentReleases,
     EstimateBatch,
-    FittedReleases,
     OwnBatch,
     record_agent_hash,
     records_of_agents,
@@ -184,7 +184,7 @@ class AnswerAgents(Step):
         host = PersonalEstimates(self._settings, self._options)
         told = host.answer_rows(
             names, own, population.pool, population.fitted, times,
-            overtaken=overtaken, population_time=population.newest,
+            overtaken=overtaken, population_time=population.newest, shares=population.shares,
         )  # fmt: skip
         return list(told.lines)
 

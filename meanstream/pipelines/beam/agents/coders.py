@@ -10,6 +10,7 @@ import numpy as np
 from apache_beam import coders
 from apache_beam.coders import typecoders
 
+from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
@@ -17,18 +18,18 @@ from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCou
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.registry import SUMMARIES
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
+from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import OwnSamples, ReleaseColumns
+from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.records import (
     AgentReleases,
     AgentSamples,
     EstimateBatch,
-    FittedReleases,
     ForShard,
     OwnBatch,
     Packed,
-    PartialReleases,
     Tick,
     Ticks,
 )
@@ -56,6 +57,7 @@ POPULATIONS: dict[str, type[Any]] = {
     "none": FittedAlone,
 }
 _POOL = ("variance", "weight", "degrees", "ties")
+_SHARES = ("mean", "below", "concentration", "weight")
 _OWN = tuple(field.name for field in fields(OwnSamples))
 
 
@@ -210,6 +212,9 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
             columns |= {f"{role} {name}": array.ravel() for name, array in arrays.items()}
         pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
         sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
+        if value.histograms is not None:
+            told = {f"histogram {name}": column for name, column in value.histograms._asdict().items()}
+            columns |= packed_narrow(told)
         return packed("partial", {**head, "pools": list(pools.items())}, {**columns, "pool sums": sums})
 
     def decode(self, encoded: bytes) -> PartialReleases:
@@ -227,6 +232,9 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
                 arrays = {k.removeprefix(f"{role} "): v for k, v in columns.items() if k.startswith(f"{role} ")}
                 arrays |= {name: arrays[name].reshape(shape) for name, shape in of["shape"].items()}
                 found[role] = SUMMARIES[of["kind"]].restore({**of["plain"], **arrays})
+        if "histogram agent" in columns:
+            told = (columns[f"histogram {name}"].astype(np.int64) for name in HistogramColumns._fields)
+            found["histograms"] = HistogramColumns(*told)
         return PartialReleases(pools=pools, turns=dict(head["turns"]), number=head["number"], **found)
 
     def is_deterministic(self) -> bool:
@@ -245,6 +253,9 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
             "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
         }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
+        if value.shares is not None:
+            known["shares agents"] = value.shares.agents
+            columns |= {f"shares {name}": getattr(value.shares, name) for name in _SHARES}
         return packed("fitted", {**known, "fitted": head}, {**columns, **pool})
 
     def decode(self, encoded: bytes) -> FittedReleases:
@@ -252,8 +263,11 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         _, head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
         pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
-        fitted = _population(head.pop("fitted"), columns)
-        return FittedReleases(fitted=fitted, pool=pool, shards=bytes.fromhex(head.pop("shards")), **head)
+        shares, agents = None, head.pop("shares agents", None)
+        if agents is not None:
+            shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})
+        fitted, shards = _population(head.pop("fitted"), columns), bytes.fromhex(head.pop("shards"))
+        return FittedReleases(fitted=fitted, pool=pool, shares=shares, shards=shards, **head)
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

@@ -13,10 +13,12 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import TimestampedValue
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.collaboration.shares.newest import NOBODY
 from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents.coders import ForShardCoder, PartialReleasesCoder
-from meanstream.pipelines.beam.agents.records import FittedReleases, Packed, PartialReleases, Tick
+from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.records import Packed, Tick
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.metrics import metric_counter
@@ -110,9 +112,11 @@ class FitReleases(Step):
         """Fit the population to everybody's newest release."""
         nobody = PooledVariance(self._settings.lower, self._settings.upper)
         pool = (whole.pool() if whole.pools else nobody).posterior()
-        fitted = PersonalEstimates(self._settings, self._options).fit_summary(whole.summary, pool)
+        host, told = PersonalEstimates(self._settings, self._options), whole.histograms or NOBODY
+        told = told.take(np.flatnonzero(told.number))
         return FittedReleases(
-            number=due[-1].number, newest=due[-1].newest, agents=whole.summary.n, pool=pool, fitted=fitted,
+            number=due[-1].number, newest=due[-1].newest, agents=whole.summary.n, pool=pool,
+            fitted=host.fit_summary(whole.summary, pool), shares=host.shares.fit(told, told.agent),
             overtaken=len(due) - 1, shards=shards,
         )  # fmt: skip
 

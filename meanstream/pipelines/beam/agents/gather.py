@@ -17,8 +17,11 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.agents.possible import PossibleReleases
-from meanstream.operators.records import Ints, ReleaseColumns, records_without_votes
+from meanstream.operators.collaboration.shares.newest import newest_histograms
+from meanstream.operators.records import ReleaseColumns, records_without_votes
+from meanstream.pipelines.beam.agents.by_shard import releases_shards, releases_taken, releases_to_shards
 from meanstream.pipelines.beam.agents.coders import (
     AgentReleasesCoder,
     ForShardCoder,
@@ -27,7 +30,8 @@ from meanstream.pipelines.beam.agents.coders import (
 )
 from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
-from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, PartialReleases, Tick
+from meanstream.pipelines.beam.agents.population import PartialReleases
+from meanstream.pipelines.beam.agents.records import AgentReleases, Packed, Tick
 from meanstream.pipelines.beam.agents.split import NOTES
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting
@@ -58,7 +62,7 @@ class ReleasesByShard(Step):
         """Split a batch."""
         if not isinstance(element, AgentReleases):
             raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
-        yield from _to_shards(element, self._words, self._coder, self._shards)
+        yield from releases_to_shards(element, self._words, self._coder, self._shards)
 
 
 class ReceiveReleases(Step):
@@ -112,11 +116,13 @@ class ReceiveReleases(Step):
         reasons = self._possible.reasons(batch.releases)
         for reason, count in zip(*np.unique(reasons[reasons != ""], return_counts=True), strict=True):
             metric_counter("rejected_", str(reason)).inc(int(count))
-        batch = _taken(replace(batch, words=self._words.of(batch.names.to_pylist())), reasons == "")
-        number, shards = self._windows.number(batch.time), _shards(batch, self._words, self._shards)
+        releases = _with_own_bins(batch.releases, self._settings)
+        batch = replace(batch, words=self._words.of(batch.names.to_pylist()), releases=releases)
+        batch = releases_taken(batch, reasons == "")
+        number, shards = self._windows.number(batch.time), releases_shards(batch, self._words, self._shards)
         for window in np.unique(number).tolist():
-            inside = _taken(batch, number == window, number=window)
-            for part in _to_shards(inside, self._words, self._coder, self._shards):
+            inside = releases_taken(batch, number == window, number=window)
+            for part in releases_to_shards(inside, self._words, self._coder, self._shards):
                 yield at_window_time(first, part)
         for note in ticks_noted(batch.time, shards[batch.releases.agent], self._windows):
             yield TaggedOutput(NOTES, at_window_time(self._windows.noted(note.number) or first, tick_note(note)))
@@ -135,12 +141,19 @@ class GatherShard(Step):
     DUE = TimerSpec("gather", TimeDomain.WATERMARK)
 
     def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, owner: StateOwner
+        self,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        windows: AgentWindows,
+        owner: StateOwner,
+        *,
+        shards: int = 1,
     ) -> None:
         self._settings = settings
         self._options = options
         self._windows = windows
         self._owner = owner
+        self._shards = shards
 
     def setup(self) -> None:
         """Begin without agents."""
@@ -205,6 +218,7 @@ class GatherShard(Step):
             pools={key: shard.pool},
             turns={key: shard.turns},
             number=number,
+            histograms=self._histograms(shard, changed[1]),
         )
         shard.save(journal)
         self._known[key] = journal.mark, shard
@@ -216,6 +230,9 @@ class GatherShard(Step):
         if known is not None and known[0] == journal.mark:
             return known[1]
         return LatestOfShard(self._settings, *journal.read())
+
+    def _histograms(self, shard: LatestOfShard, now: ReleaseColumns) -> HistogramColumns | None:
+        return None if self._settings.histogram is None else newest_histograms(now, shard.agents, self._shards)
 
     def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
         """Take the releases of windows up to a number out of a bag."""
@@ -241,17 +258,20 @@ def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator
     if len(held) < len(events):
         metric_counter("rejected_", "malformed").inc(len(events) - len(held))
     events = held
-    columns = received_release_columns(events)
+    columns = received_release_columns(events, 0 if settings.histogram is None else settings.histogram.bins)
     alike = (columns["epsilon"] == settings.epsilon) & (columns["delta"] == settings.delta)
     alike &= columns["tuned"] == (settings.mode == "tuned")
     coded = pa.array([event.agent for event in events], pa.string()).dictionary_encode()
     agent = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    kept = {name: columns[name] for name in ("index", "count", "total", "mean", "noise_variance", "votes")}
-    releases = ReleaseColumns(agent=agent, **kept)
+    names = ("index", "count", "total", "mean", "noise_variance", "votes", "histogram")
+    releases = ReleaseColumns(agent=agent, **{name: columns[name] for name in names})
     if settings.vote is None:
         releases = replace(releases, votes=records_without_votes())
     else:
         releases = releases.with_votes(alike & settings.vote.possible(releases, columns["vote_variance"]))
+    if settings.histogram is not None:
+        possible = settings.histogram.possible_of(releases, columns["histogram_variance"])
+        releases = releases.with_histograms(alike & possible)
     batch = AgentReleases(
         names=coded.dictionary.cast(pa.large_string()),
         number=0,
@@ -260,33 +280,12 @@ def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator
     )
     for flag in (True, False):
         if np.any(alike == flag):
-            yield _taken(batch, alike == flag, alike=flag)
+            yield releases_taken(batch, alike == flag, alike=flag)
 
 
-def _to_shards(
-    batch: AgentReleases, words: RememberedWords, coder: AgentReleasesCoder, shards: int
-) -> Iterator[tuple[int, Packed]]:
-    """Split a batch by the shards of its agents."""
-    of_release = _shards(batch, words, shards)[batch.releases.agent]
-    for shard in np.unique(of_release).tolist():
-        yield shard, Packed(coder.encode(_taken(batch, of_release == shard)))
-
-
-def _shards(batch: AgentReleases, words: RememberedWords, shards: int) -> Ints:
-    """Give the shard of each name."""
-    return (batch.hashes(words.of)[:, 1] % np.uint64(shards)).astype(np.int64)
-
-
-def _taken(batch: AgentReleases, which: np.ndarray, **changes: Any) -> AgentReleases:
-    """Select releases, and the names that they have."""
-    releases = batch.releases.take(which)
-    used, place = np.unique(releases.agent, return_inverse=True)
-    agent: Ints = place.astype(np.int64)
-    return replace(
-        batch,
-        names=batch.names.take(pa.array(used)),
-        words=batch.words[used] if len(batch.words) else batch.words,
-        releases=replace(releases, agent=agent),
-        time=batch.time[which],
-        **changes,
-    )
+def _with_own_bins(releases: ReleaseColumns, settings: AgentsSettings) -> ReleaseColumns:
+    """Leave out histograms that have other bins than ours."""
+    width = 0 if settings.histogram is None else 2 + settings.histogram.bins
+    if releases.histogram.shape[1] == width:
+        return releases
+    return replace(releases, histogram=np.zeros((len(releases), width), np.int64))

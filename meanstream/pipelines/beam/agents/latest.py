@@ -11,14 +11,7 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance.pooled import PooledVariance, pooled_release_differences
-from meanstream.operators.records import (
-    VOTE_BINS,
-    Ints,
-    ReleaseColumns,
-    Words,
-    records_without_columns,
-    records_without_votes,
-)
+from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent_hash
 from meanstream.pipelines.beam.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
@@ -45,10 +38,7 @@ class LatestOfShard:
         self._settings = settings
         self._pool = PooledVariance(settings.lower, settings.upper)
         self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
-        self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST} | {
-            "votes": records_without_votes(),
-            "histogram": records_without_columns(),
-        }
+        self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST} | self._nothing(0)
         self._own = OwnReleases(settings)
         self._changed: list[Ints] = []
         self.turns = 0  # changes that were told
@@ -65,16 +55,17 @@ class LatestOfShard:
         own = {name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)}
         self._pool, self._agent = PooledVariance.restore(head["pool"]), whole.pop("agent")
         self.turns = head.get("turns", 0)  # an older version told everything each time
-        n = len(self._agent)
-        self._columns = {
-            "votes": np.zeros((n, 2 + VOTE_BINS), np.int64),
-            "histogram": np.zeros((n, 0), np.int64),
-            **whole,
-        }
+        self._columns = {**self._nothing(len(self._agent)), **whole}
         if own:
             self._own = OwnReleases.of_columns(self._settings, own)
         else:  # of an older version, which kept the newest only
             self._own.observe(ReleaseColumns(agent=np.arange(len(self._agent)), **self._columns))
+
+    def _nothing(self, n: int) -> Columns:
+        """Give votes and histograms of agents that have neither."""
+        histogram = self._settings.histogram
+        bins = 0 if histogram is None else 2 + histogram.bins
+        return {"votes": np.zeros((n, 2 + VOTE_BINS), np.int64), "histogram": np.zeros((n, bins), np.int64)}
 
     def to_bytes(self) -> bytes:
         """Give what makes the same again."""
@@ -174,6 +165,11 @@ class LatestOfShard:
         self._changed.append(now.agent[fresh])
         self.turns += 1
         return before.take(fresh[place]), now.take(fresh)
+
+    @property
+    def agents(self) -> Ints:
+        """Hashes of all who have released, increasing."""
+        return self._agent
 
     def latest(self) -> ReleaseColumns:
         """Give everybody's newest release; an agent's number is its hash."""

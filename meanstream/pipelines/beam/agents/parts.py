@@ -11,7 +11,7 @@ from apache_beam.pvalue import DoOutputsTuple
 import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.release_times import Every
-from meanstream.operators.agents.settings import require_means_alone, settings_identity
+from meanstream.operators.agents.settings import settings_identity
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require, valid_int
 from meanstream.pipelines.beam.agents.records import AgentReleases, OwnBatch
@@ -117,7 +117,6 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         require_beam_secret_named(as_kind("settings", settings, AgentsSettings))
-        require_means_alone(settings, "on Beam")
         require(person is None or settings.per_person is not None, "per_person", "be given with person", None)
         shards, max_agents = as_shards(shards), valid_int("max_agents", max_agents)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
@@ -202,7 +201,6 @@ def agents_part_release(
     most: int = MAX_AGENTS,
 ) -> Released:
     """Private to public: samples by shard, with notes of their windows, to what the shards release."""
-    require_means_alone(settings, "on Beam")
     owner = StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
     everybody = isinstance(settings.times, Every)  # releases are due as time goes by, without samples
     ticks = split.notes | "Tick" >> TickShards(windows, shards, owner, everybody=everybody)

@@ -1,7 +1,6 @@
 """What moves between the steps of agents on Beam: batches as arrays, on either side of the privacy boundary.
 
-`AgentSamples`, `OwnBatch` and `EstimateBatch` are private. `AgentReleases`, `PartialReleases` and `FittedReleases`
-are public: they are releases, or made of releases alone.
+`AgentSamples`, `OwnBatch` and `EstimateBatch` are private; `AgentReleases` are public.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
-from meanstream.operators.collaboration.registry import FittedPopulation, ReleaseSummary
-from meanstream.operators.collaboration.variance.pooled import PooledVariance
-from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
 from meanstream.streaming.agents.releases import release_rows
 from meanstream.streaming.events.encode import EventLines
@@ -189,90 +185,6 @@ class OwnBatch:
 
     def __len__(self) -> int:
         return len(self.own)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class PartialReleases:
-    """Public: what a fit reads of everybody's newest release: of all shards, or what has changed in one.
-
-    Attributes
-    ----------
-    summary : ReleaseSummary
-        Of the newest release of each agent; of a change, of those who have released.
-    pools : dict of int to PooledVariance
-        By shard: of one sample, read off all releases so far. They are sums of floats, so they stay apart until all
-        are there and can be added in one order.
-    turns : dict of int to int
-        By shard: how many changes it has told.
-    before : ReleaseSummary or None
-        Of a change: the releases that it takes the place of.
-    number : int
-        Of a change: the window at whose end it was told.
-    """
-
-    summary: ReleaseSummary
-    pools: dict[int, PooledVariance]
-    turns: dict[int, int]
-    before: ReleaseSummary | None = None
-    number: int = 0
-
-    def take(self, changes: Iterable[PartialReleases]) -> list[PartialReleases]:
-        """Take changes of shards in, each once, a shard's in their order; give those whose turn has not come.
-
-        In whatever order they come: the same, to the last bit.
-        """
-        rest: list[PartialReleases] = []
-        for change in sorted(changes, key=lambda one: next(iter(one.turns.items()))[::-1]):
-            ((shard, turn),) = change.turns.items()
-            known = self.turns.get(shard, 0)
-            if turn > known + 1:
-                rest.append(change)
-            if turn != known + 1:
-                continue
-            if change.before is not None:
-                self.summary.subtract(change.before)
-            self.summary.merge(change.summary)
-            self.pools[shard] = change.pools[shard]
-            self.turns[shard] = turn
-        return rest
-
-    def pool(self) -> PooledVariance:
-        """Add up the pools, in the order of the shards."""
-        first, *rest = (self.pools[shard] for shard in sorted(self.pools))
-        pooled = PooledVariance.restore(first.snapshot())
-        for part in rest:
-            pooled.merge(part)
-        return pooled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FittedReleases:
-    """Public: the population that was fitted to everybody's newest release.
-
-    Attributes
-    ----------
-    number : int
-        Of the window.
-    newest : float
-        Event time up to which there are samples.
-    agents : int
-        How many have released.
-    pool : VariancePosterior
-        What is known of the variance of one sample.
-    fitted : FittedPopulation
-    overtaken : int
-        How many earlier windows have no population of their own: they had ended, too, when this one was fitted.
-    shards : bytes
-        Which shards have agents to answer, as `tick_bits` writes them.
-    """
-
-    number: int
-    newest: float
-    agents: int
-    pool: VariancePosterior
-    fitted: FittedPopulation
-    overtaken: int = 0
-    shards: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

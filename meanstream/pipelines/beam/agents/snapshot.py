@@ -16,11 +16,18 @@ from meanstream.pipelines.beam.agents.answer import AnswerAgents, OwnByShard, Po
 from meanstream.pipelines.beam.agents.fit import FitReleases
 from meanstream.pipelines.beam.agents.gather import GatherShard, ReceiveReleases, ReleasesByShard
 from meanstream.pipelines.beam.agents.parts import Released, agents_part_state
-from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatch, FittedReleases
+from meanstream.pipelines.beam.agents.population import FittedReleases
+from meanstream.pipelines.beam.agents.records import AgentReleases, EstimateBatch
 from meanstream.pipelines.beam.agents.split import NOTES
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.windows import AgentWindows
-from meanstream.pipelines.beam.arguments import as_kind, as_shards, require_populations, shown_settings
+from meanstream.pipelines.beam.arguments import (
+    as_kind,
+    as_shards,
+    require_populations,
+    require_told_quantiles,
+    shown_settings,
+)
 from meanstream.pipelines.beam.outputs import typed_outputs
 from meanstream.pipelines.beam.samples import AGENT_SHARDS
 from meanstream.pipelines.beam.state import StateOwner
@@ -89,7 +96,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         shards = as_shards(shards)
         PossibleReleases(as_kind("settings", settings, AgentsSettings), max_samples)  # refused here if it cannot be
         self._settings = settings
-        self._options = options or EngineOptions()
+        self._options = require_told_quantiles(settings, options or EngineOptions())
         self._windows = windows or AgentWindows(refresh=None)
         self._shards = shards
         self._ticks = ticks
@@ -111,7 +118,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         changes = (
             (keyed | "For good" >> ForGood(), ticks | "Of shards" >> TicksOf(self._shards))
             | "For shards" >> beam.Flatten()
-            | "Gather" >> beam.ParDo(GatherShard(*given)).with_output_types(KEYED)
+            | "Gather" >> beam.ParDo(GatherShard(*given, shards=self._shards)).with_output_types(KEYED)
         )
         return (
             (changes, ticks | "Of all" >> TicksOf(self._shards, whole=True))
@@ -173,7 +180,7 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._shards = shards = as_shards(shards)
         self._settings = as_kind("settings", settings, AgentsSettings)
-        self._options = options
+        self._options = require_told_quantiles(settings, options)
         self._windows = windows
         self._population = population
         self._owner = StateOwner(settings={**agents_part_state(settings, windows, shards), "state": "answers"})

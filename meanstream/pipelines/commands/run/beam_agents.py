@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.pipelines.commands.run.beam import Command, Places, run_beam_command
-from meanstream.pipelines.options.errors import refusing_options
 from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
@@ -42,18 +41,10 @@ def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
     The store's file is not made: the ledger is the state of the pipeline. What goes to a topic is there at least once,
     the same each time: see `meanstream.pipelines.beam.kafka.sink.WriteKafka`.
     """
-    agents = Command(name="agents", elsewhere=ELSEWHERE, settings=_checked, run=_run)
-    run_beam_command(agents, options, runner)
-
-
-def _checked(options: AgentsOptions) -> AgentsSettings:
-    from meanstream.operators.agents.settings import require_means_alone
     from meanstream.pipelines.commands.run.checks import check_agents
 
-    settings = check_agents(options)
-    with refusing_options():
-        require_means_alone(settings, "on Beam")
-    return settings
+    agents = Command(name="agents", elsewhere=ELSEWHERE, settings=check_agents, run=_run)
+    run_beam_command(agents, options, runner)
 
 
 def _run(settings: AgentsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from dataclasses import replace
@@ -115,7 +116,11 @@ CASES: dict[str, dict[str, Any]] = {
     "half-life by time": {"memory": "half-life:1d", "schedule": "every:7h", "horizon": None, "counter": None},
     "window": {"memory": "window:16", "horizon": None, "counter": None},
     "window by time": {"memory": "window:21h", "schedule": "every:7h", "horizon": None, "counter": None},
+    "histograms": {"histogram_share": 0.2, "exceeds": (3.0, 7.5)},
+    "histograms by time": {"histogram_share": 0.2, "exceeds": (3.0, 7.5), "schedule": "every:7h"},
 }
+ASKED = (0.25, 0.9)
+"""Quantiles, where there are histograms."""
 
 
 @pytest.mark.parametrize("sort", [True, False])
@@ -123,7 +128,10 @@ CASES: dict[str, dict[str, Any]] = {
 def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, tmp_path: Path) -> None:
     settings = replace(SETTINGS, **CASES[case])
     collaboration = "tests" if case == "paper" else "learned_prior"
-    options = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR, collaboration=collaboration)
+    asked = ASKED if settings.histogram_share else ()
+    options = EngineOptions(
+        refresh=None, batch_size=64, allowed_lateness=4 * HOUR, collaboration=collaboration, quantiles=asked
+    )
     path = flawed_file(tmp_path)
     world = engine_on_file(tmp_path / "engine", settings, options, path, sort=sort)
     counters = beam_on_file(tmp_path, settings, options, path, MAPPING, sort=sort)
@@ -131,8 +139,11 @@ def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, 
     assert {"duplicate", "missing_value", "not_finite", "bad_time"} <= set(rejected)
     assert ("late" in rejected) is not sort
     assert {name: counters[f"rejected_{name}"] for name in rejected} == dict(rejected)
-    assert bool(world.lines("notices")) is (case in ("horizon", "by time"))
+    assert bool(world.lines("notices")) is (case in ("horizon", "by time", "histograms by time"))
     assert_same(tmp_path, world, settings)
+    if asked:
+        assert all(len(event["quantiles"]) == len(event["exceeds"]) == 2 for event in world.events("estimates"))
+        assert all(json.loads(line)["histogram"]["number"] > 0 for line in world.lines("releases"))
 
 
 def test_changes_that_releases_show_are_told_alike(tmp_path: Path) -> None:
@@ -203,6 +214,8 @@ def test_samples_of_a_pipeline_in_any_order(batched: bool, shards: int, tmp_path
         ("every:7h", {"memory": "half-life:1d", "horizon": None, "counter": None}),
         ("geometric:2,1.5", {"memory": "window:16", "horizon": None, "counter": None}),
         ("every:7h", {"memory": "window:21h", "horizon": None, "counter": None}),
+        ("geometric:2,1.5", {"horizon": 20, "histogram_share": 0.2, "exceeds": (3.0,)}),
+        ("every:7h", {"horizon": 20, "histogram_share": 0.2, "exceeds": (3.0,)}),
     ],
     ids=str,
 )
@@ -210,20 +223,21 @@ def test_every_window_is_answered_as_the_engine_would_have_at_its_end(
     schedule: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     settings, refresh = replace(SETTINGS, schedule=schedule, **changes), 28 * HOUR
-    stream = samples(400)
-    estimates, released, _ = collaborate(stream[::-1], CollaborateAgents(settings, refresh=refresh))
+    stream, asked = samples(400), (ASKED if settings.histogram_share else ())
+    estimates, released, _ = collaborate(stream[::-1], CollaborateAgents(settings, refresh=refresh, quantiles=asked))
     expected: list[bytes] = []
     for number in range(4):
         before = [sample for sample in stream if sample[2] < (number + 1) * refresh]
-        world = engine_on(tmp_path / str(number), before, settings, final_release=False)
+        world = engine_on(tmp_path / str(number), before, settings, final_release=False, quantiles=asked)
         if schedule.startswith("every"):  # that 7 h are over is seen by the next sample only
             world = engine_on(tmp_path / f"{number} and on", [*before, ("none", 1.0, (number + 1) * refresh)], settings,
-                              final_release=False, drain=False, quorum=1)  # fmt: skip
+                              final_release=False, drain=False, quorum=1, quantiles=asked)  # fmt: skip
         expected = world.lines("releases")
         window = {agent for agent, _, time in before if time >= number * refresh}
         time = max(t for _, _, t in before)
         mine = [line for line in estimates if abs(_time_of(line) - time) < 1e-5]
         assert_same_estimates(mine, [line for line in world.lines("estimates") if _agent_of(line) in window], settings)
+        assert all(("quantiles" in json.loads(line)) is bool(asked) for line in mine)
     assert release_lines(released, settings) == sorted(expected)
 
 

@@ -31,7 +31,8 @@ from meanstream.pipelines.beam.agents.coders import PartialReleasesCoder
 from meanstream.pipelines.beam.agents.fit import FitReleases
 from meanstream.pipelines.beam.agents.gather import gather_releases
 from meanstream.pipelines.beam.agents.latest import LatestOfShard
-from meanstream.pipelines.beam.agents.records import AgentReleases, FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
+from meanstream.pipelines.beam.agents.records import AgentReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
 from meanstream.pipelines.beam.packed import LATEST, packed, unpacked
 from meanstream.pipelines.beam.runners import runner_arguments

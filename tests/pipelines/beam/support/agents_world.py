@@ -91,7 +91,8 @@ OF_VALUES = ("value", "interval", "local", "half_width")
 def assert_same_estimates(found: Iterable[bytes], expected: Iterable[bytes], settings: AgentsSettings) -> None:
     """Equal to 1e-12: numbers in the value's unit relative to the width of the bounds, ratios to themselves.
 
-    A population that is fitted to releases in another order differs by rounding, and by nothing else.
+    A population that is fitted to releases in another order differs by rounding, and by nothing else. Quantiles and
+    exceedances do not: their prior is fitted to histograms in one order.
     """
     here, there = by_agent(found), by_agent(expected)
     assert here.keys() == there.keys()
@@ -99,7 +100,7 @@ def assert_same_estimates(found: Iterable[bytes], expected: Iterable[bytes], set
     for agent, event in there.items():
         assert here[agent].keys() == event.keys()
         for name, value in event.items():
-            if not isinstance(value, (float, list)):
+            if not isinstance(value, (float, list)) or name in {"quantiles", "exceeds"}:
                 assert here[agent][name] == value, (agent, name)
                 continue
             unit = settings.upper - settings.lower if any(part in name for part in OF_VALUES) else 1.0
