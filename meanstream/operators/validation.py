@@ -32,6 +32,17 @@ def require_positive(**parameters: float) -> None:
         require(math.isfinite(value) and value > 0, name, "be positive and finite", value)
 
 
+LARGEST = 1e30
+"""Of made-up data: squares of larger numbers times squares of noise, or of much smaller ones, are no floats."""
+
+
+def require_size(**parameters: float) -> None:
+    """Refuse every parameter that is not positive, or whose square arithmetic in floats cannot take."""
+    require_positive(**parameters)
+    for name, value in parameters.items():
+        require(1 / LARGEST <= value <= LARGEST, name, f"be from {1 / LARGEST:g} to {LARGEST:g}", value)
+
+
 def require_epsilon(epsilon: float, *, least: float = 1e-100) -> None:
     """Refuse an epsilon that arithmetic in floats cannot take, or that no noise is known for."""
     require_positive(epsilon=epsilon)

@@ -17,7 +17,7 @@ from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
 from meanstream.operators.simulation.data import MeansModel, data_half_width
-from meanstream.operators.validation import require, require_between, require_epsilon, require_positive
+from meanstream.operators.validation import LARGEST, require, require_between, require_epsilon
 
 GLS_RELEASES = 512
 """Pairwise gls keeps every release of every pair and a table of weights that is the square of this long."""
@@ -200,9 +200,9 @@ class SimulationConfig:
         )
         require_between(0, 1, significance=self.significance, level=self.level)
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
-        require(math.isfinite(self.spread) and self.spread >= 0, "spread", "be finite and not negative", self.spread)
+        require(0 <= self.spread <= LARGEST, "spread", f"be from 0 to {LARGEST:g}", self.spread)
         least = data_half_width(self.data, self.stddev, bounded_only=True)
-        require_positive(half_width=self.half_width)
+        require_between(0, 10 * LARGEST, half_width=self.half_width)
         rule = f"be at least that of the data ({least:g})"
         require(self.half_width >= least * (1 - 1e-12), "half_width", rule, self.half_width)
 

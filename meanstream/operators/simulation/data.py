@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import require, require_positive
+from meanstream.operators.validation import LARGEST, require, require_positive, require_size
 
 MARGIN = 1e-3
 """Drawn means of data on a bounded range are clipped this far inside it."""
@@ -39,7 +39,7 @@ def data_half_width(data: str, stddev: float | None, *, bounded_only: bool = Fal
         return (upper - lower) / 2
     if stddev is None:
         raise ValueError(f"stddev must be given for data {family}, got None")
-    require_positive(stddev=stddev)
+    require_size(stddev=stddev)
     if family == "uniform":
         return stddev * math.sqrt(3)
     require(bounded_only, "half_width", "be given for data normal, which is unbounded and is clipped there", None)
@@ -141,7 +141,7 @@ class MeansModel:
     def check(self, agents: int) -> None:
         """Refuse impossible parameters."""
         shown = f"{self.kind}:{','.join(f'{x:g}' for x in self.numbers)}"
-        require(all(map(math.isfinite, self.numbers)), "means", "be finite", shown)
+        require(all(abs(x) <= LARGEST for x in self.numbers), "means", f"be from -{LARGEST:g} to {LARGEST:g}", shown)
         if self.kind == "normal":
             require(self.numbers[1] >= 0, "means", "have a standard deviation that is not negative", shown)
         if self.kind == "uniform":

@@ -16,7 +16,7 @@ from meanstream.operators.simulation.changes import MOST_SAMPLES, ChangeOfMeans,
 from meanstream.operators.simulation.data import DataModel, MeansModel, data_half_width
 from meanstream.operators.simulation.drift_learners import DriftLearner, HostedAgents
 from meanstream.operators.simulation.result import Track
-from meanstream.operators.validation import require
+from meanstream.operators.validation import LARGEST, require
 
 AGES = (200, 500, 1000, 2000, 5000)
 """Samples of each agent since the change at which answers are measured, as far as they are simulated."""
@@ -86,7 +86,7 @@ class DriftConfig:
         require(begin >= 1 and begin + least <= self.steps, "change", rule, self.change)
         moves = self.agents * (self.steps - begin) // (change.every or self.steps)
         require(moves <= MOST_MOVES, "change", f"make at most {MOST_MOVES} steps of means", self.change)
-        require(self.spread >= 0 and np.isfinite(self.spread), "spread", "be finite and not negative", self.spread)
+        require(0 <= self.spread <= LARGEST, "spread", f"be from 0 to {LARGEST:g}", self.spread)
         self.means_model().check(self.agents)
         data_half_width("uniform", self.stddev)
         require(self.collaboration in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)} with "
