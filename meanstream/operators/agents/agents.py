@@ -327,7 +327,7 @@ class Agents:
             now, last = batch.reached(rows, place, rows["due"][a], time)
             for counts in counted:
                 counts.count(place, last + 1)
-            self._release(a, now, pending)
+            self._release_all(a, now, pending)
         for counts in counted:
             counts.count(np.arange(len(who)), ends + 1)
 
@@ -388,7 +388,7 @@ class Agents:
         a = np.flatnonzero(waiting)
         if len(a):
             now = _Now(rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a])
-            self._release(a, now, pending)
+            self._release_all(a, now, pending)
             self._state.touch(a)
 
     def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
@@ -412,13 +412,14 @@ class Agents:
             variance=rows["told_variance"][agent] if forgets else None,
         )
 
-    def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
-        """Noise one sum per agent and note it; `agent` has no repetition. What is computed at once stays in a cache."""
+    def _release_all(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+        """Release for some agents, of whom none is repeated, in parts: what is computed at once stays in a cache."""
         for first in range(0, len(agent), _TOGETHER):
             part = slice(first, first + _TOGETHER)
-            self._release_some(agent[part], now.take(part), pending)
+            self._release(agent[part], now.take(part), pending)
 
-    def _release_some(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+    def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+        """Noise one sum per agent and note it; `agent` has no repetition."""
         rows, settings = self._state.columns, self.settings
         index = rows["released"][agent] + 1
         pending.before.append(self._newest(agent[index > 1]))
