@@ -54,27 +54,42 @@ def own_shares(prior: SharesPrior, counts: Ints) -> SharesPosterior:
     own samples also say which of them it has, and whether it is like no other (`ESCAPE`).
     """
     of_cell = histogram_bin_of_cells(prior.mean.shape[1])
-    n = counts.sum(axis=1).astype(np.float64)
-    shares, blur = np.zeros(counts.shape), np.zeros(len(n))
-    below, square = (np.zeros((len(n), counts.shape[1] - 1)) for _ in range(2))
+    shares, blur = np.zeros(counts.shape), np.zeros(len(counts))
+    variance = np.zeros((len(counts), counts.shape[1] - 1))
     of = shares_stratum(counts.sum(axis=1))
     for stratum in np.unique(of).tolist():
         rows = np.flatnonzero(of == stratum)
+        own = counts[rows]
         in_cells = prior.mean[stratum][of_cell] / np.bincount(of_cell)[of_cell]
         unknown = np.maximum(np.append(prior.below[stratum], 0.0), np.append(0.0, prior.below[stratum]))[of_cell[:-1]]
-        for one, chance in _chances(prior, stratum, counts[rows], of_cell):
-            mean = (one * in_cells + counts[rows]) / (one + n[rows])[:, None]
-            under = np.cumsum(mean, axis=1)[:, :-1]
-            shares[rows] += chance[:, None] * mean
-            below[rows] += chance[:, None] * under
-            of_prior = one / (one + n[rows])
-            # Shares that are taken for rare may be less so, and then they vary by more: by what the prior's mean may be
-            # off, and by one sample.
-            off, all_of_it = of_prior[:, None] * np.sqrt(unknown), (one + n[rows] + 1)[:, None]
-            spread = (under * (1 - under) + off + 1 / all_of_it) / all_of_it + off**2
-            square[rows] += chance[:, None] * (under**2 + spread)
-            blur[rows] += chance * of_prior
-    return SharesPosterior(shares, np.maximum(square - below**2, 1e-12), blur)
+        of_prior, of_own, *squares = _mixed(prior, stratum, own, of_cell)
+        prior_below, own_below = np.cumsum(in_cells)[:-1], np.cumsum(own, axis=1)[:, :-1]
+        shares[rows], blur[rows] = of_prior * in_cells + of_own * own, of_prior[:, 0]
+        below = of_prior * prior_below + of_own * own_below
+        terms = (prior_below**2, prior_below * own_below, own_below**2, prior_below + np.sqrt(unknown), own_below)
+        square = squares[-2] + squares[-1] * unknown
+        for square_of, term in zip(squares, terms, strict=False):
+            square += square_of * term
+        variance[rows] = square - below**2
+    return SharesPosterior(shares, np.maximum(variance, 1e-12), blur)
+
+
+def _mixed(prior: SharesPrior, stratum: int, counts: Ints, of_cell: Ints) -> tuple[Floats, ...]:
+    """Average what makes mean and square of the share below an edge over what the prior may be worth, by agent.
+
+    That share is `a P + b C` of the prior's `P` and the own count `C`, where the prior is worth so much. Shares that
+    are taken for rare may be less so, and then they vary by more: by what the prior's mean may be off, and by one
+    sample. So these are the averages of a and b, and the factors of `P^2`, `P C`, `C^2`, `P` with what the prior may be
+    off, `C`, 1 and the square of what it may be off.
+    """
+    n = counts.sum(axis=1).astype(np.float64)
+    found = np.zeros((9, len(n)))
+    for one, chance in _chances(prior, stratum, counts, of_cell):
+        a, b, left = one / (one + n), 1 / (one + n), 1 / (one + n + 1)
+        rest = 1 - left
+        terms = (a, b, rest * a**2, 2 * rest * a * b, rest * b**2, left * a, left * b, left**2, a**2)
+        found += chance * np.stack(terms)
+    return tuple(found[:, :, None])
 
 
 def _chances(prior: SharesPrior, stratum: int, cells: Ints, of_cell: Ints) -> Iterator[tuple[float, Floats]]:
