@@ -14,6 +14,7 @@ from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import apache_beam  # noqa: F401 - loaded here: what is interrupted while it loads stays broken in this process
@@ -158,6 +159,7 @@ ALIASES = {
     "values": "value",
     "between_users": "sizes",
     "components": "bins",
+    "follow": "refresh",  # without which what never ends tells nothing
 }
 """Other words for an option, in what is about the thing that it names."""
 COMBINED = (
@@ -361,17 +363,27 @@ def _number(text: str) -> float | None:
     return math.copysign(math.inf, number) if abs(number) > 1e300 else number
 
 
-@contextmanager
-def taking_at_most(seconds: int) -> Iterator[None]:
-    """Interrupt what takes longer."""
+def _imports(frame: FrameType | None) -> bool:
+    """Say whether a module is imported: left in the middle it is broken for whatever this process does later."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
-    def interrupt(*_: Any) -> None:
-        raise Slow
+
+@contextmanager
+def taking_at_most(seconds: float) -> Iterator[None]:
+    """Interrupt what takes longer, but no import."""
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        if _imports(frame):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+        else:
+            raise Slow
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.alarm(seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
