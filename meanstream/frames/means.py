@@ -23,7 +23,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.records import Floats, ReleaseColumns
+from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.options import EngineOptions
@@ -140,21 +140,19 @@ def private_means(
     private = AgentsSettings(
         lower=lower, upper=upper, epsilon=epsilon, delta=delta, horizon=horizon, schedule=chosen, name=name, **given
     )
-    options = EngineOptions(collaboration=collaboration, level=level, refresh=None)
+    options = EngineOptions(collaboration=collaboration, level=level, quantiles=asked, refresh=None)
     samples = frame_samples(frame, by=by, value=value, time=time)
     _check_names(samples, [*ANSWERS, *shares_columns(asked, private.exceeds)])
     if store is not None:
         from meanstream.frames.stored import releases_by_store
 
         require(secret is None, "secret", "be left out with a store, which has its own", "another")
-        require(not private.histogram_share, "store", "be left out with quantiles or exceeds", store)
         private, releases = releases_by_store(Path(store), samples, private, options)
         return _answered(frame, samples, private, options, releases)
     key, called = frame_key(secret, name)
     private = replace(private, name=called)
-    agents, releases = _released(samples, private, noise_from_secret(key, called))
-    shares = shares_answers(agents, asked, options) if private.histogram_share else None
-    return _answered(frame, samples, private, options, releases, shares)
+    releases = _released(samples, private, noise_from_secret(key, called))
+    return _answered(frame, samples, private, options, releases)
 
 
 def _check_names(samples: FrameSamples, columns: list[str]) -> None:
@@ -162,9 +160,7 @@ def _check_names(samples: FrameSamples, columns: list[str]) -> None:
     require(taken is None, "by", f"not be named like a column of the result ({', '.join(columns)})", taken)
 
 
-def _released(
-    samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
-) -> tuple[Agents, list[ReleaseColumns]]:
+def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise) -> list[ReleaseColumns]:
     """Have everybody release as an engine would, at the end once more."""
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
@@ -174,27 +170,25 @@ def _released(
         found.append(agents.update(samples.group[part], samples.value[part], samples.time[part]).releases)
     if len(samples.time):
         found.append(agents.release_now(float(samples.time[-1])).releases)
-    return agents, [one for one in found if len(one)]
+    return [one for one in found if len(one)]
 
 
-def _answered(  # noqa: PLR0917 - the parts of one result
+def _answered(
     frame: Any,
     samples: FrameSamples,
     settings: AgentsSettings,
     options: EngineOptions,
     found: list[ReleaseColumns],
-    shares: dict[str, Floats] | None = None,
 ) -> PrivateMeans:
     """Answer for every group from releases alone."""
     pool, before = FollowedReleases(settings), NewestReleases()
     for part in found:
         pool.observe(part, before.replaced(part))
     newest = _newest(found)
+    shares = shares_answers(settings, options, samples.names, newest)
     columns: dict[str, Any] = dict(zip(samples.keys.column_names, samples.keys.columns, strict=True))
     if not len(newest):
-        nobody = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *(shares or ()))} | {
-            "rows": pa.array([], pa.int64())
-        }
+        nobody = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)} | {"rows": pa.array([], pa.int64())}
         empty = {name: column.slice(0, 0) for name, column in columns.items()}
         return _result(frame, samples, pa.table(empty | nobody), settings, options, found=found)
     people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
@@ -210,7 +204,7 @@ def _answered(  # noqa: PLR0917 - the parts of one result
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
-    table |= {name: pa.array(values) for name, values in (shares or {}).items()}
+    table |= {name: pa.array(values) for name, values in shares.items()}
     return _result(frame, samples, pa.table(table), settings, options, found=found)
 
 

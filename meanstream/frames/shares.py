@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
-from meanstream.operators.agents.agents import Agents
-from meanstream.operators.records import Floats
+from meanstream.operators.agents.histogram import histograms_of_releases
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.streaming.agents.told_shares import ToldShares
 from meanstream.streaming.engine.options import EngineOptions
 
@@ -22,11 +23,14 @@ def shares_columns(quantiles: tuple[float, ...], exceeds: tuple[float, ...]) -> 
     return [name + end for name in names for end in ("", "_lower", "_upper")]
 
 
-def shares_answers(agents: Agents, quantiles: tuple[float, ...], options: EngineOptions) -> dict[str, Floats]:
+def shares_answers(
+    settings: AgentsSettings, options: EngineOptions, names: Sequence[str], newest: ReleaseColumns
+) -> dict[str, Floats]:
     """Public: answer every group that has released, from the releases alone; a column for each name."""
-    told = ToldShares(agents.settings, replace(options, quantiles=quantiles))
-    prior = told.fit_newest(agents.names, agents.latest())
-    assert prior is not None  # noqa: S101 - something is asked
-    answers = told.released(prior, agents.histograms())
+    told = ToldShares(settings, options)
+    prior = told.fit_newest(names, newest)
+    if prior is None:  # nothing is asked
+        return {}
+    answers = told.released(prior, histograms_of_releases(newest))
     columns = [a[:, i, j] for a in (answers.quantiles, answers.exceeds) for i in range(a.shape[1]) for j in range(3)]
-    return dict(zip(shares_columns(quantiles, agents.settings.exceeds), columns, strict=True))
+    return dict(zip(shares_columns(options.quantiles, settings.exceeds), columns, strict=True))

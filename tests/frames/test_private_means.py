@@ -281,6 +281,21 @@ def test_a_store_charges_once_and_knows_its_frame_again(tmp_path: Path, monkeypa
     assert command("audit", "store", str(tmp_path / "s.db")).code == 0
 
 
+def test_a_store_tells_quantiles_of_what_its_ledger_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as without one, and again; another list of quantiles costs nothing, another threshold is refused."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    stored = {"secret": None, "name": "flights", "store": tmp_path / "s.db", "exceeds": [30]}
+    first = asked(TABLE, **stored, quantiles=[0.9])
+    assert first.to_arrow().equals(asked(TABLE, quantiles=[0.9], exceeds=[30]).to_arrow())
+    assert first.to_arrow().equals(asked(TABLE, **stored, quantiles=[0.9]).to_arrow())
+    other = asked(TABLE, **stored, quantiles=[0.5, 0.9]).to_arrow()
+    assert other.column("q0.9").equals(first.to_arrow().column("q0.9"))
+    assert command("ledger", "verify", "--store", str(tmp_path / "s.db"), "--json").json["rows"] == 30
+    with pytest.raises(StoreError, match="exceeds"):
+        asked(TABLE, **{**stored, "exceeds": [20]}, quantiles=[0.9])
+
+
 def test_a_frame_that_has_grown_goes_on_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a horizon of more than one, at most so many releases of a group, over all calls."""
     monkeypatch.setattr("os.fsync", lambda _: None)
@@ -345,7 +360,6 @@ def test_what_is_asked_of_a_histogram_comes_out_of_the_same_budget() -> None:
         ({"exceeds": [120]}, r"exceeds must lie in \[-30\.0, 120\.0\), got 120\.0"),
         ({"histogram_share": 0.2}, "histogram_share must be left out without quantiles or exceeds, got 0.2"),
         ({"quantiles": [0.5], "histogram_share": 0.0}, "histogram_share must be more than 0 with quantiles"),
-        ({"quantiles": [0.5], "secret": None, "name": None, "store": "s.db"}, "store must be left out with quantiles"),
     ],
 )
 def test_histograms_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
