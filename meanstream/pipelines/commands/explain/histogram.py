@@ -46,5 +46,5 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
         f"                {found['when']};",
         f"                sensitivity {found['sensitivity']:.4g}, "
         f"noise sd {found['noise_stddev_of_a_bin']:.4g} per bin; {found['total']}",
-        f"told            {', '.join(asked) or 'nothing of it'}: {found['told']}",
+        f"told            {', '.join(asked) or 'what is asked of it'}: {found['told']}",
     ]

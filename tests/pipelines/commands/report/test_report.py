@@ -109,6 +109,13 @@ def test_it_tells_releases_and_no_raw_mean(tmp_path: Path) -> None:
     assert private & {f"{written[0]['local']:.4g}"}  # and would be found
 
 
+def test_a_store_of_agents_that_tell_quantiles(tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv", agents=5, rows=400)
+    run_agents(tmp_path, quantiles="0.5,0.9")
+    text = report(tmp_path, "--store", str(tmp_path / "state.db"))
+    assert "of the budget (of rho): an agent&#x27;s samples, counted in" in text
+
+
 def test_convergence_follows_the_releases(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", agents=10, rows=3000)
     run_agents(tmp_path, epsilon=5)
