@@ -74,11 +74,7 @@ def explain_agents_command(options: ExplainAgentsOptions) -> None:
     with refusing_options():
         settings = options.settings()
         collaboration = explain_command_collaboration(options, settings)
-    facts = {
-        **explain_command_privacy(settings),
-        "histogram": explain_histogram(settings, options.asked_quantiles),
-        "collaboration": collaboration,
-    }
+    facts = {**explain_command_privacy(settings, options.asked_quantiles), "collaboration": collaboration}
     if options.registry:
         print_registry_record(registry_record_of_agents(facts), as_json=options.json)
     elif options.json:
@@ -105,7 +101,7 @@ def explain_rounds_command(options: ExplainRoundsOptions) -> None:
     explain_rounds(options, registry=options.registry)
 
 
-def explain_command_privacy(settings: AgentsSettings) -> dict[str, Any]:
+def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ...] | None = None) -> dict[str, Any]:
     """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
     unit, releases = explain_unit_facts(settings), _releases(settings)
     return {
@@ -124,6 +120,7 @@ def explain_command_privacy(settings: AgentsSettings) -> dict[str, Any]:
         "releases": releases,
         "by_epsilon": explain_errors_of_agents(settings, _releases),
         "votes": _votes(settings),
+        "histogram": explain_histogram(settings, quantiles),
         "total": {
             "epsilon": settings.epsilon,
             "delta": settings.delta,

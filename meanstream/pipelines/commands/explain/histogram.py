@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.settings import AgentsSettings
 
 
-def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...]) -> dict[str, Any] | None:
-    """Say what is noised and what is told, as plain data; None where there is no histogram."""
+def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...] | None) -> dict[str, Any] | None:
+    """Say what is noised and what is told, as plain data; None where there is no histogram.
+
+    Where `quantiles` is None, nobody knows which are told.
+    """
     from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
     from meanstream.operators.agents.spread_vote import FACTOR
 
@@ -24,7 +27,7 @@ def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...]) ->
         "total": "means and histograms together are the total above"
         if settings.vote is None
         else "means, votes and histograms together are the total above",
-        "quantiles": list(quantiles),
+        "quantiles": None if quantiles is None else list(quantiles),
         "exceeds": list(settings.exceeds),
         "told": "each agent, of its own samples and a prior of everybody's histograms; for that agent only",
     }
@@ -40,7 +43,9 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
     """
     if found is None:
         return []
-    asked = [f"quantile {q:g}" for q in found["quantiles"]] + [f"share above {t:g}" for t in found["exceeds"]]
+    given = found["quantiles"]
+    asked = ["quantiles that are asked for"] if given is None else [f"quantile {q:g}" for q in given]
+    asked += [f"share above {t:g}" for t in found["exceeds"]]
     return [
         f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
         f"                {found['when']};",

@@ -108,6 +108,11 @@ def test_a_store_goes_on_with_its_histogram_and_other_quantiles(folder: Path) ->
         "meanstream: exceeds must be (30.0,) as in the store that is continued, got (20.0,)\n",
     )
     assert (folder / "releases.jsonl").read_bytes() == before
+    report = meanstream("report", str(folder / "report.html"), "--store", str(folder / "state.db"))
+    assert report.code == 0, report.err
+    text = (folder / "report.html").read_text()
+    assert "means, votes and histograms together are the total above" in text
+    assert "quantiles that are asked for, share above 30" in text
 
 
 @pytest.mark.parametrize(("name", "given"), [("quantiles", ".5"), ("exceeds", "30"), ("histogram_share", "0.2")])
