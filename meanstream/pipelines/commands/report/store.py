@@ -63,7 +63,6 @@ def report_of_store(path: Path) -> ReportPage:
 
 def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     from meanstream.pipelines.commands.explain import command as explain
-    from meanstream.pipelines.commands.explain.histogram import explain_histogram
     from meanstream.pipelines.options.agents import AgentsOptions
     from meanstream.streaming.agents.budget import agents_budgets
     from meanstream.streaming.agents.own_state import own_settings
@@ -85,7 +84,6 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     )
     options = AgentsOptions(lower=settings.lower, upper=settings.upper, mode=settings.mode)
     facts = explain.explain_command_privacy(settings) | {
-        "histogram": explain_histogram(settings, ()),  # which quantiles were asked for, a store does not say
         "collaboration": explain.explain_command_collaboration(options, settings),
     }
     parts.append(
