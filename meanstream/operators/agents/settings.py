@@ -195,7 +195,7 @@ class AgentsSettings:
         require(0 <= share < rest, "histogram_share", f"lie in [0, {rest!r}): what spread_share leaves", share)
         require(share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share)
         plain = self.mode == "tuned" and self.noise == "gaussian" and not self.remembers.forgets
-        other = "be 0 in paper mode, with Laplace noise and with a memory that forgets"
+        other = "be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a memory that forgets"
         require(plain or not share, "histogram_share", other, share)
 
     def _remember(self) -> None:

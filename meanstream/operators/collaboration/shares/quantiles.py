@@ -20,6 +20,8 @@ WITHIN_BINS = 0.1
 `benchmarks/quantiles.py`)."""
 _LEAST, _MOST, _NODES = 0.05, 1e9, 400
 _HALVINGS = 50
+MOST_QUANTILES = 16
+"""As many as thresholds: each costs an answer of every agent."""
 
 
 def valid_quantiles(quantiles: object) -> tuple[float, ...]:
@@ -28,7 +30,7 @@ def valid_quantiles(quantiles: object) -> tuple[float, ...]:
     Raises
     ------
     ValueError
-        If one of them is not in (0, 1).
+        If one of them is not in (0, 1), or there are too many.
 
     Examples
     --------
@@ -38,6 +40,7 @@ def valid_quantiles(quantiles: object) -> tuple[float, ...]:
     found = tuple(sorted({valid_float("quantiles", one) for one in quantiles}))  # type: ignore[attr-defined]
     for one in found:
         require(0 < one < 1, "quantiles", "lie in (0, 1)", one)
+    require(len(found) <= MOST_QUANTILES, "quantiles", f"be at most {MOST_QUANTILES}", len(found))
     return found
 
 

@@ -67,7 +67,7 @@ class PlanAgentsOptions:
     spread_share: Annotated[float | None, typer.Option(help="Part of the budget for votes; default 0.1.")] = None
     quantiles: Annotated[
         str | None,
-        typer.Option(help="Quantiles that private_means will tell, as .5,.9: their errors and intervals, too."),
+        typer.Option(help="Quantiles that agents are told, as .5,.9: their errors and intervals, too."),
     ] = None
     exceeds: Annotated[
         str | None, typer.Option(help="Thresholds, as 15,30, of which it will tell the shares of samples above them.")
@@ -170,7 +170,7 @@ def plan_agents(options: PlanAgentsOptions) -> None:
 
     Errors are root mean squares in the value's unit; that together is the root of the sum of the squares of its two
     parts, sampling (what is left with all data public) and privacy. Computed from what is declared; no privacy is
-    spent. Agents that fall into classes of equal means gain more. Quantiles and exceedances are as private_means tells
+    spent. Agents that fall into classes of equal means gain more. Quantiles and exceedances are as agents are told
     them, of one release of all samples (with --horizon also by the schedule), by drawing agents of normal laws.
 
     \b
@@ -242,9 +242,7 @@ def _print_shares(rows: list[SharesRow]) -> None:
         cells = (f"{row.alone:.3g}", f"{row.together:.3g}", together, f"{row.released:.3g}", released)
         table.add_row(row.asked, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
     console = Console(width=120, highlight=False)
-    console.print(
-        "Quantiles and shares: together for an agent itself, released for everybody, as private_means tells them"
-    )
+    console.print("Quantiles and shares: together for an agent itself, released for everybody")
     console.print(table)
     console.print(
         f"Predicted within {STATED_ERROR:.0%} if samples are normal; one crowd may differ from another by more."

@@ -112,7 +112,8 @@ def test_without_a_name_rounds_are_planned() -> None:
         ((*WHOLE, "--quantiles", ".5", "--mean", "120"), "mean must lie strictly between -30.0 and 120.0, got 120"),
         (
             (*WHOLE, "--quantiles", ".5", "--memory", "half-life:500"),
-            "histogram_share must be 0 in paper mode, with Laplace noise and with a memory that forgets, got 0.1",
+            "histogram_share must be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a "
+            "memory that forgets, got 0.1",
         ),
     ],
 )

@@ -72,6 +72,7 @@ def test_explain_and_a_dry_run_say_what_is_told_and_what_it_costs(folder: Path) 
     ("changes", "error"),
     [
         ({"quantiles": "1"}, "quantiles must lie in (0, 1), got 1"),
+        ({"quantiles": ",".join(f".{i}" for i in range(11, 28))}, "quantiles must be at most 16, got 17"),
         ({"quantiles": ".5;.9"}, "quantiles must be numbers separated by commas, got '.5;.9'"),
         ({"exceeds": "nan"}, "exceeds must be numbers separated by commas, got 'nan'"),
         ({"exceeds": "120"}, "exceeds must lie in [-30.0, 120.0), got 120"),
@@ -83,7 +84,8 @@ def test_explain_and_a_dry_run_say_what_is_told_and_what_it_costs(folder: Path) 
         ),
         (
             {**ASKED, "mode": "paper"},
-            "histogram_share must be 0 in paper mode, with Laplace noise and with a memory that forgets, got 0.1",
+            "histogram_share must be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a "
+            "memory that forgets, got 0.1",
         ),
     ],
     ids=str,
