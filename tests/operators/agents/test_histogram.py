@@ -171,9 +171,9 @@ def test_means_votes_and_histogram_spend_the_budget_together(counter: str, per_p
         ({"exceeds": (1.0,)}, r"exceeds must lie in \[0\.0, 1\.0\), got 1\.0"),
         ({"exceeds": (float("nan"),)}, "exceeds must"),
         ({"exceeds": tuple(np.linspace(0, 0.9, 17))}, "exceeds must be at most 16 thresholds, got 17"),
-        ({"memory": "half-life:500", "horizon": None}, "histogram_share must be 0 .* a memory that forgets, got 0.25"),
-        ({"noise": "laplace", "spread_share": 0.0}, "histogram_share must be 0 in paper mode, with Laplace noise"),
-        ({"mode": "paper", "spread_share": 0.0}, "histogram_share must be 0 in paper mode, with Laplace noise"),
+        ({"memory": "half-life:500", "horizon": None}, "histogram_share must be 0, .* a memory that forgets, got 0.25"),
+        ({"noise": "laplace", "spread_share": 0.0}, "histogram_share must be 0, .* in paper mode, with Laplace noise"),
+        ({"mode": "paper", "spread_share": 0.0}, "histogram_share must be 0, .* in paper mode, with Laplace noise"),
         ({"histogram_share": 1e-13}, "histogram_share must be 0, or a part of epsilon"),
     ],
 )
