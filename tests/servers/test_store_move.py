@@ -207,9 +207,10 @@ def test_a_move_that_is_killed_has_happened_or_has_not(shared: Shared, step: str
     if happened:
         assert (shared.taken("a")["ann"], shared.taken("b")["bob"]) == (36, 36)
     store = Store.read(shared.folder / "a.db")
-    assert given_agents(store).tolist() == [False, True]
+    bob = store.agents().index("bob")  # either partition may have come first
+    assert np.flatnonzero(given_agents(store)).tolist() == [bob]
     counts = np.concatenate([columns["count"] for _, columns in store.chunks("agents")])
-    assert counts[1] == 0, "its sums have left the store"
+    assert counts[bob] == 0, "its sums have left the store"
     store.close()
 
 
