@@ -123,11 +123,24 @@ def page(telemetry: Any, work: Callable[[threading.Event], None], outlook: Any =
         thread.join(60)
 
 
-@pytest.fixture(scope="module")
-def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, telemetry = tmp_path_factory.mktemp("agents"), AgentsTelemetry(settings=AGENTS)
+@contextmanager
+def agents_page(folder: Path) -> Iterator[str]:
+    telemetry = AgentsTelemetry(settings=AGENTS)
     outlook = budget_outlook(AGENTS, folder / "agents.db")
     with page(telemetry, lambda stop: run_agents(folder, telemetry, stop), outlook) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with agents_page(tmp_path_factory.mktemp("agents")) as url:
+        yield url
+
+
+@pytest.fixture
+def living_url(tmp_path: Path) -> Iterator[str]:
+    """Give a page whose run has just begun; that of the module has ended if other tests came first."""
+    with agents_page(tmp_path) as url:
         yield url
 
 
@@ -196,10 +209,10 @@ def overlaps(driver: Any) -> list[list[str]]:
     return found
 
 
-def test_the_page_of_agents_lives(agents_url: str) -> None:
+def test_the_page_of_agents_lives(living_url: str) -> None:
     need(missing())
     with browser() as driver:
-        driver.get(agents_url)
+        driver.get(living_url)
         first = until(lambda: tile(driver, "events"))
         until(lambda: tile(driver, "events") != first and tile(driver, "estimates") not in ("", "0"))
         for chart in ("convergence", "population", "budget", "flow"):
