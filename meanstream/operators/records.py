@@ -204,7 +204,7 @@ class OwnSamples:
     mean: Floats
     squared_deviations: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
-    cells: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    cells: Ints = field(default_factory=records_without_columns)
 
     def __post_init__(self) -> None:
         if len(self.ahead) != len(self.agent):

@@ -51,11 +51,15 @@ class HistogramColumns(NamedTuple):
         return HistogramColumns(*(column[which] for column in self))
 
 
+_NONE: Ints = np.zeros(0, np.int64)
+NO_HISTOGRAMS = HistogramColumns(_NONE, _NONE, _NONE, np.zeros((0, 0), np.int64))
+"""Of nobody."""
+
+
 def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
     """Give the histograms that releases carry; of nobody where none does."""
     if not releases.histogram.shape[1]:
-        none = np.zeros(0, np.int64)
-        return HistogramColumns(none, none, none, np.zeros((0, 0), np.int64))
+        return NO_HISTOGRAMS
     some = np.flatnonzero(releases.histogram[:, 0])
     said = releases.histogram[some]
     return HistogramColumns(releases.agent[some], said[:, 0], said[:, 1], said[:, 2:])

@@ -11,7 +11,7 @@ import numpy as np
 
 from meanstream.operators.agents.histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.collaboration.shares.asked import AskedShares, SharesAnswers
+from meanstream.operators.collaboration.shares.asked import AskedShares, SharesAnswers, asked_in_words
 from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
@@ -94,8 +94,7 @@ class ToldShares:
         """Private: put answers beside those on means."""
         if told is None:
             return answered
-        asked = [f"quantile {q:g}" for q in self._asked.quantiles]
-        asked += [f"share above {t:g}" for t in self._asked.settings.exceeds]
+        asked = asked_in_words(self._asked.quantiles, self._asked.settings.exceeds)
         both = np.concatenate([told.quantiles, told.exceeds], axis=1)
         return replace(answered, asked=tuple(asked), told=both)
 

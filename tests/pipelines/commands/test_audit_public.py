@@ -127,6 +127,20 @@ def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases
     assert row.violated is (scale < 1)
 
 
+def scale_is_told(kind: str, settings: AgentsSettings, true: AgentsSettings, *, violated: bool) -> None:
+    """Release by other settings than are declared; see whether the audit tells them apart."""
+    n = 4_000
+    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
+    agents.add_agents([f"a{i}" for i in range(n)])
+    rng, law = np.random.default_rng(5), NoiseLaw(settings)
+    for k in range(100):
+        law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
+    row = law.row_of_counts(kind, "x")
+    assert "12,000 degrees of freedom" in row.method
+    assert row.violated is violated
+    assert row.proved < 1.1 * row.claimed
+
+
 @pytest.mark.parametrize("memory", ["forever", "half-life:30", "window:30"])
 @pytest.mark.parametrize("scale", [1.0, 0.95])
 def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memory: str) -> None:
@@ -134,16 +148,7 @@ def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memo
     settings, true = (AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, memory=memory) for _ in range(2))
     assert true.vote is not None
     true.__dict__["vote"] = replace(true.vote, noise=GaussianNoise(scale * true.vote.noise.stddev))
-    n = 4_000
-    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
-    agents.add_agents([f"a{i}" for i in range(n)])
-    rng, law = np.random.default_rng(5), NoiseLaw(settings)
-    for k in range(100):
-        law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
-    row = law.row_of_counts("votes", "x")
-    assert "12,000 degrees of freedom" in row.method
-    assert row.violated is (scale < 1)
-    assert row.proved < 1.1 * row.claimed
+    scale_is_told("votes", settings, true, violated=scale < 1)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.95])
@@ -153,16 +158,7 @@ def test_histograms_whose_noise_is_five_percent_too_small_are_told(scale: float)
     settings, true = (AgentsSettings(**given, exceeds=(0.3,)) for _ in range(2))
     assert true.histogram is not None
     true.__dict__["histogram"] = replace(true.histogram, noise=GaussianNoise(scale * true.histogram.noise.stddev))
-    n = 4_000
-    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
-    agents.add_agents([f"a{i}" for i in range(n)])
-    rng, law = np.random.default_rng(5), NoiseLaw(settings)
-    for k in range(100):
-        law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
-    row = law.row_of_counts("histograms", "x")
-    assert "12,000 degrees of freedom" in row.method
-    assert row.violated is (scale < 1)
-    assert row.proved < 1.1 * row.claimed
+    scale_is_told("histograms", settings, true, violated=scale < 1)
 
 
 def test_histograms_are_audited_in_a_store_and_in_a_file(tmp_path: Path) -> None:

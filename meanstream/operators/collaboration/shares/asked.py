@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,17 @@ from meanstream.operators.records import Floats, Ints
 
 CHUNK = 8192
 """Agents that are answered at a time."""
+
+
+def asked_in_words(quantiles: Sequence[float], exceeds: Sequence[float]) -> list[str]:
+    """Name what agents are told, quantiles first.
+
+    Examples
+    --------
+    >>> asked_in_words([0.5, 0.9], [30.0])
+    ['quantile 0.5', 'quantile 0.9', 'share above 30']
+    """
+    return [*(f"quantile {q:g}" for q in quantiles), *(f"share above {t:g}" for t in exceeds)]
 
 
 @dataclass(frozen=True, slots=True)

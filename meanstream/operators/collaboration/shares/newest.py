@@ -10,9 +10,6 @@ from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.collaboration.shares import prior
 from meanstream.operators.records import Ints, ReleaseColumns
 
-_NONE = np.zeros(0, np.int64)
-NOBODY = HistogramColumns(_NONE, _NONE, _NONE, np.zeros((0, 0), np.int64))
-
 
 def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> HistogramColumns:
     """Public: the histograms of some agents of a group, as far as a prior of all groups may be learned of them.

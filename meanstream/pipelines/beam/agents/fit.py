@@ -13,7 +13,7 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 from apache_beam.transforms.window import TimestampedValue
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.collaboration.shares.newest import NOBODY
+from meanstream.operators.agents.histogram import NO_HISTOGRAMS
 from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents.coders import ForShardCoder, PartialReleasesCoder
@@ -112,7 +112,7 @@ class FitReleases(Step):
         """Fit the population to everybody's newest release."""
         nobody = PooledVariance(self._settings.lower, self._settings.upper)
         pool = (whole.pool() if whole.pools else nobody).posterior()
-        host, told = PersonalEstimates(self._settings, self._options), whole.histograms or NOBODY
+        host, told = PersonalEstimates(self._settings, self._options), whole.histograms or NO_HISTOGRAMS
         told = told.take(np.flatnonzero(told.number))
         return FittedReleases(
             number=due[-1].number, newest=due[-1].newest, agents=whole.summary.n, pool=pool,

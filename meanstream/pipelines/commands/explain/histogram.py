@@ -43,9 +43,10 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
     """
     if found is None:
         return []
-    given = found["quantiles"]
-    asked = ["quantiles that are asked for"] if given is None else [f"quantile {q:g}" for q in given]
-    asked += [f"share above {t:g}" for t in found["exceeds"]]
+    from meanstream.operators.collaboration.shares.asked import asked_in_words
+
+    unknown = ["quantiles that are asked for"] if found["quantiles"] is None else []
+    asked = unknown + asked_in_words(found["quantiles"] or (), found["exceeds"])
     return [
         f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
         f"                {found['when']};",

@@ -27,7 +27,9 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     )
     facts["memory"] = settings.memory
     if settings.histogram_share:
-        asked = [f"quantile {q:g}" for q in options.asked_quantiles] + [f"share above {t:g}" for t in settings.exceeds]
+        from meanstream.operators.collaboration.shares.asked import asked_in_words
+
+        asked = asked_in_words(options.asked_quantiles, settings.exceeds)
         facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
     dry_run_facts(facts, dry_run_told, as_json=options.json)
 
