@@ -1,4 +1,9 @@
-"""Which tests start real servers: those are part of `make test`, not of `make check`. No test fails for being slow."""
+"""Which tests run when: everyday, in the gate, or in the whole suite. No test fails for being slow.
+
+- `make check` leaves out `slow` (by the durations file), `servers` and `full`.
+- `make test` leaves out `full`, and runs a seeded third of each slow grid of parameters.
+- `make test-all` runs everything.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.beam_once import looked_at_once
+from tests.durations import SLOW, Recorder, known_durations
+from tests.grids import drawn_out, seed_of_commit
 
 # A machine with much else to do is no fault. The same examples each time: a commit is good or not. Others are tried
 # by `pytest --hypothesis-profile=searching`.
@@ -20,10 +27,36 @@ SERVERS = Path(__file__).parent / "servers"
 STARTED_BY = {"broker_address", "own_broker", "flink", "own_flink"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--durations-file", action="store_true", help="write tests/durations.json again")
+    parser.addoption("--grids", metavar="SEED", help="run a seeded third of each slow grid; `commit` is HEAD's hash")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the controller has done both
+        return
+    if config.getoption("--durations-file"):
+        config.pluginmanager.register(Recorder())
+    if config.option.grids == "commit":
+        config.option.grids = seed_of_commit()
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    seed = config.option.grids
+    return f"grids: a third of each slow one, --grids {seed}" if seed else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    durations = known_durations()
     for item in items:
         if SERVERS in item.path.parents or STARTED_BY & set(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
+        if durations.get(item.nodeid, 0.0) > SLOW:
+            item.add_marker("slow")
+    if config.option.grids:
+        out = drawn_out(items, durations, config.option.grids)
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+        items[:] = [item for item in items if item.nodeid not in out]
 
 
 @pytest.fixture(autouse=True, scope="session")
