@@ -1,6 +1,6 @@
 # Two commands do all the set-up on a machine that has Python 3.11 or newer, pip and make:
 #   make demo    a year of flights becomes one private mean per aircraft (make demo-rounds: one per week, over aircraft)
-#   make test    every test (make check: those of every day, without servers and long simulations)
+#   make test    the tests of the gate (make check: the everyday ones, in three minutes; make test-all: all of them)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,7 +28,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test check check-oldest docs release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs release lint lock bench fuzz soak mutants noninterference audit proofs servers flink sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -37,21 +37,30 @@ demo: $(DEMO_STAMP)
 demo-rounds: $(DEMO_STAMP)
 	$(BIN)/meanstream demo rounds
 
-# A test that ended because something did not answer in time is tried once more, and told; by the kind of its error, not
-# by what a wrong answer shows of a log. (Tests on Prism have tries of their own: tests/pipelines/beam/support/prism.py.)
+# Files of tests go to the workers whole, the longest first (tests/conftest.py), so that what a file starts is started once.
+PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# A test that ended because something did not answer in time is tried once more and named in the closing lines, by the
+# kind of its error, not by what a wrong answer shows of a log.
 LATE = --reruns 1 --only-rerun '^[\w.]*(NotInTimeError|TimeoutExpired|TimeoutError|KafkaException: .*_TIMED_OUT)' -rR
 test: $(DEMO_STAMP)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q $(LATE)
+	$(PYTEST) -m "not full" --grids $(or $(SEED),commit) $(LATE)
+
+test-all: $(DEMO_STAMP)
+	$(PYTEST) $(LATE)
 
 check: $(DEMO_STAMP)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q -m "not slow and not servers"
+	$(PYTEST) -m "not slow and not servers and not full"
+
+# Which tests are slow is read off a file: measure it again on a machine that has nothing else to do.
+durations: $(DEMO_STAMP)
+	$(PYTEST) --durations-file
 
 # The everyday tests with the oldest versions of what pyproject.toml asks for (requirements/oldest.lock), in an environment
 # of their own. Old packages on newer ones of others warn of what they use; that is theirs.
 OLDEST := .venv-oldest
 check-oldest: $(OLDEST)/.installed
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal -q \
-	    -o filterwarnings= -m "not slow and not servers" $(TESTS)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -q \
+	    -o filterwarnings= -m "not slow and not servers and not full" $(TESTS)
 
 $(OLDEST)/.installed: requirements/oldest.lock requirements/demo.lock pyproject.toml | $(BIN)/uv
 	$(UV) venv -q --clear -p $(PYTHON) $(OLDEST)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.beam_once import looked_at_once
-from tests.durations import SLOW, Recorder, known_durations
+from tests.durations import SLOW, Meter, Recorder, known_durations
 from tests.grids import drawn_out, seed_of_commit
 
 # A machine with much else to do is no fault. The same examples each time: a commit is good or not. Others are tried
@@ -33,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the controller has done both
+    if config.getoption("--durations-file"):
+        config.pluginmanager.register(Meter())
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the controller does the rest
         return
     if config.getoption("--durations-file"):
         config.pluginmanager.register(Recorder())
@@ -53,10 +56,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("servers")
         if durations.get(item.nodeid, 0.0) > SLOW:
             item.add_marker("slow")
+    longest_files_first(items, durations)
     if config.option.grids:
         out = drawn_out(items, durations, config.option.grids)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
         items[:] = [item for item in items if item.nodeid not in out]
+
+
+def longest_files_first(items: list[pytest.Item], durations: dict[str, float]) -> None:
+    """Sort the files, not the tests in them, by their known seconds: no worker ends long after the others."""
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        seconds[item.path] += durations.get(item.nodeid, 0.0)
+    items.sort(key=lambda item: (-seconds[item.path], str(item.path)))
 
 
 @pytest.fixture(autouse=True, scope="session")

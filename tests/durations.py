@@ -1,14 +1,18 @@
 """How long each test takes, in a file that a command renews; what is slow by it is no everyday test.
 
-`make durations` runs every test and writes `durations.json`: seconds of setup, call and teardown, of each test that
-takes more than `KEPT` seconds. A test that the file does not know counts as fast until the next renewal.
+`make durations` runs every test and writes `durations.json`: the seconds of each test that takes more than `KEPT`. A
+test that starts a server is measured by the clock, any other by the processor time of its process and children, which
+does not depend on what else the machine does. A test that the file does not know counts as fast.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +21,35 @@ KEPT = 0.25
 """Seconds; shorter ones are not written down."""
 SLOW = 0.5
 """Seconds; longer ones are marked `slow`."""
+PROPERTY = "processor_seconds"
 
 
 def known_durations() -> dict[str, float]:
     """Return the seconds of each test that is written down, by its node id."""
     known: dict[str, float] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     return known
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+class Meter:
+    """Notes the processor time of each phase of a test on its report, in the process that runs the test."""
+
+    def __init__(self) -> None:
+        self._before = processor_seconds()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
+        """Note the processor time since the last report of this process."""
+        report = yield
+        now = processor_seconds()
+        report.user_properties.append((PROPERTY, now - self._before))
+        self._before = now
+        return report
 
 
 class Recorder:
@@ -33,7 +60,8 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add one phase of one test."""
-        self._seconds[report.nodeid] += report.duration
+        waits = "servers" in report.keywords
+        self._seconds[report.nodeid] += report.duration if waits else dict(report.user_properties)[PROPERTY]
 
     def pytest_sessionfinish(self) -> None:
         """Write what was measured over what was known of the same tests."""
