@@ -49,12 +49,8 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 OF_ALL = {"broker.session.timeout.ms": "18000", "log.cleaner.backoff.ms": "500"}
 """Of the shared broker: on a busy machine it is not given up by itself, and what shall be compacted soon is."""
-OF_ONE = {
-    "broker.session.timeout.ms": "1500",
-    "broker.heartbeat.interval.ms": "250",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-}
-"""Of a broker that is killed: it comes back once its session has ended. It takes transactions back as they time out."""
+OF_ONE = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+"""Of a broker that tests kill and pause: it takes transactions back as soon as they time out."""
 
 
 @pytest.fixture(scope="session")

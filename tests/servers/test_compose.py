@@ -293,7 +293,6 @@ def count(address: str, topic: str, enough: int) -> int:
     return number
 
 
-@pytest.mark.slow
 def test_the_programs_of_compose_work_together(stack: Stack) -> None:
     """One test, since all of them are started for it."""
     health_checks_tell_a_program_that_serves_from_one_that_does_not(stack)
