@@ -17,6 +17,7 @@ import pytest
 
 from tests.servers.support import broker as kafka
 from tests.servers.support import flink_cluster, registry
+from tests.servers.support.empty_broker import remove_all
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.waiting import wait_until
 
@@ -137,7 +138,7 @@ def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         request.config.add_cleanup(_own[0].kill)
     (broker,) = _own
     broker.serve()
-    broker.clear()
+    remove_all(broker.address)
     return broker
 
 

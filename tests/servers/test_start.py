@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from meanstream.streaming.kafka import first_answer
 from tests.pipelines.command_line import meanstream
 from tests.servers.support.broker import Broker, free_ports
 from tests.servers.support.programs import Command
@@ -65,7 +66,8 @@ def test_brokers_that_are_started_later_are_waited_for(own_broker: Broker, tmp_p
 
 
 @pytest.mark.parametrize("kind", [*COMMANDS, "collaborate"])
-def test_nobody_answers_in_time(kind: str, tmp_path: Path) -> None:
+def test_nobody_answers_in_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_answer, "FIRST_TOLD_SECONDS", 0.1)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     option = "releases" if kind == "collaborate" else "source"
     if kind == "collaborate":
@@ -75,7 +77,7 @@ def test_nobody_answers_in_time(kind: str, tmp_path: Path) -> None:
         typed = ["run", kind, "--releases", f"kafka://{address}/releases", "--store", str(tmp_path / "own.db")]
     else:
         typed = words(kind, f"kafka://{address}/samples", tmp_path)
-    ran = meanstream(*typed, "--wait-for", "2.5s", environment=KEY)
+    ran = meanstream(*typed, "--wait-for", "0.5s", environment=KEY)
     assert ran.code == 2
     told, line = ran.err.decode().splitlines()
     assert f"{option} waits for the brokers {address} (" in told

@@ -20,9 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient
-
-from tests.servers.support.waiting import NotInTimeError, wait_until
+from tests.servers.support.waiting import NotInTimeError
 
 KAFKA_VERSION = "4.3.1"  # as in the Makefile
 SERVERS = Path(os.environ.get("MEANSTREAM_SERVERS", Path.home() / ".cache" / "meanstream-servers"))
@@ -164,22 +162,6 @@ class Broker:
         if self._process is None:
             self.start()
         self.resume()
-
-    def clear(self) -> None:
-        """Remove what tests have left: topics and groups. A group that still has a member stays."""
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
-
-        def topics() -> list[str]:
-            return [name for name in admin.list_topics(timeout=START_SECONDS).topics if not name.startswith("__")]
-
-        if there := topics():
-            for future in admin.delete_topics(there).values():
-                future.exception(START_SECONDS)
-            wait_until(lambda: not topics(), START_SECONDS, why=lambda: f"topics are still there: {topics()}")
-        listed = admin.list_consumer_groups().result(START_SECONDS).valid
-        if groups := [group.group_id for group in listed]:
-            for future in admin.delete_consumer_groups(groups).values():
-                future.exception(START_SECONDS)
 
     def wait(self) -> None:
         """Wait until it serves."""
