@@ -92,9 +92,9 @@ def shared_by_workers(
         yield server
     finally:
         with _shared_state(folder, name) as state:
-            others = [pid for pid in state["users"] if pid != os.getpid() and Path(f"/proc/{pid}").exists()]
-            state["users"] = others  # without those of workers that were killed
-            if not others:
+            state["users"].remove(os.getpid())  # once: a fixture that two modules import is two
+            state["users"] = [pid for pid in state["users"] if Path(f"/proc/{pid}").exists()]  # not of killed workers
+            if not state["users"]:
                 (stop or _terminate)(state.pop("server"))
 
 

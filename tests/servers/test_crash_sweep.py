@@ -40,7 +40,7 @@ def test_the_run_without_faults_visits_every_step_and_writes_to_every_topic(worl
 
 def test_killed_at_one_step_after_the_other(broker_address: str, tmp_path: Path) -> None:
     """One deployment for each side of the steps: each life dies at the next step, early in its work."""
-    worlds = EngineWorlds(broker_address, tmp_path / "worlds", EngineInput(samples=500))
+    worlds = EngineWorlds(broker_address, tmp_path / "worlds", EngineInput(samples=900))
     cases = worlds.new(len(Moment))
     for number, point in enumerate(CrashPoint):
         visit = min(1 + number % 2, FEWER_VISITS.get(point, VISITS) - 1)

@@ -159,7 +159,7 @@ class Broker:
 
     def serve(self) -> None:
         """Start it if it does not run, and let it go on if it was paused."""
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             self.start()
         self.resume()
 
