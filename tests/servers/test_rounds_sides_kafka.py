@@ -215,13 +215,14 @@ def test_reports_of_strangers_are_counted_and_change_nothing(
 
 
 POINTS = (
-    (CrashPoint.COMMIT, Moment.AFTER),
     (CrashPoint.CHARGE_LEDGER, Moment.AFTER),
+    (CrashPoint.COMMIT, Moment.AFTER),
     (CrashPoint.WRITE_RELEASES, Moment.AFTER),
     (CrashPoint.COMMIT_TRANSACTION, Moment.BEFORE),
     (CrashPoint.COMMIT_TRANSACTION, Moment.AFTER),
     (CrashPoint.MARK_DELIVERY, Moment.BEFORE),
 )
+"""In the order of a delivery, so that a life which dies at one of them leaves the next to the life after it."""
 
 
 def test_dead_at_one_step_after_the_other_either_side_goes_on(
