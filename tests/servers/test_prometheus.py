@@ -330,11 +330,9 @@ def test_a_spoiled_alert_fails_its_unit_test(number: int, tmp_path: Path) -> Non
 
 def of_spoiled(path: Path, spoiled: set[str]) -> None:
     """Leave the unit tests of these alerts and that in which nothing fires: each one takes a quarter second."""
-    content = yaml.safe_load(path.read_text())
-    content["tests"] = [
-        test for test in content["tests"] if test["name"].startswith((*spoiled, "nothing fires while all is well"))
-    ]
-    path.write_text(yaml.safe_dump(content))
+    head, *tests = re.split(r"(?m)^(?=  - name: )", path.read_text())
+    kept = tuple(f"  - name: {name}" for name in (*spoiled, "nothing fires while all is well"))
+    path.write_text(head + "".join(test for test in tests if test.startswith(kept)))
 
 
 def test_absent_programs_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
