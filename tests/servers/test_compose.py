@@ -32,6 +32,7 @@ from tests.servers.support.broker import JARS, free_ports
 from tests.servers.support.programs import DOCKER, HERE, SERVICES, Program, command_of, healthy
 from tests.servers.support.prometheus import Prometheus
 from tests.servers.support.prometheus import missing as missing_prometheus
+from tests.servers.support.waiting import wait_until
 
 BOARDS = {
     path.stem: json.loads(path.read_text()) for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
@@ -237,11 +238,13 @@ def queries() -> dict[str, list[str]]:
 def every_panel_shows_data_of_the_running_programs(stack: Stack) -> None:
     left = queries()
     assert len(left) > 50
-    end = time.monotonic() + QUERY_SECONDS
-    while left and time.monotonic() < end:
-        left = {query: where for query, where in left.items() if not stack.prometheus.finite(query)}
-        time.sleep(1)
-    assert left == {}, "no data, ever"
+
+    def shown() -> bool:
+        for query in [query for query in left if stack.prometheus.finite(query)]:
+            del left[query]
+        return not left
+
+    wait_until(shown, QUERY_SECONDS, every=1.0, why=lambda: f"no data, ever: {left}")
     assert not stack.prometheus.finite("meanstream_released_half_width_medain")
     assert not stack.prometheus.finite("0 / 0 * up")
 
@@ -293,7 +296,6 @@ def count(address: str, topic: str, enough: int) -> int:
     return number
 
 
-@pytest.mark.slow
 def test_the_programs_of_compose_work_together(stack: Stack) -> None:
     """One test, since all of them are started for it."""
     health_checks_tell_a_program_that_serves_from_one_that_does_not(stack)

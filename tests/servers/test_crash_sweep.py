@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from meanstream.streaming.crash import CrashPoint, Moment
+from tests.servers.support.engine_input import EngineInput
 from tests.servers.support.engine_process import KILLED, Fate
 from tests.servers.support.engine_worlds import EngineWorlds, finish_all, start_all
 from tests.servers.support.outcomes import Kind
@@ -36,6 +38,21 @@ def test_the_run_without_faults_visits_every_step_and_writes_to_every_topic(worl
             assert visits == enough if point in FEWER_VISITS else visits > enough, (point, moment)
 
 
+def test_killed_at_one_step_after_the_other(broker_address: str, tmp_path: Path) -> None:
+    """One deployment for each side of the steps: each life dies at the next step, early in its work."""
+    worlds = EngineWorlds(broker_address, tmp_path / "worlds", EngineInput(samples=900))
+    cases = worlds.new(len(Moment))
+    for number, point in enumerate(CrashPoint):
+        visit = min(1 + number % 2, FEWER_VISITS.get(point, VISITS) - 1)
+        for life in start_all(cases, [Fate(point=point, moment=moment, visit=visit) for moment in Moment]):
+            assert life.wait() == KILLED, (point, life.log)
+        assert [worlds.uncharged(world) for world in cases] == [[], []], point
+    finish_all(cases)
+    assert [worlds.faults(world) for world in cases] == [[], []]
+    worlds.close()
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("point", CrashPoint)
 def test_killed_at_every_step_nothing_is_lost_and_nothing_is_there_twice(
     point: CrashPoint, worlds: EngineWorlds

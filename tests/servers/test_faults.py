@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from meanstream.streaming.crash import CrashPoint
-from tests.servers.conftest import need
-from tests.servers.support import broker as kafka
+from tests.servers.support.broker import Broker
 from tests.servers.support.engine_input import EngineInput
 from tests.servers.support.engine_process import EngineProcess, Fate
 from tests.servers.support.engine_worlds import EngineWorlds, changed, start_all
 from tests.servers.support.waiting import wait_until
 
-SILENT_SECONDS = 30.0
 MOST_GROWTH = 12.0
 """MiB that an engine may grow by while it waits for its sinks."""
 STOP_SECONDS = 20.0
@@ -34,41 +32,29 @@ NO_SPACE = (
 )
 
 
-@pytest.fixture(scope="module")
-def broker_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Broker]:
-    need(kafka.missing())
-    broker = kafka.Broker(tmp_path_factory.mktemp("faults") / "kafka")
-    yield broker
-    broker.kill()
-
-
-@pytest.fixture
-def broker(broker_of_file: kafka.Broker) -> kafka.Broker:
-    """A broker that serves, and which a test may kill, pause and leave so: the next one finds it serving."""
-    if broker_of_file.pid is None:
-        broker_of_file.start()
-    broker_of_file.resume()
-    return broker_of_file
+# What was read may have been delivered when the broker dies: then nobody waits for the sinks.
+EITHER = ([f"{LOST}|{WAITING}"], [f"{AGAIN}|{TOOK}"])
 
 
 @pytest.mark.parametrize(
     ("side", "turns", "down", "up"),
     [
-        ("input", [3], [LOST], [AGAIN]),
-        ("outputs", [3], [WAITING], [TOOK]),
-        # What was read may have been delivered when the broker dies: then nobody waits for the sinks.
-        ("both", [1, 3, 5], [f"{LOST}|{WAITING}"], [f"{AGAIN}|{TOOK}"]),
+        ("input", (3,), [LOST], [AGAIN]),
+        ("outputs", (3,), [WAITING], [TOOK]),
+        ("both", (2,), *EITHER),
+        pytest.param("both", (1, 3, 5), *EITHER, marks=pytest.mark.full),
     ],
 )
 def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are given by name
     side: str,
-    turns: list[int],
+    turns: tuple[int, ...],
     down: list[str],
     up: list[str],
-    broker: kafka.Broker,
+    own_broker: Broker,
     broker_address: str,
     tmp_path: Path,
 ) -> None:
+    broker = own_broker
     worlds = EngineWorlds(
         broker_address if side == "outputs" else broker.address,
         tmp_path / "worlds",
@@ -76,11 +62,12 @@ def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are
     )
     assert worlds.expected.charged
     world = worlds.new()[0]
-    life = world.start(Fate(pace=0.25))
+    life = world.start(Fate(holds=tuple(turn + 1 for turn in turns)))
     for turn in turns:
-        wait_for(lambda turn=turn: turned(life) >= turn, life)
+        wait_for(lambda turn=turn: life.holds(turn + 1), life)
         before = said(life, broker, down)
         broker.kill()
+        life.let_go(turn + 1)
         wait_for(lambda before=before: more(said(life, broker, down), before), life)
         before = said(life, broker, up)
         broker.start()
@@ -92,22 +79,25 @@ def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are
     worlds.close()
 
 
-def test_sinks_that_are_silent_for_half_a_minute_hold_the_source_back(
-    broker: kafka.Broker, broker_address: str, tmp_path: Path
+@pytest.mark.parametrize(("samples", "seconds"), [(40_000, 1.0), pytest.param(200_000, 30.0, marks=pytest.mark.full)])
+def test_sinks_that_are_silent_hold_the_source_back(
+    samples: int, seconds: float, own_broker: Broker, broker_address: str, tmp_path: Path
 ) -> None:
-    """The topic is larger than what the engine may grow by."""
-    much = EngineInput(samples=200_000, life=200_000, at_a_time=3000, consumer="")
-    options = changed(batch_size="5000", refresh="1000d")
+    """The larger topic is larger than what the engine may grow by."""
+    broker = own_broker
+    much = EngineInput(samples=samples, life=samples, at_a_time=3000, consumer="")
+    options = changed(batch_size="2000", refresh="1000d")
     worlds = EngineWorlds(broker_address, tmp_path / "worlds", much, options, outputs=broker.address)
     assert worlds.expected.charged
     world = worlds.new()[0]
-    life = world.start()
-    wait_for(lambda: turned(life) >= 10, life)
-    memory, began = life.memory, time.monotonic()
+    life = world.start(Fate(holds=(8,)))
+    wait_for(lambda: life.holds(8), life)
+    memory = life.memory
     broker.pause()
+    life.let_go(8)
     wait_for(lambda: "waiting for the brokers" in life.log, life)
-    read = life.trace.visits(CrashPoint.READ_BATCH)
-    wait_for(lambda: time.monotonic() - began > SILENT_SECONDS, life)
+    read, began = life.trace.visits(CrashPoint.READ_BATCH), time.monotonic()
+    wait_for(lambda: time.monotonic() - began > seconds, life)
     grown = life.memory - memory
     assert life.trace.visits(CrashPoint.READ_BATCH) == read
     broker.resume()
@@ -121,17 +111,19 @@ def test_sinks_that_are_silent_for_half_a_minute_hold_the_source_back(
 
 @pytest.mark.parametrize("side", ["outputs", "both"])
 def test_asked_to_stop_while_the_brokers_are_silent(
-    side: str, broker: kafka.Broker, broker_address: str, tmp_path: Path
+    side: str, own_broker: Broker, broker_address: str, tmp_path: Path
 ) -> None:
     """The batch is in the store; the next run delivers it."""
+    broker = own_broker
     source = broker.address if side == "both" else broker_address
     ahead = EngineInput(consumer="")  # it reads ahead, so that something is to be delivered when both are silent
     worlds = EngineWorlds(source, tmp_path / "worlds", ahead, outputs=broker.address)
     assert worlds.expected.charged
     world = worlds.new()[0]
-    life = world.start(Fate(pace=0.1))
-    wait_for(lambda: turned(life) >= 3, life)
+    life = world.start(Fate(holds=(4,)))
+    wait_for(lambda: life.holds(4), life)
     broker.pause()
+    life.let_go(4)
     try:
         wait_for(lambda: "waiting for the brokers" in life.log, life)
         life.terminate()
@@ -149,12 +141,14 @@ def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(broker_addres
     """The operating system lets no file of the process grow any more."""
     worlds = EngineWorlds(broker_address, tmp_path / "worlds")
     assert worlds.expected.charged
-    cases = worlds.new(3)
-    lives = start_all(cases, [Fate(pace=0.1)] * 3)
-    for turn, world, life in zip((1, 3, 5), cases, lives, strict=True):
-        wait_for(lambda turn=turn, life=life: turned(life) >= turn, life)
+    turns = (2, 5)
+    cases = worlds.new(len(turns))
+    lives = start_all(cases, [Fate(holds=(turn,)) for turn in turns])
+    for turn, world, life in zip(turns, cases, lives, strict=True):
+        wait_for(lambda turn=turn, life=life: life.holds(turn), life)
         size = world.store.with_name("state.db-wal").stat().st_size
         resource.prlimit(life.pid, resource.RLIMIT_FSIZE, (size, size))
+        life.let_go(turn)
     for world, life in zip(cases, lives, strict=True):
         assert life.wait() == 1
         assert lines(life, [NO_SPACE], store=world.store) == [NO_SPACE]
@@ -164,7 +158,7 @@ def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(broker_addres
     worlds.close()
 
 
-def said(life: EngineProcess, broker: kafka.Broker, kinds: list[str]) -> list[int]:
+def said(life: EngineProcess, broker: Broker, kinds: list[str]) -> list[int]:
     """Count the lines of each kind that an engine has written so far."""
     return [len(re.findall(kind.format(address=re.escape(broker.address)), life.log)) for kind in kinds]
 
@@ -172,11 +166,6 @@ def said(life: EngineProcess, broker: kafka.Broker, kinds: list[str]) -> list[in
 def more(now: list[int], before: list[int]) -> bool:
     """Tell whether every count has grown."""
     return all(a > b for a, b in zip(now, before, strict=True))
-
-
-def turned(life: EngineProcess) -> int:
-    """Count the turns that have been made."""
-    return life.trace.visits(CrashPoint.FLUSH_SINKS)
 
 
 def wait_for(condition: Callable[[], bool], life: EngineProcess, seconds: float = 60.0) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.cookiejar
 import json
 import re
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from tests.servers.support import broker as kafka
 from tests.servers.support.alertmanager import Alertmanager
 from tests.servers.support.alertmanager import missing as no_alertmanager
 from tests.servers.support.broker import free_ports
-from tests.servers.support.programs import Program
+from tests.servers.support.programs import Command
 from tests.servers.support.prometheus import Prometheus
 from tests.servers.support.prometheus import missing as no_prometheus
 from tests.servers.support.waiting import wait_until
@@ -33,7 +32,10 @@ BUDGETS = {
 }
 
 
-class Engine(Program):
+ALERT = "MeanstreamNotReady"
+
+
+class Engine(Command):
     """An engine between two clusters, with metrics and a page."""
 
     def __init__(self, folder: Path, name: str, kind: str, source: str, output: str) -> None:
@@ -44,10 +46,7 @@ class Engine(Program):
         words = [word for role, place in sinks.items() for word in (f"--{role}", f"{place}?create=1")]
         places = ("--source", source, "--store", str(folder / f"{name}.db"), *words)
         served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--log-format", "json")
-        program = str(Path(sys.executable).with_name("meanstream"))
-        super().__init__(
-            folder, name, [program, "run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET
-        )
+        super().__init__(folder, name, ["run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET)
 
     def ready(self) -> str:
         """What /readyz says: ok, or why it is not."""
@@ -90,8 +89,7 @@ class Answers(Engine):
         self.metrics = f"127.0.0.1:{free_ports(1)[0]}"
         served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--sink", f"{folder}/own-estimates.jsonl")
         places = ("--releases", releases, "--store", f"{folder}/own.db", "--log-format", "json")
-        program = str(Path(sys.executable).with_name("meanstream"))
-        Program.__init__(self, folder, name, [program, "run", "collaborate", *places, *served])
+        Command.__init__(self, folder, name, ["run", "collaborate", *places, *served])
 
 
 @pytest.fixture
@@ -124,7 +122,7 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
     targets = [engine.metrics for engine in engines.values()]
     with (
         Alertmanager(tmp_path / "alertmanager") as alertmanager,
-        Prometheus(tmp_path / "prometheus", *targets, alertmanager=alertmanager.address) as prometheus,
+        Prometheus(tmp_path / "prometheus", *targets, alertmanager=alertmanager.address, hurried=ALERT) as prometheus,
     ):
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         own_broker.kill()
@@ -138,9 +136,9 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
             assert states.get(elsewhere, 1) == 1
             assert str(engine.on_page()).startswith(expected)
         wait_until(lambda: len(prometheus.query("meanstream_ready == 0")) == len(engines))
-        alert = 'ALERTS{alertname="MeanstreamNotReady"}'
+        alert = f'ALERTS{{alertname="{ALERT}"}}'
         wait_until(lambda: len(prometheus.query(alert)) == len(engines))
-        told = alertmanager.wait_for("MeanstreamNotReady", "firing")
+        told = alertmanager.wait_for(ALERT, "firing")
         assert told["labels"]["instance"] in targets
         assert told["labels"]["severity"] == "critical"
         assert told["annotations"]["runbook_url"] == "docs/runbook.md#meanstreamnotready"
@@ -151,8 +149,8 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
             assert engine.on_page() is None
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         wait_until(lambda: not prometheus.query(alert))
-        alertmanager.wait_for("MeanstreamNotReady", "resolved")
-        assert {one["labels"]["alertname"] for one in alertmanager.told} == {"MeanstreamNotReady"}
+        alertmanager.wait_for(ALERT, "resolved")
+        assert {one["labels"]["alertname"] for one in alertmanager.told} == {ALERT}
 
 
 def _make_topic(address: str, name: str) -> None:

@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,9 +42,7 @@ from meanstream.streaming.store.deployment import open_deployment
 from meanstream.streaming.testing import MemorySink, ScriptedSource
 from tests.pipelines.command_line import arguments, meanstream, options, write_samples
 from tests.servers.conftest import need
-from tests.servers.support.browser import browser, complaints, hosts_asked, missing, until
-
-pytestmark = pytest.mark.slow
+from tests.servers.support.browser import as_new, complaints, hosts_asked, missing, opened_browser, until
 
 SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
 AGENTS = AgentsSettings(name="test", lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
@@ -131,6 +130,23 @@ def agents_page(folder: Path) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def one_browser() -> Iterator[Any]:
+    """The browser of this worker, one for all tests."""
+    need(missing())
+    with opened_browser() as driver:
+        yield driver
+
+
+Browser = Callable[..., Any]
+
+
+@pytest.fixture
+def browser(one_browser: Any) -> Browser:
+    """Give a browser that has seen nothing: `browser(width=400, dark=True)`."""
+    return partial(as_new, one_browser)
+
+
 @pytest.fixture(scope="module")
 def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with agents_page(tmp_path_factory.mktemp("agents")) as url:
@@ -159,6 +175,12 @@ def get(url: str, path: str, **headers: str) -> http.client.HTTPResponse:
     answer.read()
     connection.close()
     return answer
+
+
+TILES = (
+    "return Object.fromEntries([...document.querySelectorAll('.tile b')].map((e) => [e.dataset.name, e.textContent]))"
+)
+"""All at once: the page makes them again each second."""
 
 
 def tile(driver: Any, name: str) -> str:
@@ -209,71 +231,67 @@ def overlaps(driver: Any) -> list[list[str]]:
     return found
 
 
-def test_the_page_of_agents_lives(living_url: str) -> None:
-    need(missing())
-    with browser() as driver:
-        driver.get(living_url)
-        first = until(lambda: tile(driver, "events"))
-        until(lambda: tile(driver, "events") != first and tile(driver, "estimates") not in ("", "0"))
-        for chart in ("convergence", "population", "budget", "flow"):
-            until(lambda chart=chart: drawn(driver, chart))
-        until(lambda: drawn(driver, "rejects"))  # the late one
-        driver.find_element("id", "name").send_keys("agent 7\n")
-        until(lambda: drawn(driver, "agent"))
-        assert driver.find_element("id", "agent-text").text.startswith("agent 7: ")
-        assert not driver.find_element("id", "windows-card").is_displayed()
-        assert driver.find_element("id", "run").text == "test"
-        line = driver.find_element("id", "about").text
-        assert line.startswith(
-            "from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness"
-        )
-        better = until(lambda: tile(driver, "narrower than alone"))  # early they may be wider
-        assert float(better.removesuffix(" times")) >= 1
-        assert re.match(r"\d+ years", tile(driver, "answers behind the clock"))
-        assert until(lambda: tile(driver, "next release (event time, UTC)") not in ("", "-"))
-        until(lambda: driver.find_element("id", "forecast").text.startswith("At this rate agent "))
-        assert tile(driver, "first budget ends in") not in ("", "-")
-        title = "return document.querySelector('#convergence .xtitle').textContent"
-        assert driver.execute_script(title) == "event time (UTC)"
-        driver.find_element("css selector", "#axis input[value=clock]").click()
-        until(lambda: driver.execute_script(title) == "clock (UTC)")
-        assert without_numbers(driver) == []
-        spoil = "document.querySelectorAll('#budget .ytick').forEach((e) => e.remove());"
-        assert without_numbers(driver, spoil) == ["budget"]  # it would be seen
-        assert "token" not in driver.current_url
-        assert driver.find_element("id", "state").text == "running"
-        assert complaints(driver) == []
-        assert hosts_asked(driver) == {"127.0.0.1"}
+def test_the_page_of_agents_lives(living_url: str, browser: Browser) -> None:
+    driver = browser()
+    driver.get(living_url)
+    first = until(lambda: tile(driver, "events"))
+    until(lambda: tile(driver, "events") != first and tile(driver, "estimates") not in ("", "0"))
+    for chart in ("convergence", "population", "budget", "flow"):
+        until(lambda chart=chart: drawn(driver, chart))
+    until(lambda: drawn(driver, "rejects"))  # the late one
+    driver.find_element("id", "name").send_keys("agent 7\n")
+    until(lambda: drawn(driver, "agent"))
+    assert driver.find_element("id", "agent-text").text.startswith("agent 7: ")
+    assert not driver.find_element("id", "windows-card").is_displayed()
+    assert driver.find_element("id", "run").text == "test"
+    line = driver.find_element("id", "about").text
+    assert line.startswith("from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness")
+    better = until(lambda: tile(driver, "narrower than alone"))  # early they may be wider
+    assert float(better.removesuffix(" times")) >= 1
+    assert re.match(r"\d+ years", tile(driver, "answers behind the clock"))
+    assert until(lambda: tile(driver, "next release (event time, UTC)") not in ("", "-"))
+    until(lambda: driver.find_element("id", "forecast").text.startswith("At this rate agent "))
+    assert tile(driver, "first budget ends in") not in ("", "-")
+    title = "return document.querySelector('#convergence .xtitle').textContent"
+    assert driver.execute_script(title) == "event time (UTC)"
+    driver.find_element("css selector", "#axis input[value=clock]").click()
+    until(lambda: driver.execute_script(title) == "clock (UTC)")
+    assert without_numbers(driver) == []
+    spoil = "document.querySelectorAll('#budget .ytick').forEach((e) => e.remove());"
+    assert without_numbers(driver, spoil) == ["budget"]  # it would be seen
+    assert "token" not in driver.current_url
+    assert driver.find_element("id", "state").text == "running"
+    assert complaints(driver) == []
+    assert hosts_asked(driver) == {"127.0.0.1"}
 
 
-def test_the_page_of_rounds_shows_what_is_public(rounds_url: str) -> None:
-    need(missing())
-    with browser() as driver:
-        driver.get(rounds_url)
-        until(lambda: tile(driver, "windows answered") not in ("", "0"))
-        before = until(lambda: drawn(driver, "windows"))
-        until(lambda: drawn(driver, "stages"))
-        until(lambda: drawn(driver, "windows") > before)
-        assert not driver.find_element("id", "agent-card").is_displayed()
-        assert not driver.find_element("id", "convergence-card").is_displayed()
-        assert re.fullmatch(r"[\d.]+ ± [\d.]+", tile(driver, "newest mean"))
-        assert without_numbers(driver) == []
-        assert complaints(driver) == []
-        assert hosts_asked(driver) == {"127.0.0.1"}
-        cookie = "; ".join(f"{c['name']}={c['value']}" for c in driver.get_cookies())
+def test_the_page_of_rounds_shows_what_is_public(rounds_url: str, browser: Browser) -> None:
+    driver = browser()
+    driver.get(rounds_url)
+    until(lambda: tile(driver, "windows answered") not in ("", "0"))
+    before = until(lambda: drawn(driver, "windows"))
+    until(lambda: drawn(driver, "stages"))
+    until(lambda: drawn(driver, "windows") > before)
+    assert not driver.find_element("id", "agent-card").is_displayed()
+    assert not driver.find_element("id", "convergence-card").is_displayed()
+    assert re.fullmatch(r"[\d.]+ ± [\d.]+", tile(driver, "newest mean"))
+    assert without_numbers(driver) == []
+    assert complaints(driver) == []
+    assert hosts_asked(driver) == {"127.0.0.1"}
+    cookie = "; ".join(f"{c['name']}={c['value']}" for c in driver.get_cookies())
     assert get(rounds_url, "/agent?name=agent%201", Cookie=cookie).status == 404
     assert get(rounds_url, "/data", Cookie=cookie).status == 200
 
 
-def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
-    need(missing())
+def test_means_that_go_with_counts_are_drawn(tmp_path: Path, browser: Browser) -> None:
     begin, rng = 1_700_000_000.0, np.random.default_rng(5)
     means = {f"agent {i}": (int(10 ** (1 + i / 140)), 2 + 3 * i / 200) for i in range(200)}
     rows = [(name, float(value)) for name, (n, mean) in means.items() for value in rng.normal(mean, 1.0, n)]
     source = ScriptedSource([(*row, begin + i) for i, row in enumerate(rows)])
     telemetry = AgentsTelemetry(settings=AGENTS)
     run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=len(rows) // 4)
-    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+        driver = browser()
         driver.get(server.url)
         until(lambda: drawn(driver, "counts"))
         text = driver.find_element("id", "counts-text").text
@@ -285,14 +303,14 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path) -> None:
         assert complaints(driver) == []
 
 
-def test_quantiles_of_one_agent_are_a_table(tmp_path: Path) -> None:
-    need(missing())
+def test_quantiles_of_one_agent_are_a_table(tmp_path: Path, browser: Browser) -> None:
     asked = replace(AGENTS, histogram_share=0.2, exceeds=(4.0,))
     telemetry = AgentsTelemetry(settings=asked)
     source = ScriptedSource(samples(1_000))
     run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=500, given=asked, quantiles=(0.5, 0.9))
     row = telemetry.history("agent 7")[-1]["told"]
-    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+        driver = browser()
         driver.get(server.url)
         until(lambda: drawn(driver, "convergence"))
         assert not driver.find_element("id", "agent-told").is_displayed()
@@ -309,9 +327,8 @@ def test_quantiles_of_one_agent_are_a_table(tmp_path: Path) -> None:
         assert complaints(driver) == []
 
 
-def test_means_that_changed_are_marked_and_counted(tmp_path: Path) -> None:
+def test_means_that_changed_are_marked_and_counted(tmp_path: Path, browser: Browser) -> None:
     """One of two agents moves by 2.5 after 1,500 samples; in a stream that stays there is no mark."""
-    need(missing())
     value, begin = np.random.default_rng(5).uniform(2, 5, (2400, 2)), 1_700_000_000.0
     marks = []
     for change in (2.5, 0.0):
@@ -321,7 +338,8 @@ def test_means_that_changed_are_marked_and_counted(tmp_path: Path) -> None:
         telemetry, folder = AgentsTelemetry(settings=FORGETTING), tmp_path / str(change)
         folder.mkdir()
         run_agents(folder, telemetry, threading.Event(), ScriptedSource(rows), batch_size=1600, given=FORGETTING)
-        with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+        with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+            driver = browser()
             driver.get(server.url)
             until(lambda driver=driver: drawn(driver, "convergence"))
             names = driver.find_element("css selector", "#convergence .legend").get_attribute("textContent")
@@ -360,12 +378,12 @@ def window_line(day: int, value: Any, interval: Any) -> bytes:
     return json.dumps(event | more).encode()
 
 
-def test_a_chosen_window_shows_its_stages() -> None:
-    need(missing())
+def test_a_chosen_window_shows_its_stages(browser: Browser) -> None:
     telemetry = RoundsTelemetry(settings=ROUNDS)
     lines = [window_line(day, 5.0 + day, [4.0 + day, 6.0 + day]) for day in (1, 2, 3)]
     telemetry.observe(RoundsStats(estimates=3, answers_of_turn=tuple(lines)))
-    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser() as driver:
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+        driver = browser()
         from selenium.webdriver import ActionChains
 
         driver.get(server.url)
@@ -379,8 +397,7 @@ def test_a_chosen_window_shows_its_stages() -> None:
 
 
 @pytest.mark.parametrize("width", [400, 1600])
-def test_what_is_carried_on_and_its_gain_are_tiles(width: int) -> None:
-    need(missing())
+def test_what_is_carried_on_and_its_gain_are_tiles(width: int, browser: Browser) -> None:
     telemetry = RoundsTelemetry(settings=ROUNDS)
     lines = []
     for day, half_width, contradicts in ((1, None, "the center has jumped"), (2, 0.1, "")):
@@ -388,11 +405,12 @@ def test_what_is_carried_on_and_its_gain_are_tiles(width: int) -> None:
         state = {"stage": "carried", "state": {"windows": day, "half_width": half_width}, "contradicts": contradicts}
         lines.append(json.dumps(event | {"stages": [{"n": 100, "variance": 0.04}, state]}).encode())
     telemetry.observe(RoundsStats(estimates=2, answers_of_turn=tuple(lines)))
-    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server, browser(width=width) as driver:
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+        driver = browser(width=width)
         driver.get(server.url)
         text = driver.find_element("id", "stages-text")
         until(lambda: text.text != "")
-        tiles = {one.get_attribute("data-name"): one.text for one in driver.find_elements("css selector", ".tile b")}
+        tiles = driver.execute_script(TILES)
         assert tiles["windows that are carried on"] == "2"
         assert tiles["standard error if nothing were carried"] == "2.00 times"
         assert text.text.endswith("Carried on: a narrow window of half-width 0.5, learned from 2 windows.")
@@ -405,12 +423,12 @@ def test_what_is_carried_on_and_its_gain_are_tiles(width: int) -> None:
         assert complaints(driver) == []
 
 
-def test_vectors_are_drawn_by_coordinate() -> None:
-    need(missing())
+def test_vectors_are_drawn_by_coordinate(browser: Browser) -> None:
     telemetry = RoundsTelemetry(settings=ROUNDS)
     vector = window_line(4, [1.0, 9.0, 3.0], [[0.5, 1.5], [9.5, 10.0], [2.0, 4.0]])
     telemetry.observe(RoundsStats(estimates=1, answers_of_turn=(vector,)))
-    with PageServer("127.0.0.1:0", telemetry) as server, browser(width=400) as driver:
+    with PageServer("127.0.0.1:0", telemetry) as server:
+        driver = browser(width=400)
         driver.get(server.url)
         until(lambda: len(driver.find_elements("css selector", "#windows .point")) == 3)
         assert "coordinate" in driver.find_element("id", "windows").get_attribute("innerHTML")
@@ -422,45 +440,40 @@ def test_vectors_are_drawn_by_coordinate() -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [400, 1000, 1600])
-def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool) -> None:
-    need(missing())
-    with browser(width=width, dark=dark) as driver:
-        driver.get(agents_url)
-        for chart in ("convergence", "flow"):
-            until(lambda chart=chart: drawn(driver, chart))
-        assert overlaps(driver) == []
-        back = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-        assert (sum(map(int, back[4:-1].split(","))) < 3 * 128) == dark
-        driver.execute_script("document.querySelector('#budget-card').style.marginTop = '-80px'")
-        assert overlaps(driver)  # it would be seen
+def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool, browser: Browser) -> None:
+    driver = browser(width=width, dark=dark)
+    driver.get(agents_url)
+    for chart in ("convergence", "flow"):
+        until(lambda chart=chart: drawn(driver, chart))
+    assert overlaps(driver) == []
+    back = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, back[4:-1].split(","))) < 3 * 128) == dark
+    driver.execute_script("document.querySelector('#budget-card').style.marginTop = '-80px'")
+    assert overlaps(driver)  # it would be seen
 
 
-def test_a_report_fits_a_narrow_window_and_the_dark(tmp_path: Path) -> None:
-    need(missing())
+def test_a_report_fits_a_narrow_window_and_the_dark(tmp_path: Path, browser: Browser) -> None:
     budget = budget_chart(budget_histogram_record(9, (1, 8), 12), "agents")
     row = page_figures_of_window(json.loads(window_line(1, 5.0, [4.0, 6.0])), (0.0, 10.0))
     stages = ReportPart(title="Stages", picture=stages_chart(row), table=[("head " * 9, "0123456789abcdef" * 4)])
     parts = [ReportPart(title="Budget", picture=budget, lines="name   " + "word " * 99, aligned=True), stages]
     page = ReportPage(title="Report", about="Of a test", parts=parts)
     (tmp_path / "report.html").write_text(report_parts_as_html(page))
-    with browser(width=400, dark=True) as driver:
-        driver.get((tmp_path / "report.html").as_uri())
-        shown = [part.is_displayed() for part in driver.find_elements("css selector", ".wide, .narrow")]
-        assert shown == [False, True, False, True]
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
-        script = (
-            "return getComputedStyle(document.querySelector('.narrow svg g[id*=xtick] use, .narrow svg text')).fill"
-        )
-        ink = driver.execute_script(script)
-        assert min(map(int, re.findall(r"\d+", ink)[:3])) > 200, ink  # light on dark
-        assert complaints(driver) == []
+    driver = browser(width=400, dark=True)
+    driver.get((tmp_path / "report.html").as_uri())
+    shown = [part.is_displayed() for part in driver.find_elements("css selector", ".wide, .narrow")]
+    assert shown == [False, True, False, True]
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
+    script = "return getComputedStyle(document.querySelector('.narrow svg g[id*=xtick] use, .narrow svg text')).fill"
+    ink = driver.execute_script(script)
+    assert min(map(int, re.findall(r"\d+", ink)[:3])) > 200, ink  # light on dark
+    assert complaints(driver) == []
 
 
-def test_a_request_that_leaves_the_machine_would_be_seen(agents_url: str) -> None:
-    need(missing())
-    with browser() as driver:
-        driver.get("data:text/html,<img src='http://meanstream.invalid/x.png'>")
-        until(lambda: "meanstream.invalid" in hosts_asked(driver))
+def test_a_request_that_leaves_the_machine_would_be_seen(agents_url: str, browser: Browser) -> None:
+    driver = browser()
+    driver.get("data:text/html,<img src='http://meanstream.invalid/x.png'>")
+    until(lambda: "meanstream.invalid" in hosts_asked(driver))
 
 
 def test_who_has_no_token_sees_nothing(agents_url: str) -> None:
@@ -488,9 +501,9 @@ def test_every_page_has_its_own_token() -> None:
         assert get(one.url, "/?token=" + other.url.partition("token=")[2]).status == 403
 
 
-def test_an_empty_page_says_what_it_waits_for() -> None:
-    need(missing())
-    with PageServer("127.0.0.1:0", AgentsTelemetry(settings=AGENTS)) as server, browser(width=400) as driver:
+def test_an_empty_page_says_what_it_waits_for(browser: Browser) -> None:
+    with PageServer("127.0.0.1:0", AgentsTelemetry(settings=AGENTS)) as server:
+        driver = browser(width=400)
         driver.get(server.url)
         until(lambda: driver.find_element("id", "state").text == "running")
         for chart in ("convergence", "population", "agent", "budget", "flow", "rejects"):

@@ -127,7 +127,14 @@ def sample_names(text: str) -> set[str]:
 
 def promtool(*arguments: str | Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
     need(missing())
-    return subprocess.run(["promtool", *map(str, arguments)], input=text, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["promtool", *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "GOGC": "400"},  # a third of its time goes into the collection of garbage
+    )
 
 
 def passes(*arguments: str | Path, text: str | None = None) -> None:
@@ -309,14 +316,23 @@ def test_a_spoiled_alert_fails_its_unit_test(number: int, tmp_path: Path) -> Non
     path = tmp_path / "shipped" / "rules" / "alerts.yml"
     text = path.read_text()
     spoiled = {alert: ways[number] for alert, ways in SPOILED.items() if number < len(ways)}
+    tests = tmp_path / "shipped" / "tests" / "alerts.yml"
+    of_spoiled(tests, set(spoiled))
     for good, bad in spoiled.values():
         assert text.count(good) == 1
         text = text.replace(good, bad)
     path.write_text(text)
     passes("check", "rules", path)
-    ran = promtool("test", "rules", tmp_path / "shipped" / "tests" / "alerts.yml")
+    ran = promtool("test", "rules", tests)
     assert ran.returncode != 0
     assert set(re.findall(r"Meanstream\w+", re.sub(r"(?m)^.*name: .*$", "", ran.stderr))) == set(spoiled)
+
+
+def of_spoiled(path: Path, spoiled: set[str]) -> None:
+    """Leave the unit tests of these alerts and that in which nothing fires: each one takes a quarter second."""
+    head, *tests = re.split(r"(?m)^(?=  - name: )", path.read_text())
+    kept = tuple(f"  - name: {name}" for name in (*spoiled, "nothing fires while all is well"))
+    path.write_text(head + "".join(test for test in tests if test.startswith(kept)))
 
 
 def test_absent_programs_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

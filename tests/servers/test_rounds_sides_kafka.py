@@ -112,12 +112,13 @@ def sides(tmp_path: Path, broker_address: str, new_topic: Callable[..., str]) ->
     return lambda name: TwoSides(tmp_path / name, broker_address, new_topic)
 
 
-@pytest.fixture
-def together(tmp_path: Path) -> dict[str, list[bytes]]:
+@pytest.fixture(scope="session")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     """Both sides in one process, on files."""
-    (tmp_path / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
-    place = {role: tmp_path / f"{role}.jsonl" for role in ("sink", "reports", "stages")}
-    named = {"source": tmp_path / "samples.jsonl", "store": tmp_path / "s.db", **AGREED, **place, "quiet": True}
+    folder = tmp_path_factory.mktemp("together")
+    (folder / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
+    place = {role: folder / f"{role}.jsonl" for role in ("sink", "reports", "stages")}
+    named = {"source": folder / "samples.jsonl", "store": folder / "s.db", **AGREED, **place, "quiet": True}
     assert meanstream("run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}).code == 0
     found = {role: sorted(path.read_bytes().splitlines()) for role, path in place.items()}
     return {"means": found["sink"], "reports": found["reports"], "stages": found["stages"]}
@@ -213,19 +214,41 @@ def test_reports_of_strangers_are_counted_and_change_nothing(
     assert two.values("means") == together["means"]
 
 
-@pytest.mark.slow
+POINTS = (
+    (CrashPoint.CHARGE_LEDGER, Moment.AFTER),
+    (CrashPoint.COMMIT, Moment.AFTER),
+    (CrashPoint.WRITE_RELEASES, Moment.AFTER),
+    (CrashPoint.COMMIT_TRANSACTION, Moment.BEFORE),
+    (CrashPoint.COMMIT_TRANSACTION, Moment.AFTER),
+    (CrashPoint.MARK_DELIVERY, Moment.BEFORE),
+)
+"""In the order of a delivery, so that a life which dies at one of them leaves the next to the life after it."""
+
+
+def test_dead_at_one_step_after_the_other_either_side_goes_on(
+    sides: Callable[[str], TwoSides], together: dict[str, list[bytes]]
+) -> None:
+    """One deployment, each of whose lives dies at the next step."""
+    two, deaths = sides("dying"), 0
+    options = RoundsOptions(**{**two.users, "source": str(two.users["source"])}, quiet=True)
+    for _ in range(STAGES_OF_A_ROUND + 1):
+        for now in POINTS:
+            with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
+                try:
+                    run_rounds_engine(options, crash=DieAt(*now, visit=1))
+                except Died:
+                    deaths += 1
+        two.run(two.users)
+        two.run(two.statistician)
+    assert deaths >= len(POINTS)
+    assert {role: two.values(role) for role in together} == together
+
+
+@pytest.mark.full
 def test_dead_at_any_step_either_side_goes_on(
     sides: Callable[[str], TwoSides], together: dict[str, list[bytes]]
 ) -> None:
-    points = (
-        (CrashPoint.COMMIT, Moment.AFTER),
-        (CrashPoint.CHARGE_LEDGER, Moment.AFTER),
-        (CrashPoint.WRITE_RELEASES, Moment.AFTER),
-        (CrashPoint.COMMIT_TRANSACTION, Moment.BEFORE),
-        (CrashPoint.COMMIT_TRANSACTION, Moment.AFTER),
-        (CrashPoint.MARK_DELIVERY, Moment.BEFORE),
-    )
-    for number, now in enumerate(points):
+    for number, now in enumerate(POINTS):
         two, die = sides(str(number)), DieAt(*now, visit=2)  # once, in one of all its lives
         for _ in range(STAGES_OF_A_ROUND + 1):
             with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from meanstream.streaming.kafka import first_answer
 from tests.pipelines.command_line import meanstream
-from tests.servers.conftest import need
-from tests.servers.support import broker as kafka
-from tests.servers.support.broker import free_ports
-from tests.servers.support.programs import Program
+from tests.servers.support.broker import Broker, free_ports
+from tests.servers.support.programs import Command
 
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 KEY = {"MEANSTREAM_SECRET": SECRET}
@@ -46,35 +44,30 @@ def ask(address: str, path: str) -> tuple[int, str]:
         return 0, ""
 
 
-def test_brokers_that_are_started_later_are_waited_for(tmp_path: Path) -> None:
+def test_brokers_that_are_started_later_are_waited_for(own_broker: Broker, tmp_path: Path) -> None:
     """Also the topic is there only later: a broker that has just started does not know it at once."""
-    need(kafka.missing())
-    broker = kafka.Broker(tmp_path / "kafka")
-    broker.start()
+    broker = own_broker
     _make_topic(broker.address)
     broker.stop()
     metrics = f"127.0.0.1:{free_ports(1)[0]}"
-    program = str(Path(sys.executable).with_name("meanstream"))
     typed = words("agents", f"kafka://{broker.address}/samples", tmp_path)
-    try:
-        with Program(tmp_path, "engine", [program, *typed, "--metrics", metrics], **KEY) as engine:
-            waits = f"source waits for the brokers {broker.address} ("
-            engine.until(lambda: ask(metrics, "/readyz")[1].startswith(waits))
-            assert ask(metrics, "/readyz")[0] == 503
-            assert ask(metrics, "/healthz") == (200, "ok")
-            engine.until(lambda: waits in engine.log)
-            assert not (tmp_path / "agents.db").exists()
-            broker.start()
-            engine.until(lambda: ask(metrics, "/readyz") == (200, "ok"))
-            assert engine.log.count(waits) == 1
-            assert f"source: the brokers {broker.address} answer, after " in engine.log
-            assert engine.stop() == 0
-    finally:
-        broker.kill()
+    with Command(tmp_path, "engine", [*typed, "--metrics", metrics], **KEY) as engine:
+        waits = f"source waits for the brokers {broker.address} ("
+        engine.until(lambda: ask(metrics, "/readyz")[1].startswith(waits))
+        assert ask(metrics, "/readyz")[0] == 503
+        assert ask(metrics, "/healthz") == (200, "ok")
+        engine.until(lambda: waits in engine.log)
+        assert not (tmp_path / "agents.db").exists()
+        broker.start()
+        engine.until(lambda: ask(metrics, "/readyz") == (200, "ok"))
+        assert engine.log.count(waits) == 1
+        assert f"source: the brokers {broker.address} answer, after " in engine.log
+        assert engine.stop() == 0
 
 
 @pytest.mark.parametrize("kind", [*COMMANDS, "collaborate"])
-def test_nobody_answers_in_time(kind: str, tmp_path: Path) -> None:
+def test_nobody_answers_in_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_answer, "FIRST_TOLD_SECONDS", 0.1)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     option = "releases" if kind == "collaborate" else "source"
     if kind == "collaborate":
@@ -84,7 +77,7 @@ def test_nobody_answers_in_time(kind: str, tmp_path: Path) -> None:
         typed = ["run", kind, "--releases", f"kafka://{address}/releases", "--store", str(tmp_path / "own.db")]
     else:
         typed = words(kind, f"kafka://{address}/samples", tmp_path)
-    ran = meanstream(*typed, "--wait-for", "2.5s", environment=KEY)
+    ran = meanstream(*typed, "--wait-for", "0.5s", environment=KEY)
     assert ran.code == 2
     told, line = ran.err.decode().splitlines()
     assert f"{option} waits for the brokers {address} (" in told

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -27,7 +30,7 @@ from meanstream.streaming.kafka import client
 from meanstream.streaming.kafka.location import KafkaLocation
 from meanstream.streaming.kafka.source import KafkaSource
 from meanstream.streaming.sources.mapping import ColumnMapping
-from tests.servers.conftest import need
+from tests.servers.conftest import need, shared_by_workers
 from tests.servers.support import broker as kafka
 from tests.servers.support.kafka_reading import read_count, send, value
 from tests.servers.support.security import Authority, secure_properties
@@ -38,26 +41,45 @@ SCRAM_PASSWORD = "another-2.718281828"  # noqa: S105
 TOPIC, GROUP = "samples", "readers"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("secure")
+@dataclass(frozen=True)
+class Secure:
+    """A broker with several listeners, and a folder with passwords and certificates; all workers share it."""
+
+    pid: int
+    folder: Path
+    listeners: dict[str, str]
+    """Addresses by the security.protocol that they speak."""
+
+    @property
+    def address(self) -> str:
+        """The listener of these tests."""
+        return self.listeners["SASL_SSL"]
 
 
-@pytest.fixture(scope="module")
-def others() -> dict[str, int]:
-    """Ports of further listeners by what they speak."""
-    return dict(zip(("SASL_PLAINTEXT", "SSL"), kafka.free_ports(2), strict=True))
-
-
-@pytest.fixture(scope="module")
-def secure(folder: Path, others: dict[str, int]) -> Iterator[kafka.Broker]:
-    """A broker where alice may read one topic under one group, and three samples are in it."""
+@pytest.fixture(scope="session")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    """A broker where alice may read one topic under groups of one kind, and three samples are in it."""
     need(kafka.missing())
+    with shared_by_workers(tmp_path_factory, "secure", start_secure) as shared:
+        yield Secure(shared["pid"], Path(shared["folder"]), shared["listeners"])
+
+
+def start_secure(folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    others = dict(zip(("SASL_PLAINTEXT", "SSL"), kafka.free_ports(2), strict=True))
     authority = Authority.make("test authority")
     broker = kafka.Broker(folder / "kafka", secure_properties(folder, authority, USER, PASSWORD, others))
     (folder / "password").write_text(PASSWORD + "\n")
     broker.start()
-    admin = AdminClient({"bootstrap.servers": broker.address})
+    let_alice_in(broker.address)
+    send(broker.address, TOPIC, [value(i) for i in range(3)])
+    listeners = {"PLAINTEXT": broker.address, "SASL_SSL": broker.spare_address}
+    listeners |= {protocol: f"127.0.0.1:{port}" for protocol, port in others.items()}
+    return {"pid": broker.detach(), "folder": str(folder), "listeners": listeners}
+
+
+def let_alice_in(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
     for topic in (TOPIC, "other"):
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     allowed = [
@@ -65,10 +87,10 @@ def secure(folder: Path, others: dict[str, int]) -> Iterator[kafka.Broker]:
         (ResourceType.TOPIC, TOPIC, AclOperation.DESCRIBE),
         (ResourceType.TOPIC, "other", AclOperation.DESCRIBE),
         (ResourceType.GROUP, GROUP, AclOperation.READ),
-        (ResourceType.TRANSACTIONAL_ID, f"meanstream-claim-{GROUP}-{TOPIC}", AclOperation.WRITE),
+        (ResourceType.TRANSACTIONAL_ID, f"meanstream-claim-{GROUP}", AclOperation.WRITE),
     ]
     bindings = [
-        AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", what, AclPermissionType.ALLOW)
+        AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", what, AclPermissionType.ALLOW)
         for kind, name, what in allowed
     ]
     for future in admin.create_acls(bindings).values():
@@ -76,31 +98,30 @@ def secure(folder: Path, others: dict[str, int]) -> Iterator[kafka.Broker]:
     scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
     entered = UserScramCredentialUpsertion(USER, scram, SCRAM_PASSWORD.encode())
     admin.alter_user_scram_credentials([entered])[USER].result(30)
-    send(broker.address, TOPIC, [value(i) for i in range(3)])
-    yield broker
-    broker.stop()
 
 
 Open = Callable[..., KafkaSource]
 
 
 @pytest.fixture
-def opening(secure: kafka.Broker, folder: Path, tmp_path: Path) -> Open:
+def opening(secure: Secure, tmp_path: Path) -> Open:
     """Open the secure listener with the right properties, some of them changed or left out (None)."""
     right = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanisms": "PLAIN",
         "sasl.username": USER,
-        "sasl.password": f"file:{folder / 'password'}",
-        "ssl.ca.location": str(folder / "trusted.pem"),
+        "sasl.password": f"file:{secure.folder / 'password'}",
+        "ssl.ca.location": str(secure.folder / "trusted.pem"),
     }
 
-    def make(topic: str = TOPIC, group: str = GROUP, brokers: str = "", **changed: str | None) -> KafkaSource:
+    def make(
+        topic: str = TOPIC, group: str = f"{GROUP}-{os.getpid()}", brokers: str = "", **changed: str | None
+    ) -> KafkaSource:
         properties = {**right, **{name.replace("_", "."): text for name, text in changed.items()}}
         config = tmp_path / "kafka.yaml"
         config.write_text(json.dumps({name: text for name, text in properties.items() if text is not None}))
         location = KafkaLocation.parse(
-            f"kafka://{brokers or secure.spare_address}/{topic}?group={group}&config={config}",
+            f"kafka://{brokers or secure.address}/{topic}?group={group}&config={config}",
             environment={"SCRAM": SCRAM_PASSWORD},
         )
         assert PASSWORD not in repr(location)
@@ -135,12 +156,12 @@ def refusal(opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.Captu
 
 
 def test_a_wrong_password_is_one_line(
-    opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], secure: kafka.Broker
+    opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], secure: Secure
 ) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
-        wrong = "env:SCRAM" if mechanism == "PLAIN" else f"file:{secure.folder.parent / 'password'}"
+        wrong = "env:SCRAM" if mechanism == "PLAIN" else f"file:{secure.folder / 'password'}"
         message = refusal(opening, caplog, capfd, sasl_mechanisms=mechanism, sasl_password=wrong)
-        assert message.startswith(f"source must be allowed in by {secure.spare_address}, got: ")
+        assert message.startswith(f"source must be allowed in by {secure.address}, got: ")
         assert "Authentication failed" in message
 
 
@@ -148,12 +169,12 @@ def test_an_authority_that_is_not_trusted_is_one_line(
     opening: Open,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
-    secure: kafka.Broker,
+    secure: Secure,
     tmp_path: Path,
 ) -> None:
     other = Authority.make("another authority").write(tmp_path / "other.pem")
     message = refusal(opening, caplog, capfd, ssl_ca_location=str(other))
-    assert message.startswith(f"source must be allowed in by {secure.spare_address}, got: ")
+    assert message.startswith(f"source must be allowed in by {secure.address}, got: ")
     assert "certificate" in message
 
 
@@ -177,14 +198,12 @@ def test_a_listener_that_speaks_something_else_is_one_line_at_once(  # noqa: PLR
     opening: Open,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
-    secure: kafka.Broker,
-    others: dict[str, int],
+    secure: Secure,
     given: str | None,
     spoken: str,
 ) -> None:
     """Whoever hangs up without a word might be a broker that is started: it is asked what it speaks, not waited for."""
-    places = {"SASL_SSL": secure.spare_address, "PLAINTEXT": secure.address}
-    address = places.get(spoken) or f"127.0.0.1:{others[spoken]}"
+    address = secure.listeners[spoken]
     monkeypatch.setattr(client, "CONNECT_SECONDS", 120.0)
     began = time.monotonic()
     message = refusal(opening, caplog, capfd, brokers=address, security_protocol=given)

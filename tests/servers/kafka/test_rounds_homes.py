@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.servers.support.broker import free_ports
 from tests.servers.support.kafka_sinks import read
-from tests.servers.support.waiting import wait_until
+from tests.servers.support.programs import Command
 
 NewTopic = Callable[..., str]
 HOUR = 3600
@@ -140,22 +137,19 @@ def test_nobody_is_claimed_before_a_window_has_ended(shared: Shared) -> None:
         **{role: shared.folder / f"a-{role}.jsonl" for role in ("sink", "reports", "notices")},
         **COMMON,
     }
-    command = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "rounds", *arguments(named)]
-    engine = subprocess.Popen(command, env={**os.environ, "MEANSTREAM_SECRET": SECRET}, stderr=subprocess.DEVNULL)
 
     def has_read() -> bool:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             return re.search(rb"^meanstream_events_total\S* 12\.0$", answer.read(), re.MULTILINE) is not None
         return False
 
-    try:
-        wait_until(has_read, every=0.3)
+    words = ["run", "rounds", *arguments(named)]
+    with Command(shared.folder, "engine", words, MEANSTREAM_SECRET=SECRET) as engine:
+        engine.until(has_read)
         assert shared.claims() == []
         shared.send(1, 0, "u0")
-        wait_until(lambda: len(shared.claims()) == len(users), every=0.3)
-    finally:
-        engine.terminate()
-        assert engine.wait(60) == 0
+        engine.until(lambda: len(shared.claims()) == len(users))
+        assert engine.stop() == 0
     order = [event["user"] for event in shared.reports("a")]
     assert sorted(order) == sorted(users) != order
     assert shared.claims() == order

@@ -85,14 +85,20 @@ def new_source(broker_address: str, new_topic: Callable[..., str]) -> Callable[[
     return make
 
 
-@pytest.fixture
-def reference(tmp_path: Path) -> dict[str, list[bytes]]:
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     """The same records from a file, to files."""
-    (tmp_path / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
-    place = {role: tmp_path / f"{role}.jsonl" for role in ROLES}
-    named = {"source": tmp_path / "samples.jsonl", "store": tmp_path / "file.db", **COMMON, **place, "quiet": True}
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
+    place = {role: folder / f"{role}.jsonl" for role in ROLES}
+    named = {"source": folder / "samples.jsonl", "store": folder / "file.db", **COMMON, **place, "quiet": True}
     assert meanstream("run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}).code == 0
     return {role: path.read_bytes().splitlines() for role, path in place.items()}
+
+
+def options_of(source: str, store: Path, address: str, topics: dict[str, str]) -> RoundsOptions:
+    place: Any = {role: f"kafka://{address}/{topic}" for role, topic in topics.items()}
+    return RoundsOptions(source=source, until_end=True, store=store, quiet=True, batch_size=40, **COMMON, **place)
 
 
 def test_topics_hold_what_files_hold(
@@ -116,7 +122,26 @@ def test_topics_hold_what_files_hold(
     assert len(committed(broker_address, topics["dead_letters"])) == 8
 
 
-@pytest.mark.slow
+def test_dead_at_one_step_after_the_other_the_topics_hold_the_same(
+    new_source: Callable[[], str],
+    reference: dict[str, list[bytes]],
+    broker_address: str,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    """One deployment, each of whose lives dies at the next step."""
+    topics = {role: new_topic() for role in ROLES}
+    options = options_of(new_source(), tmp_path / "s.db", broker_address, topics)
+    with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
+        for point, moment in POINTS:
+            with pytest.raises(Died):
+                run_rounds_engine(options, crash=DieAt(point, moment, visit=1))
+        run_rounds_engine(options)
+    for role in ("sink", "reports", "notices"):
+        assert sorted(committed(broker_address, topics[role])) == sorted(reference[role]), role
+
+
+@pytest.mark.full
 def test_dead_at_any_step_the_topics_hold_the_same(
     new_source: Callable[[], str],
     reference: dict[str, list[bytes]],
@@ -126,16 +151,7 @@ def test_dead_at_any_step_the_topics_hold_the_same(
 ) -> None:
     for number, (point, moment) in enumerate(POINTS):
         topics = {role: new_topic() for role in ROLES}
-        place: Any = {role: f"kafka://{broker_address}/{topic}" for role, topic in topics.items()}
-        options = RoundsOptions(
-            source=new_source(),
-            until_end=True,
-            store=tmp_path / f"{number}.db",
-            quiet=True,
-            batch_size=40,
-            **COMMON,
-            **place,
-        )
+        options = options_of(new_source(), tmp_path / f"{number}.db", broker_address, topics)
         with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
             with pytest.raises(Died):
                 run_rounds_engine(options, crash=DieAt(point, moment, visit=2))

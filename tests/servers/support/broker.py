@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.servers.support.waiting import NotInTimeError
 
@@ -27,6 +28,7 @@ JARS = SERVERS / f"kafka-{KAFKA_VERSION}"
 HEAP = "384m"
 START_SECONDS = 90.0
 STOP_SECONDS = 20.0
+ARCHIVE_SECONDS = 120.0
 QUICK = "-XX:TieredStopAtLevel=1"
 _SHARES = 16
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
@@ -38,7 +40,7 @@ _GIVEN: deque[int] = deque(maxlen=500)
 _PROPERTIES = """
 process.roles=broker,controller
 node.id=1
-controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+controller.quorum.voters=1@127.0.0.1:{controller}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
@@ -94,8 +96,8 @@ class Broker:
         Server properties that replace or add to the standard ones; `{port}` and `{spare}` are filled in.
     compiler : str
         Option of Java: the quick compiler is done sooner with the little that a test does; "" for measurements.
-    classes : mapping, optional
-        By program, the option of Java that says where its classes are kept; `archives()`.
+    classes : str, optional
+        Option of Java that names an archive of parsed classes; by default that of an earlier broker.
     """
 
     def __init__(
@@ -104,11 +106,13 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         *,
         compiler: str = QUICK,
-        classes: Mapping[str, str] | None = None,
+        classes: str | None = None,
     ) -> None:
         self.folder = folder
-        self._compiler = compiler
-        self._classes = archives() if classes is None else classes
+        if classes is None:
+            archive = kept_files().classes
+            classes = f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        self._options = [compiler, classes, "-XX:+ExitOnOutOfMemoryError"]
         self.port, self.controller, self.spare = free_ports(3)
         self.pid: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -140,10 +144,10 @@ class Broker:
     def start(self, *, wait: bool = True) -> None:
         """Start, the first time after formatting the folder."""
         if not (self.folder / "logs" / "meta.properties").is_file():
-            self._format()
+            self.format(kept_files().checkpoint)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._java(HEAP, [self._compiler, "-XX:+ExitOnOutOfMemoryError"], "kafka.Kafka", self._properties),
+                self._java(HEAP, self._options, "kafka.Kafka", self._properties),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -152,6 +156,12 @@ class Broker:
         self.pid = self._process.pid
         if wait:
             self.wait()
+
+    def serve(self) -> None:
+        """Start it if it does not run, and let it go on if it was paused."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        self.resume()
 
     def wait(self) -> None:
         """Wait until it serves."""
@@ -164,9 +174,9 @@ class Broker:
                 raise NotInTimeError(f"the broker was not ready: {self.log.read_text()[-2000:]}")
             time.sleep(0.05)
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Ask it to end; insist if it does not."""
-        self._end(signal.SIGTERM)
+        self._end(signal.SIGTERM, seconds)
 
     def kill(self) -> None:
         """Let it die as a machine does."""
@@ -190,30 +200,39 @@ class Broker:
         assert self.pid is not None
         os.kill(self.pid, signal.SIGCONT)
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end(self, how: signal.Signals, seconds: float = STOP_SECONDS) -> None:
         if self._process is None:
             return
         self._process.send_signal(how)
         self._process.send_signal(signal.SIGCONT)
         try:
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._process = self.pid = None
 
-    def _format(self) -> None:
-        cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22].replace("-", "A")
-        arguments = ["--standalone", "-t", cluster, "-c", self._properties]
+    def format(self, checkpoint: Path) -> None:
+        """Format the folder with the features in a file of `format_by_tool`, and with ids of its own."""
+        logs = self.folder / "logs"
+        logs.mkdir()
+        shutil.copyfile(checkpoint, logs / checkpoint.name)
+        ids = f"cluster.id={_new_id()}\ndirectory.id={_new_id()}\n"
+        (logs / "meta.properties").write_text(f"version=1\nnode.id=1\n{ids}")
+
+    def format_by_tool(self) -> Path:
+        """Format the folder with Kafka's own tool, which is a second JVM; return the file that it made of features."""
+        arguments = ["-t", _new_id(), "-c", self._properties]
         subprocess.run(
             self._java("128m", [QUICK], "kafka.tools.StorageTool", "format", *arguments),
             check=True,
             capture_output=True,
         )
+        return self.folder / "logs" / "bootstrap.checkpoint"
 
     def _java(self, heap: str, options: list[str], program: str, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
-        options = [*options, self._classes.get(program, ""), "-Djava.awt.headless=true", "-XX:+UseSerialGC", logging]
+        options = [*options, "-Djava.awt.headless=true", "-XX:+UseSerialGC", logging]
         given = [f"-Xms{heap}", f"-Xmx{heap}", *filter(None, options)]
         return ["java", *given, "-cp", f"{JARS}/*", program, *arguments]
 
@@ -223,30 +242,40 @@ class Broker:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
 
-@cache
-def archives() -> dict[str, str]:
-    """Options by which a broker has the classes of one before it, parsed; that one is run here if there was none yet.
+class KeptFiles(NamedTuple):
+    """What one broker leaves for those after it: its parsed classes, and the features of a formatted folder."""
 
-    A start takes a third of the processor time then. Java looks by itself whether an archive fits.
+    classes: Path
+    checkpoint: Path
+
+
+@cache
+def kept_files() -> KeptFiles:
+    """Return the files of the first broker on this machine, which is run here if there was none yet.
+
+    With the archive a start takes a third of the processor time. Java itself checks whether the archive fits.
     """
     java = Path(shutil.which("java") or "").resolve()
     version = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    kept = {name: JARS / "archives" / f"{name}-{version}.jsa" for name in ("kafka.Kafka", "kafka.tools.StorageTool")}
-    (JARS / "archives").mkdir(exist_ok=True)
-    with (JARS / "archives" / "lock").open("w") as lock, tempfile.TemporaryDirectory() as folder:
+    folder = JARS / "archives" / version
+    kept = KeptFiles(folder / "kafka.jsa", folder / "bootstrap.checkpoint")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock, tempfile.TemporaryDirectory() as temporary:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not all(path.exists() for path in kept.values()):
-            made = {name: Path(folder) / path.name for name, path in kept.items()}
-            first = Broker(
-                Path(folder) / "kafka",
-                classes={name: f"-XX:ArchiveClassesAtExit={path}" for name, path in made.items()},
-            )
+        if not kept.checkpoint.exists():  # not every Java can make an archive
+            archive = Path(temporary) / "kafka.jsa"
+            first = Broker(Path(temporary) / "kafka", classes=f"-XX:ArchiveClassesAtExit={archive}")
+            checkpoint = first.format_by_tool()
             first.start()
-            first.stop()
-            for name, path in made.items():
-                if path.exists():  # not every Java can
-                    shutil.move(path, kept[name])
-    return {name: f"-XX:SharedArchiveFile={path}" for name, path in kept.items() if path.exists()}
+            first.stop(ARCHIVE_SECONDS)
+            if archive.exists():
+                shutil.move(archive, kept.classes)
+            shutil.copyfile(checkpoint, kept.checkpoint)
+    return kept
+
+
+def _new_id() -> str:
+    return base64.urlsafe_b64encode(secrets.token_bytes(16)).decode()[:22].replace("-", "A")
 
 
 def free_ports(count: int) -> list[int]:

@@ -30,7 +30,7 @@ def missing() -> str | None:
 
 
 @contextmanager
-def browser(*, width: int = 1600, dark: bool = False) -> Iterator[Any]:
+def opened_browser() -> Iterator[Any]:
     """Open a browser; the programs are those of the machine, and nothing is downloaded."""
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
@@ -43,13 +43,22 @@ def browser(*, width: int = 1600, dark: bool = False) -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
     try:
-        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         yield driver
     finally:
         driver.quit()
+
+
+def as_new(driver: Any, *, width: int = 1600, dark: bool = False) -> Any:
+    """Make an open browser one that has seen nothing: no page, no cookie, nothing in its logs."""
+    driver.get("about:blank")
+    driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+    feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for log in ("performance", "browser"):
+        driver.get_log(log)  # which empties it
+    return driver
 
 
 def hosts_asked(driver: Any) -> set[str]:

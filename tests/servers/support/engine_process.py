@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.streaming.crash import CrashPoint, Moment
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.waiting import NotInTimeError, wait_until
 
 ROLES = ("releases", "estimates", "dead_letters", "notices")
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
@@ -26,8 +26,9 @@ STEPS = list(product(CrashPoint, Moment))
 KILLED = -signal.SIGKILL
 END_SECONDS = 180.0
 
-_FORKING = multiprocessing.get_context("forkserver")
-_FORKING.set_forkserver_preload(
+FORKING = multiprocessing.get_context("forkserver")
+"""Starts processes from one that has imported what engines need."""
+FORKING.set_forkserver_preload(
     [
         "__main__",
         "tests.servers.support.engine_process",
@@ -49,8 +50,8 @@ class Fate:
         Where it is killed; None to live on.
     wrong : str
         Name of a defect from `tests.servers.support.wrong_engines` that it has.
-    pace : float
-        Seconds that each turn takes longer.
+    holds : tuple of int
+        Before it reads for these times it waits until it is let go (`EngineProcess.let_go`).
     durable : bool
         Whether it waits for the disk. A process that dies loses nothing that it wrote; only a machine would.
     """
@@ -59,7 +60,7 @@ class Fate:
     moment: Moment = Moment.BEFORE
     visit: int = 1
     wrong: str = ""
-    pace: float = 0.0
+    holds: tuple[int, ...] = ()
     durable: bool = False
 
 
@@ -69,6 +70,10 @@ class Trace:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.write_bytes(bytes(4 * (len(STEPS) + 1)))
+
+    def gate(self, visit: int) -> Path:
+        """A file that lets a process go which waits before it reads."""
+        return self._path.with_name(f"{self._path.name}-{visit}")
 
     def hook(self) -> Callable[[int], int]:
         """For the process: note the visit of a step; tell how many that makes."""
@@ -100,7 +105,7 @@ class EngineProcess:
         number = time.monotonic_ns()
         self._log = folder / f"log-{number}"
         self.trace = Trace(folder / f"trace-{number}")
-        self._process = _FORKING.Process(target=live, args=(arguments, self._log, self.trace, fate), daemon=True)
+        self._process = FORKING.Process(target=live, args=(arguments, self._log, self.trace, fate), daemon=True)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -118,6 +123,13 @@ class EngineProcess:
         """Wait until it ends well."""
         code = self.wait()
         assert code == 0, f"the engine ended with {code}; its log:\n{self.log}"
+
+    def holds(self, visit: int) -> bool:
+        """Whether it waits before it reads for this time, or has done so."""
+        return self.trace.visits(CrashPoint.READ_BATCH, Moment.BEFORE) >= visit
+
+    def let_go(self, visit: int) -> None:
+        self.trace.gate(visit).touch()
 
     def kill(self) -> None:
         self._process.kill()
@@ -209,7 +221,7 @@ def _hook(trace: Trace, fate: Fate) -> Callable[[CrashPoint, Moment], None]:
         visits = note(numbers[point, moment])
         if (point, moment) == at and visits == fate.visit:
             os.kill(os.getpid(), signal.SIGKILL)
-        if fate.pace and (point, moment) == (CrashPoint.READ_BATCH, Moment.BEFORE):
-            time.sleep(fate.pace)
+        if (point, moment) == (CrashPoint.READ_BATCH, Moment.BEFORE) and visits in fate.holds:
+            wait_until(trace.gate(visits).exists, END_SECONDS, every=0.01)
 
     return hook

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import yaml
 
@@ -48,30 +48,51 @@ def command_of(service: str, entrypoint: Sequence[str], changes: Mapping[str, st
     return words
 
 
+class Process(Protocol):
+    """What is needed of a process, as `subprocess` has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class Program:
     """A process with its output in a file; `with` stops it."""
 
     def __init__(self, folder: Path, name: str, words: Sequence[str], **environment: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / f"{name}.log"
+        self._process = self._start(folder, words, {**os.environ, **environment})
+
+    def _start(self, folder: Path, words: Sequence[str], environment: dict[str, str]) -> Process:
         with self._path.open("wb") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 words,
                 cwd=folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, **environment},
+                env=environment,
             )
 
-    def __enter__(self) -> Program:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            self._kill()
+        self._process.wait(STOP_SECONDS)
+
+    def _kill(self) -> None:
+        """Kill it, and what it has started."""
+        os.killpg(self._process.pid, signal.SIGKILL)
 
     @property
     def log(self) -> str:
@@ -79,7 +100,7 @@ class Program:
 
     def stop(self) -> int:
         """Ask as `docker stop` does, and give the exit code."""
-        self._process.send_signal(signal.SIGTERM)
+        os.kill(self._process.pid, signal.SIGTERM)
         return self._process.wait(STOP_SECONDS)
 
     def until(self, condition: Callable[[], Any]) -> None:
@@ -90,6 +111,18 @@ class Program:
             return condition()
 
         wait_until(met, START_SECONDS, why=lambda: self.log[-3000:], every=0.1)
+
+
+class Command(Program):
+    """`meanstream` with these words, forked from a process that has imported it."""
+
+    def _start(self, folder: Path, words: Sequence[str], environment: dict[str, str]) -> Process:
+        from tests.servers.support.forked_command import ForkedCommand
+
+        return ForkedCommand(folder, self._path, words, environment)
+
+    def _kill(self) -> None:
+        os.kill(self._process.pid, signal.SIGKILL)  # it starts none, and may not have a group of its own yet
 
 
 def healthy(service: str, changes: Mapping[str, str]) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.support.broker import SERVERS, free_ports
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.waiting import wait_until
 
 APICURIO_VERSION = "3.0.9"  # as in the Makefile
 FOLDER = SERVERS / f"apicurio-{APICURIO_VERSION}"
@@ -30,28 +31,44 @@ def missing() -> str | None:
     return None
 
 
-@contextmanager
-def running_registry(log: Path) -> Iterator[str]:
-    """Start a registry; give the address of its interface."""
+def start_registry(folder: Path) -> dict[str, Any]:
+    """Start a registry, whose log is in a folder; give the address of its interface and its process id."""
     (port,) = free_ports(1)
     jar = FOLDER / f"apicurio-registry-app-{APICURIO_VERSION}-runner.jar"
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.host=127.0.0.1"]
     command += [f"-Dquarkus.http.port={port}", "-jar", str(jar)]
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "registry.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+        )
     address = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+
+    def ready() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"the registry ended: {log.read_text()[-2000:]}")
+        return _answers(address)
+
     try:
-        end = time.monotonic() + START_SECONDS
-        while not _answers(address):
-            if process.poll() is not None:
-                raise RuntimeError(f"the registry ended: {log.read_text()[-2000:]}")
-            if time.monotonic() > end:
-                raise NotInTimeError(f"the registry was not ready: {log.read_text()[-2000:]}")
-            time.sleep(0.1)
-        yield address
-    finally:
+        wait_until(ready, START_SECONDS, why=lambda: log.read_text()[-2000:], every=0.1)
+    except BaseException:
         process.kill()
         process.wait()
+        raise
+    process.returncode = 0  # others stop it, by its process id
+    return {"address": address, "pid": process.pid}
+
+
+@contextmanager
+def running_registry(folder: Path) -> Iterator[str]:
+    """Start a registry; give the address of its interface."""
+    registry = start_registry(folder)
+    try:
+        yield registry["address"]
+    finally:
+        os.kill(registry["pid"], signal.SIGKILL)
+        os.waitpid(registry["pid"], 0)
 
 
 def _answers(address: str) -> bool:
