@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lint.draws import unseeded
 from tests.lint.imports import clients_elsewhere, named_modules, points_up, strings_that_point_up
 from tests.lint.names import estimators_named, unused
 from tests.lint.prose import stale_modules, stale_paths
@@ -76,3 +77,21 @@ def test_a_stale_name_is_found() -> None:
     gone = ["meanstream.streaming.nine", "meanstream.operators.agents.running_mean.PrivateMedian"]
     kept = ["meanstream.operators.agents.running_mean.PrivateMean", "meanstream.beam"]
     assert stale_modules(" and ".join(f"`{name}`" for name in gone + kept)) == gone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rng = np.random.default_rng()",
+        "key = os.urandom(32)",
+        "import secrets\nname = secrets.token_hex(4)",
+        "from uuid import uuid4\nname = uuid4().hex",
+        "import random\nx = random.gauss(0, 1)",
+    ],
+)
+def test_a_draw_without_a_seed_is_found(text: str) -> None:
+    files = [Source("tests/x.py", text), Source("tests/y.py", "import random\nrng = random.Random(1)\nrng.gauss()\n")]
+    assert len(list(unseeded(files, {}))) == 1
+    assert list(unseeded(files, {"tests/x.py": (1e-9, "")})) == []
+    assert len(list(unseeded(files, {"tests/x.py": (1e-3, "")}))) == 1
+    assert len(list(unseeded(files, {"tests/x.py": (0.0, ""), "tests/y.py": (0.0, "")}))) == 1
