@@ -22,13 +22,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 IMPORTED = (
+    "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "meanstream.operators.audit.mechanisms",
     "meanstream.pipelines.commands.run.agents",
     "meanstream.pipelines.commands.run.rounds",
+    "meanstream.streaming.agents.budget",
+    "meanstream.streaming.agents.engine",
+    "meanstream.streaming.metrics.metrics",
+    "meanstream.streaming.rounds.engine",
     "meanstream.streaming.sources.csv_file",
     "meanstream.streaming.sinks.jsonl",
     "meanstream.operators.forecast.agents",
+    "pydantic",
+    "rich.table",
     "scipy.optimize",
     "scipy.stats",
+    "sqlite3",
+    "yaml",
 )
 CLIENT = """#!{python} -IS
 import array, json, os, socket, sys
