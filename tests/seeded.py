@@ -28,7 +28,7 @@ def seeded_bytes(seed: str) -> Callable[[int | None], bytes]:
 
 
 @pytest.fixture(autouse=True)
-def _secrets_from_a_seed(request: pytest.FixtureRequest) -> Iterator[None]:
+def secrets_from_a_seed(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("servers"):
         yield
         return

@@ -66,6 +66,14 @@ def test_a_page_runs(page: Path, warm: Path, tmp_path: Path, monkeypatch: pytest
             runner.run(block)
 
 
+def test_a_forked_command_has_its_own_end_folder_and_words(warm: Path, tmp_path: Path) -> None:
+    page, runner = ROOT / "docs" / "page.md", PageRun(tmp_path, commands=warm)
+    with pytest.raises(AssertionError, match=r"ended with 2[\s\S]*epsilon"):
+        runner.run(Block(page, 1, "", "meanstream explain agents --lower 0 --upper 1 --epsilon -1 --delta 1e-6\n"))
+    runner.run(Block(page, 1, "", "meanstream secret new key && test -s key && which meanstream\n"))
+    assert runner.printed.splitlines()[-1] == str(warm / "meanstream")
+
+
 def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
     page = ROOT / "docs" / "page.md"
     text = "```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```\n"
