@@ -74,6 +74,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.lint
 
 # The site, as HTML in build/site: warnings are errors, and pages of reference are made of the code.
 docs: $(STAMP)

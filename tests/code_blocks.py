@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHELL, SHOWN = ("", "sh", "bash"), ("console",)
 BROKER = "broker:9092"
 """What pages call their broker."""
-SECONDS = 100
+SECONDS = 800
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>\{?[\w-]*\}?)\s*")
 _SAID = re.compile(
     r"^\s*<!-- (?P<what>output|file|not run)?(?P<vary>(?:, |\b)numbers vary)?(?:: (?P<value>.+?))? -->\s*$"
@@ -114,9 +115,7 @@ def commands_in(block: Block) -> Iterator[list[str]]:
 
 def refused(words: list[str]) -> str | None:
     """Tell what the parser says against a command, which is not run; None if it takes it."""
-    from meanstream.pipelines.commands import main
-
-    command, words = typer.main.get_command(main.app), words[: words.index("|")] if "|" in words else list(words)
+    command, words = _parser(), words[: words.index("|")] if "|" in words else list(words)
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     try:
@@ -126,12 +125,23 @@ def refused(words: list[str]) -> str | None:
     return None
 
 
+@cache
+def _parser() -> Any:
+    from meanstream.pipelines.commands import main
+
+    return typer.main.get_command(main.app)
+
+
 @dataclass
 class PageRun:
-    """Runs the blocks of one page in a folder: one namespace for its Python, one environment for its shell."""
+    """Runs the blocks of one page in a folder: one namespace for its Python, one environment for its shell.
+
+    `commands` is searched first for what the shell calls, see `tests/warm_command.py`.
+    """
 
     folder: Path
     broker: str = ""
+    commands: Path = Path(sys.executable).parent
     namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     printed: str = ""
 
@@ -181,7 +191,7 @@ class PageRun:
         ran = subprocess.run(
             ["bash", "-c", script],
             cwd=self.folder,
-            env=_environment(),
+            env=page_environment(self.commands),
             capture_output=True,
             text=True,
             check=False,
@@ -192,10 +202,10 @@ class PageRun:
         return ran.stdout
 
 
-def _environment() -> dict[str, str]:
-    """An environment in which nobody has set an option, with this interpreter's commands first."""
+def page_environment(*commands: Path) -> dict[str, str]:
+    """Give an environment in which no option is set, with these folders' commands first, then this interpreter's."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MEANSTREAM_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{clean.get('PATH', '')}"
+    path = os.pathsep.join(map(str, (*commands, Path(sys.executable).parent, clean.get("PATH", ""))))
     return clean | {"PATH": path, "COLUMNS": "110", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": str(ROOT)}
 
 

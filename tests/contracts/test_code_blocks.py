@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.code_blocks import PAGES, ROOT, Block, PageRun, blocks_of, commands_in, is_slow, needs_broker, refused
+from tests.code_blocks import (
+    PAGES,
+    ROOT,
+    Block,
+    PageRun,
+    blocks_of,
+    commands_in,
+    is_slow,
+    needs_broker,
+    page_environment,
+    refused,
+)
+from tests.warm_command import warm_command
 
+README = ROOT / "README.md"
 NAMES = {str(page.relative_to(ROOT)): page for page in PAGES}
 EVERY = [block for page in PAGES for block in blocks_of(page)]
 RUN = [
@@ -34,14 +49,29 @@ def test_every_command_of_a_block_that_is_not_run_is_taken() -> None:
     assert {f"{name} {words}": why for name, words in left if (why := refused(words))} == {}
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Path]:
+    with TemporaryDirectory() as folder, warm_command(Path(folder), page_environment()) as commands:
+        yield commands
+
+
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_runs(page: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))  # examples set a secret
     (tmp_path / "page").mkdir()
-    runner = PageRun(tmp_path / "page")
+    # The README's commands are run as a reader runs them, each in an interpreter of its own.
+    runner = PageRun(tmp_path / "page") if page == README else PageRun(tmp_path / "page", commands=warm)
     for block in blocks_of(page):
         if block.what != "not run":
             runner.run(block)
+
+
+def test_a_forked_command_has_its_own_end_folder_and_words(warm: Path, tmp_path: Path) -> None:
+    page, runner = ROOT / "docs" / "page.md", PageRun(tmp_path, commands=warm)
+    with pytest.raises(AssertionError, match=r"ended with 2[\s\S]*epsilon"):
+        runner.run(Block(page, 1, "", "meanstream explain agents --lower 0 --upper 1 --epsilon -1 --delta 1e-6\n"))
+    runner.run(Block(page, 1, "", "meanstream secret new key && test -s key && which meanstream\n"))
+    assert runner.printed.splitlines()[-1] == str(warm / "meanstream")
 
 
 def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:

@@ -7,25 +7,22 @@ import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.lint.tree import sources
+
 ROW = re.compile(r"^ +(?P<names>\w+(?:, \w+)*) : .*, default (?P<value>\S.*)$", re.MULTILINE)
 
 
 def told() -> Iterator[tuple[str, str, str, str]]:
     """Module, object, parameter, and the default of it that the docstring tells."""
-    for path in sorted((ROOT / "meanstream").rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if ", default " not in text:
-            continue
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for owner, document in documents(ast.parse(text)):
-            for row in ROW.finditer(document):
-                yield from ((module, owner, name, row["value"]) for name in row["names"].split(", "))
+    for source in sources():
+        if ROW.search(source.text):
+            for owner, document in documents(source.tree):
+                for row in ROW.finditer(document):
+                    yield from ((source.module, owner, name, row["value"]) for name in row["names"].split(", "))
 
 
 def documents(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def sketches(text: str) -> list[Sketch]:
 
 def digest_of(source: str) -> str:
     """Reduce code to twelve digits, the same on every Python: its text without comments, docstrings and white space."""
-    lines = [line.encode() for line in source.splitlines(keepends=True)]  # ast counts bytes
+    text = source.splitlines(keepends=True)
+    lines = [line.encode() for line in text]  # ast counts bytes
     left_out = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -67,7 +69,7 @@ def digest_of(source: str) -> str:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
-            start = len(source.splitlines()[row - 1][:column].encode())
+            start = len(text[row - 1][:column].encode())
             left_out.append(((row, start), (row, start + len(token.string.encode()))))
     for (row, column), (end_row, end_column) in sorted(left_out, reverse=True):
         before, after = lines[row - 1][:column], lines[end_row - 1][end_column:]
@@ -75,10 +77,14 @@ def digest_of(source: str) -> str:
     return hashlib.sha256(b"".join(b"".join(lines).split())).hexdigest()[:12]
 
 
+@cache
+def digest_of_file(file: str) -> str:
+    return digest_of((ROOT / file).read_text(encoding="utf-8"))
+
+
 def changed(text: str) -> dict[str, str]:
     """Give the files whose code is not what their sketch was read against, with the digest of today."""
-    found = {one.file: digest_of((ROOT / one.file).read_text(encoding="utf-8")) for one in sketches(text)}
-    return {one.file: found[one.file] for one in sketches(text) if found[one.file] != one.digest}
+    return {one.file: digest_of_file(one.file) for one in sketches(text) if digest_of_file(one.file) != one.digest}
 
 
 def test_every_sketch_was_read_against_the_code_as_it_is() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,18 +178,36 @@ def test_what_is_added_is_where_the_recipe_says(title: str) -> None:
         assert (ROOT / place).exists(), place
 
 
+REFUSED = {
+    ("--added", "5", "--runner", "FnApiRunner", "--name", "x"): "added must be left out with --runner, got '5'",
+    ("--added", "-1"): "added must be at least 0, got -1",
+}
+"""What the option that is added is refused with, and how."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("title", TRIED)
-def test_a_recipe_does_what_it_says(title: str, tmp_path: Path) -> None:
-    tried = TRIED[title]
+def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
+    """One copy of the tree for all of them: no recipe needs another, and starting interpreters is most of the cost."""
     tree = tmp_path / "tree"
     for name in ("meanstream", "tests"):
-        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tree / name)  # with what is compiled
     shutil.copy(ROOT / "pyproject.toml", tree)
     for name in ("samples.csv", "samples.added"):
         (tree / name).write_text(SAMPLES)
-    if tried.command:
-        assert meanstream(tree, *tried.command) != 0  # not yet
+    commands = [tried.command for tried in TRIED.values()]
+    assert 0 not in {code for code, _ in ended(tree, commands)}  # not yet
+    for tried in TRIED.values():
+        follow(tree, tried)
+    assert {code for code, _ in ended(tree, commands)} == {0}
+    refused = ended(tree, [(*AGENTS, *words) for words in REFUSED])
+    assert refused == [(2, f"meanstream: {why}\n") for why in REFUSED.values()]
+    passed = tests_of(tree, *(test for tried in TRIED.values() for test in tried.tests))
+    for tried in TRIED.values():
+        assert sum(passed.get(test, 0) for test in tried.tests) >= tried.least, (tried.tests, passed)
+
+
+def follow(tree: Path, tried: Tried) -> None:
+    """Do in the copy what a recipe says."""
     if tried.place is not None:
         (tree / tried.place).write_text(f'"""Added."""\n\nfrom __future__ import annotations\n\n{tried.program}')
     for place, after, line in tried.lines:
@@ -194,38 +215,47 @@ def test_a_recipe_does_what_it_says(title: str, tmp_path: Path) -> None:
         start = re.search(rf"^{re.escape(after)}.*$", text, re.MULTILINE)
         assert start is not None, (place, after)
         (tree / place).write_text(f"{text[: start.end()]}\n{line}{text[start.end() :]}")
-    assert meanstream(tree, *tried.command) == 0
-    if tried.tests:
-        passed = python(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tried.tests, "-k", tried.word)
-        found = re.search(r"(\d+) passed", passed.stdout)
-        assert passed.returncode == 0, passed.stdout[-3000:]
-        assert found is not None
-        assert int(found[1]) >= tried.least
 
 
-@pytest.mark.slow
-def test_an_option_that_beam_does_not_have_is_refused(tmp_path: Path) -> None:
-    test_a_recipe_does_what_it_says("Add an option", tmp_path)
-    ran = python(tmp_path / "tree", *MAIN, *AGENTS, "--added", "5", "--runner", "FnApiRunner", "--name", "x")
-    assert (ran.returncode, ran.stderr) == (2, "meanstream: added must be left out with --runner, got '5'\n")
-    ran = python(tmp_path / "tree", *MAIN, *AGENTS, "--added", "-1")
-    assert (ran.returncode, ran.stderr) == (2, "meanstream: added must be at least 0, got -1\n")
+FORKS = """
+import json, os, sys
+import meanstream.streaming.agents.engine, meanstream.streaming.rounds.engine
+from meanstream.pipelines.commands.main import main
+for number, words in enumerate(json.load(sys.stdin)):
+    child = os.fork()
+    if not child:
+        os.mkdir(f"ran{number}")
+        errors = os.open(f"ran{number}/errors", os.O_CREAT | os.O_WRONLY)
+        os.dup2(errors, 2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.argv = ["meanstream", *words, "--store", f"ran{number}/state.db"]
+        main()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
-MAIN = ("-c", "import sys; from meanstream.pipelines.commands.main import main; main()")
+def ended(tree: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
+    """Run commands in the copy, each in a fork of one interpreter; give their codes and what they say on errors."""
+    found = python(tree, "-c", FORKS, said=json.dumps(commands)).stdout.split()
+    assert len(found) == len(commands)
+    places = [tree / f"ran{number}" for number in range(len(found))]
+    ran = [(int(code), (place / "errors").read_text()) for code, place in zip(found, places, strict=True)]
+    for place in places:
+        shutil.rmtree(place)
+    (tree / "estimates.added").unlink(missing_ok=True)
+    return ran
 
 
-def meanstream(tree: Path, *arguments: str) -> int:
-    """Run the copy's command in the copy; what it makes is gone after it."""
-    before = set(tree.iterdir())
-    ran = python(tree, *MAIN, *arguments)
-    for path in set(tree.iterdir()) - before:
-        path.unlink()
-    return ran.returncode
+def tests_of(tree: Path, *files: str) -> Counter[str]:
+    """Run what is about additions in the copy's tests; count what passes, by file."""
+    words = " or ".join(f"({tried.word})" for tried in TRIED.values() if tried.word)
+    ran = python(tree, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *dict.fromkeys(files), "-k", words)
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    return Counter(re.findall(r"^PASSED ([\w/.]+)::", ran.stdout, re.MULTILINE))
 
 
-def python(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=tree, env=environment, capture_output=True, text=True, check=False
-    )
+def python(tree: Path, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=tree, env=environment, input=said, capture_output=True, text=True, check=False)

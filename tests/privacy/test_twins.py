@@ -6,7 +6,6 @@ A mechanism that keeps its claim is blamed once in a million audits; how many ca
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,10 +92,13 @@ def truncated(self: Toeplitz, state: Any, rows: Ints, release: Ints, fresh: Floa
     return fresh
 
 
+LIVES = np.random.default_rng(19)
+
+
 def noise_of_its_own(*args: Any, **named: Any) -> Any:
     """Every life of the process draws anew."""
     found = OPENED(*args, **named)
-    key = os.urandom(32).hex().encode()
+    key = LIVES.bytes(32).hex().encode()
     return replace(found, noise=KeyedNoise.of_judged_key(key, deployment="audit", purpose="agents"))
 
 

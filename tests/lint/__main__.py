@@ -1,0 +1,15 @@
+"""Check the structure of the tree: `python -m tests.lint`, the last step of `make lint`. Every file is parsed once."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.lint.draws import check_draws
+from tests.lint.imports import check_imports
+from tests.lint.names import check_names
+from tests.lint.prose import check_prose
+
+if __name__ == "__main__":
+    found = [*check_imports(), *check_names(), *check_prose(), *check_draws()]
+    print(*found, f"{len(found)} findings" if found else "Structure: all checks passed", sep="\n")  # noqa: T201
+    sys.exit(bool(found))
