@@ -94,7 +94,7 @@ def outputs(watched: Watched) -> dict[str, Any]:
 def at_once(
     folder: Path, agents: int, ports: tuple[int, ...], *, options: dict[str, Any] | None = None, **stream: Any
 ) -> Seen:
-    """Run the engine with all outputs, once: what is left of `hosted` where agents are many."""
+    """Run the engine with all outputs, once: what is left of `hosted` where worlds or agents are many."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0",))
         write_stream(folder / "private-stream.csv", agents, **stream)
@@ -114,7 +114,7 @@ def to_parquet(folder: Path, agents: int, **stream: Any) -> Seen:
         return of_others(watched.seen(), CHANGED)
 
 
-def hosted(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> Seen:
+def hosted(folder: Path, agents: int, ports: tuple[int, ...], *, read: bool = True, **stream: Any) -> Seen:
     """Run the engine with all outputs: killed, continued, started again; then all that reads its store or files."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0", CHANGED, "nobody"))
@@ -127,13 +127,24 @@ def hosted(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> 
         watched.run("replay", "dlq", "replay", "--from", "dead_letters.jsonl", "--reason", "late", **options)
         watched.run("with another epsilon", "run", "agents", **{**options, "epsilon": 2})
         watched.run("dry", "run", "agents", dry_run=True, **{**options, "sort": True})
-        read_all(watched)
+        if read:
+            read_all(watched)
         return of_others(watched.seen(), CHANGED)
 
 
 def killed_once() -> DieAt:
     """Die before the first delivery is durable."""
     return DieAt(CrashPoint.FLUSH_SINKS, Moment.BEFORE, 1)
+
+
+def private_side(folder: Path, agents: int, **stream: Any) -> Seen:
+    """Run the private side of an organization alone: what leaves it."""
+    with same_clock_and_coins() as clock:
+        watched = Watched(folder, clock)
+        write_stream(folder / "private-stream.csv", agents, **stream)
+        files = {role: f"{role}.jsonl" for role in ("releases", "dead_letters", "notices")}
+        watched.run("side", "run", "agent-side", json=True, **common(**files))
+        return of_others(watched.seen(), CHANGED)
 
 
 def federated(
