@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.collaboration import posterior_table
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.pipelines.agents import CollaboratePairwise
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatchCoder
@@ -38,8 +39,19 @@ ASKED = {"quantiles": ".5,.9", "exceeds": "1"}
 MOVED = {"samples": 98, "released": 70}
 """A stream in which an agent's last samples, which are not released, can show that its mean has moved."""
 
+FEW = 30
+"""Agents of whom estimates are read from a table in these tests (`table_from`); the product's are 16,384 or more."""
+
 UNRELEASED = {"least": -1.0, "most": 3.0, "far outside": 1e300, "tiny": 1e-300}
 """What the changed agent's unreleased samples are in each world but the first, where they are like all others."""
+
+
+def table_from(agents: int, patch: pytest.MonkeyPatch) -> None:
+    """Interpolate from so many agents on, in a table of the usual size, and however few components the prior has."""
+    cells = round(posterior_table.FEWEST_AGENTS / posterior_table.AGENTS_PER_CELL)
+    patch.setattr(posterior_table, "AGENTS_PER_CELL", agents / cells)
+    patch.setattr(posterior_table, "FEWEST_AGENTS", agents)
+    patch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
 
 
 def write_stream(

@@ -16,7 +16,7 @@ import pytest
 from meanstream.operators.agents.histogram import histogram_bin_of_cells
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_changes import OwnChanges
-from meanstream.operators.collaboration import posterior_table, prior_fitted
+from meanstream.operators.collaboration import prior_fitted
 from meanstream.operators.collaboration.prior import LearnedPrior
 from meanstream.operators.collaboration.shares.prior import NoisedShares, fit_shares_prior
 from meanstream.streaming.agents.told_shares import ToldShares
@@ -25,6 +25,7 @@ from meanstream.streaming.metrics.metrics import Metrics
 from tests.noninterference.agents_worlds import (
     ASKED,
     CHANGED,
+    FEW,
     FORGETTING,
     MEMORIES,
     MOVED,
@@ -32,6 +33,7 @@ from tests.noninterference.agents_worlds import (
     at_once,
     hosted,
     releases_as,
+    table_from,
     to_parquet,
 )
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
@@ -42,14 +44,12 @@ pytestmark = pytest.mark.slow
 
 Ports = tuple[int, ...]
 Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
-FEW, MANY = 30, 20_000
+MANY = 20_000
 
 
 @pytest.fixture(autouse=True)
 def _table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpolate from `FEW` agents on, as the product does from 16,384 on, and however few components there are."""
-    monkeypatch.setattr(posterior_table, "FEWEST_AGENTS", FEW)
-    monkeypatch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
+    table_from(FEW, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,10 @@ def read_from_a_table(agents: int, folder: Path, ports: Ports) -> tuple[Seen, Se
 
 
 @AGENTS
-def test_neither_do_they_where_estimates_are_read_from_a_table(agents: int, tmp_path: Path, ports: Ports) -> None:
+def test_neither_do_they_where_estimates_are_read_from_a_table(
+    agents: int, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_from(agents, monkeypatch)
     assert nothing_differs(*read_from_a_table(agents, tmp_path, ports))
 
 
@@ -187,6 +190,7 @@ def test_neither_do_they_where_estimates_are_read_from_a_table(agents: int, tmp_
 def test_the_table_of_before_is_caught(
     agents: int, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    table_from(agents, monkeypatch)
     monkeypatch.setattr(prior_fitted, "look_up_posterior", table_from_the_least_mean)
     assert Compared(*read_from_a_table(agents, tmp_path, ports))["file estimates.jsonl"] >= agents // 20
 

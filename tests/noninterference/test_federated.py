@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from meanstream.operators.collaboration import posterior_table
-from tests.noninterference.agents_worlds import MEMORIES, MOVED, UNRELEASED, asking_each_other, federated, on_beam
+from tests.noninterference.agents_worlds import (
+    FEW,
+    MEMORIES,
+    MOVED,
+    UNRELEASED,
+    asking_each_other,
+    federated,
+    on_beam,
+    table_from,
+)
 from tests.noninterference.comparison import Seen, nothing_differs
 
 pytestmark = pytest.mark.slow
@@ -38,13 +46,12 @@ def test_nor_where_agents_are_told_quantiles(tmp_path: Path, ports: tuple[int, .
     assert nothing_differs(first, other)
 
 
-@pytest.mark.parametrize("agents", [3, 30, *(pytest.param(n, marks=pytest.mark.full) for n in (300, 20_000))])
+@pytest.mark.parametrize("agents", [3, FEW, *(pytest.param(n, marks=pytest.mark.full) for n in (300, 20_000))])
 def test_a_pipeline_shows_nothing_of_unreleased_values(
     agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 30 agents, too, estimates are read from a table, as they are from 16,384 on."""
-    monkeypatch.setattr(posterior_table, "FEWEST_AGENTS", 30)
-    monkeypatch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
+    """Estimates of `FEW` agents, too, are read from a table, as those of 16,384 are."""
+    table_from(max(agents, FEW), monkeypatch)
     first, other = on_beam(tmp_path / "first", agents), on_beam(tmp_path / "other", agents, unreleased=1e300)
     assert_ended_well(first)
     assert first["file estimates.first.jsonl"].count(b"\n") == agents - 1
