@@ -19,7 +19,7 @@ def main() -> int:
     """Run the tests of this folder in this process and print the sums of all comparisons."""
     parser = argparse.ArgumentParser(prog="python -m tests.noninterference", description=__doc__)
     parser.add_argument("--all", action="store_true", help="also many agents and users, and topics of a real broker")
-    chosen = [] if parser.parse_args().all else ["-m", "not slow and not servers"]
+    chosen = [] if parser.parse_args().all else ["-m", "not slow and not servers and not full"]
     code = pytest.main([str(Path(__file__).parent), "-q", "-p", "no:cacheprovider", "-o", "timeout=0", *chosen])
     print(
         f"worlds: {TOTALS.worlds:,}\nsurfaces compared: {TOTALS.surfaces:,}\nbytes compared: {TOTALS.bytes:,}\n"

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.collaboration import posterior_table
 from meanstream.operators.pairwise.federation import FederationSettings
 from meanstream.pipelines.agents import CollaboratePairwise
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatchCoder
@@ -38,8 +39,19 @@ ASKED = {"quantiles": ".5,.9", "exceeds": "1"}
 MOVED = {"samples": 98, "released": 70}
 """A stream in which an agent's last samples, which are not released, can show that its mean has moved."""
 
+FEW = 30
+"""Agents of whom estimates are read from a table in these tests (`table_from`); the product's are 16,384 or more."""
+
 UNRELEASED = {"least": -1.0, "most": 3.0, "far outside": 1e300, "tiny": 1e-300}
 """What the changed agent's unreleased samples are in each world but the first, where they are like all others."""
+
+
+def table_from(agents: int, patch: pytest.MonkeyPatch) -> None:
+    """Interpolate from so many agents on, in a table of the usual size, and however few components the prior has."""
+    cells = round(posterior_table.FEWEST_AGENTS / posterior_table.AGENTS_PER_CELL)
+    patch.setattr(posterior_table, "AGENTS_PER_CELL", agents / cells)
+    patch.setattr(posterior_table, "FEWEST_AGENTS", agents)
+    patch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
 
 
 def write_stream(
@@ -94,7 +106,7 @@ def outputs(watched: Watched) -> dict[str, Any]:
 def at_once(
     folder: Path, agents: int, ports: tuple[int, ...], *, options: dict[str, Any] | None = None, **stream: Any
 ) -> Seen:
-    """Run the engine with all outputs, once: what is left of `hosted` where agents are many."""
+    """Run the engine with all outputs, once: what is left of `hosted` where worlds or agents are many."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0",))
         write_stream(folder / "private-stream.csv", agents, **stream)
@@ -114,7 +126,7 @@ def to_parquet(folder: Path, agents: int, **stream: Any) -> Seen:
         return of_others(watched.seen(), CHANGED)
 
 
-def hosted(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> Seen:
+def hosted(folder: Path, agents: int, ports: tuple[int, ...], *, read: bool = True, **stream: Any) -> Seen:
     """Run the engine with all outputs: killed, continued, started again; then all that reads its store or files."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0", CHANGED, "nobody"))
@@ -127,13 +139,24 @@ def hosted(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> 
         watched.run("replay", "dlq", "replay", "--from", "dead_letters.jsonl", "--reason", "late", **options)
         watched.run("with another epsilon", "run", "agents", **{**options, "epsilon": 2})
         watched.run("dry", "run", "agents", dry_run=True, **{**options, "sort": True})
-        read_all(watched)
+        if read:
+            read_all(watched)
         return of_others(watched.seen(), CHANGED)
 
 
 def killed_once() -> DieAt:
     """Die before the first delivery is durable."""
     return DieAt(CrashPoint.FLUSH_SINKS, Moment.BEFORE, 1)
+
+
+def private_side(folder: Path, agents: int, **stream: Any) -> Seen:
+    """Run the private side of an organization alone: what leaves it."""
+    with same_clock_and_coins() as clock:
+        watched = Watched(folder, clock)
+        write_stream(folder / "private-stream.csv", agents, **stream)
+        files = {role: f"{role}.jsonl" for role in ("releases", "dead_letters", "notices")}
+        watched.run("side", "run", "agent-side", json=True, **common(**files))
+        return of_others(watched.seen(), CHANGED)
 
 
 def federated(

@@ -16,6 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.pipelines.commands.explain import rounds as explain_rounds
+from meanstream.pipelines.commands.report import charts
 from meanstream.pipelines.commands.run import opening, progress
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
 from meanstream.streaming import crash
@@ -43,6 +44,7 @@ class Clock:
 
 
 _users_who_differ, _simulations = explain_rounds.simulated_users_who_differ, dict[str, Any]()
+_picture, _pictures = charts._picture, dict[str, str]()
 
 
 def _simulated_once(settings: Any, users: int) -> dict[str, Any]:
@@ -51,6 +53,20 @@ def _simulated_once(settings: Any, users: int) -> dict[str, Any]:
     if key not in _simulations:
         _simulations[key] = _users_who_differ(settings, users)
     return deepcopy(_simulations[key])
+
+
+def _drawn_once(name: str, draw: Callable[[Any], None], **how: Any) -> str:
+    """Draw a picture once for all worlds that draw it of the same data: most of the time of a report is drawing.
+
+    A picture is made of what its function closes over, and of nothing else.
+    """
+    data = [cell.cell_contents for cell in draw.__closure__ or ()]
+    key = json.dumps(
+        [name, draw.__qualname__, data, how], default=lambda x: x.tolist() if hasattr(x, "tolist") else repr(x)
+    )
+    if key not in _pictures:
+        _pictures[key] = _picture(name, draw, **how)
+    return _pictures[key]
 
 
 @contextmanager
@@ -77,6 +93,7 @@ def same_clock_and_coins() -> Iterator[Clock]:
         patch.setattr("os.fsync", lambda _: None)
         patch.setattr(progress, "PLAIN_SECONDS", 0.0)
         patch.setattr(explain_rounds, "simulated_users_who_differ", _simulated_once)
+        patch.setattr(charts, "_picture", _drawn_once)
         yield clock
 
 

@@ -88,6 +88,16 @@ def one_process(folder: Path, users: int, ports: tuple[int, ...], changed: str |
         return of_everybody(watched.seen())
 
 
+def at_once(folder: Path, users: int, ports: tuple[int, ...], changed: str | None, estimator: str) -> Seen:
+    """Run both sides in one process with all outputs, once."""
+    with same_clock_and_coins() as clock:
+        watched = Watched(folder, clock, ports)
+        write_stream(folder / "private-stream.csv", users, changed=changed)
+        options = common(estimator=estimator, store="rounds.db", sink="means.jsonl", stages="stages.jsonl")
+        watched.run("once", "run", "rounds", **options, **outputs(watched, "once"))
+        return of_everybody(watched.seen())
+
+
 def two_sides(folder: Path, users: int, ports: tuple[int, ...], changed: str | None, estimator: str) -> Seen:
     """Run the users' side and the statistician's, each in its turn, until nothing waits."""
     with same_clock_and_coins() as clock:

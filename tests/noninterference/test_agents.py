@@ -16,7 +16,7 @@ import pytest
 from meanstream.operators.agents.histogram import histogram_bin_of_cells
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_changes import OwnChanges
-from meanstream.operators.collaboration import posterior_table, prior_fitted
+from meanstream.operators.collaboration import prior_fitted
 from meanstream.operators.collaboration.prior import LearnedPrior
 from meanstream.operators.collaboration.shares.prior import NoisedShares, fit_shares_prior
 from meanstream.streaming.agents.told_shares import ToldShares
@@ -25,6 +25,7 @@ from meanstream.streaming.metrics.metrics import Metrics
 from tests.noninterference.agents_worlds import (
     ASKED,
     CHANGED,
+    FEW,
     FORGETTING,
     MEMORIES,
     MOVED,
@@ -32,6 +33,7 @@ from tests.noninterference.agents_worlds import (
     at_once,
     hosted,
     releases_as,
+    table_from,
     to_parquet,
 )
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
@@ -47,12 +49,11 @@ MANY = 20_000
 
 @pytest.fixture(autouse=True)
 def _table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interpolate wherever agents are many enough, however few components the learned prior has."""
-    monkeypatch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
+    table_from(FEW, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "values", [("least", "far outside"), pytest.param(("most", "tiny"), marks=pytest.mark.slow)], ids=" and ".join
+    "values", [("least", "far outside"), pytest.param(("most", "tiny"), marks=pytest.mark.full)], ids=" and ".join
 )
 def test_unreleased_values_change_no_byte_of_anybody_else(
     values: tuple[str, ...], tmp_path: Path, ports: Ports
@@ -71,12 +72,13 @@ def test_no_file_of_columns_tells_of_them(tmp_path: Path) -> None:
     assert nothing_differs(first, other)
 
 
-def test_neither_do_values_under_releases_that_are_the_same(tmp_path: Path, ports: Ports) -> None:
+@pytest.mark.parametrize("agents", [FEW, pytest.param(300, marks=pytest.mark.full)])
+def test_neither_do_values_under_releases_that_are_the_same(agents: int, tmp_path: Path, ports: Ports) -> None:
     told: Told = {}
     with releases_as(told):
-        first = hosted(tmp_path / "first", 300, ports)
-        other = hosted(tmp_path / "other", 300, ports, unreleased=2.75, all_of_it=True)
-    assert len(told) == 300
+        first = hosted(tmp_path / "first", agents, ports)
+        other = hosted(tmp_path / "other", agents, ports, unreleased=2.75, all_of_it=True)
+    assert len(told) == agents
     assert nothing_differs(first, other)
 
 
@@ -84,16 +86,16 @@ def told_quantiles(folder: Path, ports: Ports) -> tuple[Seen, Seen, Seen]:
     """Run agents that are told quantiles; one differs in all values under the same releases, or in those unreleased."""
     told: Told = {}
     with releases_as(told):
-        first = at_once(folder / "first", 300, ports, options=ASKED)
-        same = at_once(folder / "same", 300, ports, options=ASKED, unreleased=2.75, all_of_it=True)
-    later = at_once(folder / "later", 300, ports, options=ASKED, unreleased=UNRELEASED["most"])
+        first = at_once(folder / "first", FEW, ports, options=ASKED)
+        same = at_once(folder / "same", FEW, ports, options=ASKED, unreleased=2.75, all_of_it=True)
+    later = at_once(folder / "later", FEW, ports, options=ASKED, unreleased=UNRELEASED["most"])
     return first, same, later
 
 
 def test_neither_does_anything_where_agents_are_told_quantiles(tmp_path: Path, ports: Ports) -> None:
     first, same, later = told_quantiles(tmp_path, ports)
-    assert first["file releases.jsonl"].count(b'"histogram":') == 300
-    assert first["file estimates.jsonl"].count(b'"quantiles":') == 299  # all but the changed agent's
+    assert first["file releases.jsonl"].count(b'"histogram":') == FEW
+    assert first["file estimates.jsonl"].count(b'"quantiles":') == FEW - 1  # all but the changed agent's
     assert nothing_differs(first, same)
     assert nothing_differs(first, later)
 
@@ -163,25 +165,34 @@ OLD = {"collaboration": LearnedPrior.name}
 """Of which the twins are."""
 
 
-def many(folder: Path, ports: Ports, **more: Any) -> tuple[Seen, Seen]:
+AGENTS = pytest.mark.parametrize("agents", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
+
+
+def read_from_a_table(agents: int, folder: Path, ports: Ports) -> tuple[Seen, Seen]:
     """Compare worlds in which the changed agent's raw mean is the least of all, or one among others."""
     told: Told = {}
     with releases_as(told):
-        first = at_once(folder / "first", MANY, ports, **more)
-        other = at_once(folder / "other", MANY, ports, unreleased=-1.0, all_of_it=True, **more)
-    assert first["file estimates.jsonl"].count(b"\n") == MANY - 1  # all but the changed agent's
+        first = at_once(folder / "first", agents, ports, options=OLD)
+        other = at_once(folder / "other", agents, ports, options=OLD, unreleased=-1.0, all_of_it=True)
+    assert first["file estimates.jsonl"].count(b"\n") == agents - 1  # all but the changed agent's
     return first, other
 
 
-def test_neither_do_they_among_many_agents(tmp_path: Path, ports: Ports) -> None:
-    """From 16,384 agents on estimates are read from a table."""
-    assert nothing_differs(*many(tmp_path, ports, options=OLD))
+@AGENTS
+def test_neither_do_they_where_estimates_are_read_from_a_table(
+    agents: int, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_from(agents, monkeypatch)
+    assert nothing_differs(*read_from_a_table(agents, tmp_path, ports))
 
 
-@pytest.mark.slow
-def test_the_table_of_before_is_caught(tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+@AGENTS
+def test_the_table_of_before_is_caught(
+    agents: int, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_from(agents, monkeypatch)
     monkeypatch.setattr(prior_fitted, "look_up_posterior", table_from_the_least_mean)
-    assert Compared(*many(tmp_path, ports, options=OLD))["file estimates.jsonl"] > 1000
+    assert Compared(*read_from_a_table(agents, tmp_path, ports))["file estimates.jsonl"] >= agents // 20
 
 
 def assert_all_is_seen(seen: Seen) -> None:
@@ -269,13 +280,17 @@ def test_twins_are_caught(twin: str, tmp_path: Path, ports: Ports, monkeypatch: 
     assert Compared(first, other).get(where, 0) > 0
 
 
-@pytest.mark.slow
 def test_batches_that_end_after_so_many_bytes_are_caught(
     tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twin: as text files were read once; longer values move what is in a batch, and what is said after each."""
     long = {"unreleased": -0.12345678901234567, "all_of_it": True}
     where = "continued: standard error"
-    assert where not in Compared(hosted(tmp_path / "a", 3, ports), hosted(tmp_path / "b", 3, ports, **long))
+
+    def compared(name: str) -> Compared:
+        first = hosted(tmp_path / name / "first", 3, ports, read=False)
+        return Compared(first, hosted(tmp_path / name / "other", 3, ports, read=False, **long))
+
+    assert where not in compared("of lines")
     cuts_by_bytes(monkeypatch)
-    assert where in Compared(hosted(tmp_path / "c", 3, ports), hosted(tmp_path / "d", 3, ports, **long))
+    assert where in compared("of bytes")

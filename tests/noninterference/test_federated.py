@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.noninterference.agents_worlds import MEMORIES, MOVED, UNRELEASED, asking_each_other, federated, on_beam
+from tests.noninterference.agents_worlds import (
+    FEW,
+    MEMORIES,
+    MOVED,
+    UNRELEASED,
+    asking_each_other,
+    federated,
+    on_beam,
+    table_from,
+)
 from tests.noninterference.comparison import Seen, nothing_differs
 
 pytestmark = pytest.mark.slow
@@ -37,8 +46,12 @@ def test_nor_where_agents_are_told_quantiles(tmp_path: Path, ports: tuple[int, .
     assert nothing_differs(first, other)
 
 
-@pytest.mark.parametrize("agents", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (300, 20_000))])
-def test_a_pipeline_shows_nothing_of_unreleased_values(agents: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("agents", [3, FEW, *(pytest.param(n, marks=pytest.mark.full) for n in (300, 20_000))])
+def test_a_pipeline_shows_nothing_of_unreleased_values(
+    agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Estimates of `FEW` agents, too, are read from a table, as those of 16,384 are."""
+    table_from(max(agents, FEW), monkeypatch)
     first, other = on_beam(tmp_path / "first", agents), on_beam(tmp_path / "other", agents, unreleased=1e300)
     assert_ended_well(first)
     assert first["file estimates.first.jsonl"].count(b"\n") == agents - 1
@@ -65,7 +78,7 @@ def test_neither_does_one_of_agents_who_are_told_quantiles(tmp_path: Path) -> No
     assert nothing_differs(first, other)
 
 
-@pytest.mark.parametrize("agents", [3, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("agents", [3, pytest.param(30, marks=pytest.mark.full)])
 def test_neither_do_agents_who_ask_each_other(agents: int) -> None:
     first, other = asking_each_other(agents), asking_each_other(agents, unreleased=5.9)
     assert first["told"]

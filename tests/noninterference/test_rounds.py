@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from meanstream.streaming.metrics import rounds as metrics_of_rounds
 from meanstream.streaming.metrics.private import PrivateRoundsMetrics
 from meanstream.streaming.store import ledger_reader
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
-from tests.noninterference.rounds_worlds import CHANGES, charged_as, on_beam, one_process, two_sides
+from tests.noninterference.rounds_worlds import CHANGES, at_once, charged_as, on_beam, one_process, two_sides
 
 pytestmark = pytest.mark.slow
 
@@ -29,15 +30,8 @@ def assert_all_is_seen(seen: Seen, users: int, failed: set[str]) -> None:
         assert b"windows" in seen["GET /data of the page"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("estimator", "users"),
-    [
-        ("one_shot", 30),
-        pytest.param("cummings.known_sizes", 30, marks=pytest.mark.slow),
-        pytest.param("repeating", 60, marks=pytest.mark.slow),
-        pytest.param("plan", 300, marks=pytest.mark.slow),
-    ],
+    ("estimator", "users"), [("one_shot", 30), ("cummings.known_sizes", 30), ("repeating", 60), ("plan", 300)]
 )
 def test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same(
     estimator: str, users: int, tmp_path: Path, ports: Ports
@@ -51,8 +45,7 @@ def test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same(
     assert nothing_differs(first, *others)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("estimator", "users"), [("kent", 30), pytest.param("kent", 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("estimator", "users"), [("kent", 30), pytest.param("kent", 300, marks=pytest.mark.full)])
 def test_neither_do_they_between_the_two_sides(estimator: str, users: int, tmp_path: Path, ports: Ports) -> None:
     told: dict[Any, Any] = {}
     with charged_as(told):
@@ -63,14 +56,7 @@ def test_neither_do_they_between_the_two_sides(estimator: str, users: int, tmp_p
     assert nothing_differs(first, *others)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "users"),
-    [
-        ("one_shot", 3),
-        pytest.param("cummings.known_sizes", 30, marks=pytest.mark.slow),
-        pytest.param("plan", 300, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("estimator", "users"), [("one_shot", 3), ("cummings.known_sizes", 30), ("plan", 300)])
 def test_neither_do_they_on_beam(estimator: str, users: int, tmp_path: Path) -> None:
     told: dict[Any, Any] = {}
     with charged_as(told):
@@ -85,18 +71,17 @@ def test_neither_do_they_on_beam(estimator: str, users: int, tmp_path: Path) -> 
 # -- known-bad twins -------------------------------------------------------------------------------------------------
 
 
-def in_worlds(folder: Path, ports: Ports, changed: str) -> Compared:
-    told: dict[Any, Any] = {}
-    with charged_as(told):
-        first = one_process(folder / "first", 30, ports, None, "one_shot")
-        other = one_process(folder / "other", 30, ports, changed, "one_shot")
+def in_worlds(folder: Path, ports: Ports, changed: str, world: Callable[..., Seen]) -> Compared:
+    with charged_as({}):
+        first = world(folder / "first", 30, ports, None, "one_shot")
+        other = world(folder / "other", 30, ports, changed, "one_shot")
     return Compared(first, other)
 
 
 def test_the_metrics_of_before_are_caught(tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twin: the public address showed what is the operator's, events and rejected records among it."""
     monkeypatch.setattr(metrics_of_rounds, "RoundsMetrics", PrivateRoundsMetrics)
-    assert in_worlds(tmp_path, ports, "number")["GET /metrics of the metrics"] > 0
+    assert in_worlds(tmp_path, ports, "number", at_once)["GET /metrics of the metrics"] > 0
 
 
 def test_a_chain_that_holds_the_order_of_arrival_is_caught(
@@ -104,5 +89,5 @@ def test_a_chain_that_holds_the_order_of_arrival_is_caught(
 ) -> None:
     """Twin: users' numbers, given as they are first seen, were in the ledger's chain."""
     monkeypatch.setattr(ledger_reader.LedgerReader, "_numbered", True)
-    differing = in_worlds(tmp_path, ports, "times")
+    differing = in_worlds(tmp_path, ports, "times", one_process)
     assert {"ledger verify of rounds.db: standard output", "file report.html"} <= set(differing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from meanstream.streaming.engine.stats import EngineStats
 
@@ -33,7 +33,7 @@ class RoundsStats(EngineStats):
     over_budget: int = 0
     results_refused: int = 0
     answer: bytes | None = None
-    answers_of_turn: tuple[bytes, ...] = ()
+    answers_of_turn: tuple[bytes, ...] = field(default=(), compare=False)  # a turn without answers shows nothing new
 
 
 def rounds_stats(stats: EngineStats) -> RoundsStats:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -24,10 +22,10 @@ from meanstream.streaming.open_sink import FILES, STDOUT
 from meanstream.streaming.sinks.group import Sinks
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, options, run_agents, write_samples
 from tests.pipelines.commands.run import test_run_rounds
+from tests.pipelines.forked import run_forked
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 KEY = {"MEANSTREAM_SECRET": SECRET}
 REASONS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EPIPE, errno.EROFS)
 OF_AGENTS = ("releases", "estimates", "population", "dead_letters", "notices")
@@ -177,16 +175,8 @@ def assert_one_line(ran: Ran, option: str, place: str, reason: int) -> None:
 def piped(command: list[str], stdout: Any) -> tuple[int, list[str]]:
     """Run a command of its own process, whose standard output is a file or a pipe; tell its code and its lines."""
     program = "from meanstream.pipelines.commands.main import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *command],
-        cwd=ROOT,
-        env={**os.environ, **KEY},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    return ran.returncode, ran.stderr.splitlines()
+    ran = run_forked(program, *command, env={**os.environ, **KEY}, stdout=stdout)
+    return ran.returncode, ran.stderr.decode().splitlines()
 
 
 @contextmanager
@@ -298,12 +288,5 @@ from meanstream.pipelines.commands.main import main
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 main()
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *command],
-        cwd=ROOT,
-        env={**os.environ, **KEY},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ran.returncode, ran.stderr.splitlines()
+    ran = run_forked(program, *command, env={**os.environ, **KEY})
+    return ran.returncode, ran.stderr.decode().splitlines()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,10 @@ from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.store import Store, StoreError
 from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
+from tests.pipelines.forked import run_forked
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[3]
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
 FULL = r"^store must have space on a working disk, got '(database or disk is full|disk I/O error)' for '{}'; what was "
 LIMITED = """
@@ -90,18 +88,12 @@ def test_the_command_ends_with_one_line_and_goes_on_when_there_is_space(tmp_path
         write_samples(folder / "flights.csv", rows=90)
         if limit is not None:
             command = ["run", "agents", *arguments(options(folder, quiet=True, **given))]
-            ended = subprocess.run(
-                [sys.executable, "-c", LIMITED.format(limit=limit), *command],
-                cwd=ROOT,
-                env={**os.environ, "MEANSTREAM_SECRET": SECRET},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert len(ended.stderr.splitlines()) == 1, ended.stderr
+            environment = {**os.environ, "MEANSTREAM_SECRET": SECRET}
+            ended = run_forked(LIMITED.format(limit=limit), *command, env=environment)
+            (line,) = ended.stderr.decode().splitlines()
             assert ended.returncode in (1, 2)
-            assert "store must have " in ended.stderr
-            assert f"{folder / 'state.db'}'" in ended.stderr
+            assert "store must have " in line
+            assert f"{folder / 'state.db'}'" in line
         assert run_agents(folder, **given).code == 0
         outputs.append([(folder / f"{role}.jsonl").read_bytes() for role in ("releases", "estimates")])
     assert outputs[1:] == outputs[:1] * 3
@@ -110,8 +102,7 @@ def test_the_command_ends_with_one_line_and_goes_on_when_there_is_space(tmp_path
 def test_a_first_run_without_space_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MEANSTREAM_SECRET")}
-    command = [sys.executable, "-c", LIMITED, "run", "agents", *arguments(options(tmp_path, quiet=True))]
+    command = ["run", "agents", *arguments(options(tmp_path, quiet=True))]
     for limit, code in ((0, 2), (10, 2), (4096, 2), (1 << 30, 0)):
-        command[2] = LIMITED.format(limit=limit)
-        ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        ran = run_forked(LIMITED.format(limit=limit), *command, env=environment)
         assert (ran.returncode, len(ran.stderr.splitlines())) == (code, min(code, 1)), ran.stderr

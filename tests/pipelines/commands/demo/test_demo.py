@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from meanstream.pipelines.commands.demo import agents
 from meanstream.pipelines.commands.demo.flights import Truth, flights_file, hold_back_flights, read_flights
 from meanstream.pipelines.commands.demo.score import score_demo
 from tests.pipelines.command_line import meanstream
+from tests.pipelines.commands.demo.flights_of_few import flights_of_few_aircraft
 
 
 def test_every_second_flight_of_an_aircraft_is_held_back() -> None:
@@ -55,25 +58,35 @@ def test_a_score_over_few_aircraft_is_none() -> None:
     assert score_demo(truth, count=few, value=nothing, local=nothing, lower=nothing, upper=nothing) is None
 
 
-@pytest.mark.slow
-def test_the_demo_learns_and_repeats_itself(tmp_path: Path) -> None:
-    """The goal, as a mean over seeds: at most .6 of the squared error of learning alone; better than the tests."""
-    first = meanstream("demo", "--quiet", "--json", "--out", str(tmp_path / "first")).json
+def run_demo(folder: Path, seed: int = 0) -> dict[str, Any]:
+    return meanstream("demo", "--quiet", "--json", "--seed", str(seed), "--out", str(folder)).json
+
+
+def test_the_demo_learns_and_repeats_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer aircraft learn less from each other: .72 of the squared error of learning alone, with this seed."""
+    flights = flights_of_few_aircraft()
+    monkeypatch.setattr(agents, "read_flights", lambda _: flights)
+    first = run_demo(tmp_path / "first")
     errors = first["squared_error_relative_to_alone"]
-    others = [
-        meanstream("demo", "--quiet", "--json", "--seed", str(seed), "--out", str(tmp_path / "other")).json
-        for seed in (1, 2, 3)
-    ]
-    ratios = [ran["squared_error_relative_to_alone"]["learned_prior"]["ratio"] for ran in (first, *others)]
-    assert np.mean(ratios) < 0.6
-    assert errors["learned_prior"]["ratio"] < errors["tests"]["ratio"]
-    assert errors["learned_prior"]["aircraft"] > 2000
+    assert errors["learned_prior"]["ratio"] < min(0.8, errors["tests"]["ratio"])
+    assert errors["learned_prior"]["aircraft"] > 150
     assert errors["learned_prior"]["coverage"] > 0.9
     assert Path(first["picture"]).stat().st_size > 20_000
     second = meanstream("demo", "--quiet", "--out", str(tmp_path / "second")).out.decode()
     assert f"{errors['learned_prior']['ratio']:.2f}" in second
     for name in ("learned_prior-releases.jsonl", "learned_prior-estimates.jsonl"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+@pytest.mark.full
+def test_a_whole_year_is_learned_from(tmp_path: Path) -> None:
+    """The goal, as a mean over seeds: at most .6 of the squared error of learning alone; better than the tests."""
+    errors = [run_demo(tmp_path / str(seed), seed)["squared_error_relative_to_alone"] for seed in range(4)]
+    assert np.mean([error["learned_prior"]["ratio"] for error in errors]) < 0.6
+    for error in errors:
+        assert error["learned_prior"]["ratio"] < error["tests"]["ratio"]
+        assert error["learned_prior"]["aircraft"] > 2000
+        assert error["learned_prior"]["coverage"] > 0.9
 
 
 def test_an_impossible_place_is_refused(tmp_path: Path) -> None:

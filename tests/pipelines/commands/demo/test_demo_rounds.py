@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from scipy.stats import binom
 
+from meanstream.pipelines.commands.demo import rounds
 from meanstream.pipelines.commands.demo.rounds import _true_means
 from tests.pipelines.command_line import meanstream
+from tests.pipelines.commands.demo.flights_of_few import EVERY, flights_of_few_aircraft
 
 
 def test_the_truth_counts_every_aircraft_once() -> None:
@@ -25,12 +29,24 @@ def test_the_truth_counts_every_aircraft_once() -> None:
     assert _true_means(flights, "7d").tolist() == [(15 + 120) / 2, -3.0]
 
 
-def test_the_demo_answers_every_week_and_repeats_itself(tmp_path: Path) -> None:
-    first = meanstream("demo", "rounds", "--quiet", "--json", "--out", str(tmp_path / "first")).json
-    assert first["answered"] == len(first["windows"]) == 53
-    # Intervals of level .95: fewer covered than this has probability 1e-4.
-    assert first["covered"] >= binom.ppf(1e-4, 53, 0.95)
-    assert first["root_mean_squared_error"] < first["median_half_width"] < 10
+def answer_every_week(folder: Path, half_width: float) -> dict[str, Any]:
+    """Run the demo. Intervals of level .95: fewer covered than is asserted has probability 1e-4."""
+    told = meanstream("demo", "rounds", "--quiet", "--json", "--out", str(folder)).json
+    assert told["answered"] == len(told["windows"]) == 53
+    assert told["covered"] >= binom.ppf(1e-4, 53, 0.95)
+    assert told["root_mean_squared_error"] < told["median_half_width"] < half_width
+    return told
+
+
+@pytest.mark.full
+def test_a_whole_year_is_answered(tmp_path: Path) -> None:
+    answer_every_week(tmp_path / "all", half_width=10)
+
+
+def test_the_demo_answers_every_week_and_repeats_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flights = flights_of_few_aircraft()
+    monkeypatch.setattr(rounds, "read_flights", lambda _: flights)
+    first = answer_every_week(tmp_path / "first", half_width=10 * EVERY**0.5)
     assert Path(first["picture"]).stat().st_size > 20_000
     second = meanstream("demo", "rounds", "--quiet", "--out", str(tmp_path / "second")).out.decode()
     assert f"{first['covered']} of 53 intervals hold the true mean" in second

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.pipelines.commands.report import charts
 from meanstream.pipelines.commands.report.parts import ReportPage, ReportPart, report_parts_as_html
 from meanstream.pipelines.commands.report.rounds import report_answers_of_rounds
 from meanstream.pipelines.commands.report.store import report_convergence_of_store
@@ -20,11 +21,22 @@ from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.rounds.settings import RoundsSettings
 from tests.pipelines.command_line import SECRET, meanstream, run_agents, spoil_row, write_samples
 
-pytestmark = pytest.mark.slow
-
 SECTIONS = ["Privacy budget", "Reliability", "What is protected, and how"]
 ROUNDS = ("--user", "tailnum", "--value", "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120")
 ENVIRONMENT = {"MEANSTREAM_SECRET": SECRET}
+WIDTHS = dict(charts._WIDTHS)
+
+
+@pytest.fixture(autouse=True)
+def _one_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw each picture in one of its widths: drawing is most of the time of a report."""
+    monkeypatch.setattr(charts, "_WIDTHS", {"narrow": WIDTHS["narrow"]})
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing, where a test reads what is written around the pictures."""
+    monkeypatch.setattr(charts, "_picture", lambda name, *_, **__: f"<svg id={name!r}></svg>")
 
 
 class References(HTMLParser):
@@ -74,7 +86,8 @@ def run_rounds(folder: Path, **changes: Any) -> Path:
     return folder / "rounds.db"
 
 
-def test_a_store_of_agents(tmp_path: Path) -> None:
+def test_a_store_of_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "_WIDTHS", WIDTHS)
     write_samples(tmp_path / "flights.csv", agents=20, rows=2000)
     run_agents(tmp_path, horizon=12)
     text = report(tmp_path, "--store", str(tmp_path / "state.db"))
@@ -96,6 +109,7 @@ def test_a_store_of_agents(tmp_path: Path) -> None:
     assert next(line for line in lines if line.startswith("total")).removeprefix("total").strip() in text
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_it_tells_releases_and_no_raw_mean(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", agents=5, rows=400)
     run_agents(tmp_path)
@@ -109,6 +123,7 @@ def test_it_tells_releases_and_no_raw_mean(tmp_path: Path) -> None:
     assert private & {f"{written[0]['local']:.4g}"}  # and would be found
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_store_of_agents_that_tell_quantiles(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", agents=5, rows=400)
     run_agents(tmp_path, quantiles="0.5,0.9")
@@ -241,8 +256,9 @@ def broken(found: Any, rng: random.Random) -> Any:
     return rng.choice(ODD)
 
 
+@pytest.mark.parametrize("forged", [12, pytest.param(60, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["audit", "simulation", "windows", "drift"])
-def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
+def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, forged: int, tmp_path: Path) -> None:
     if kind == "windows":
         run_rounds(tmp_path, estimator="one_shot")
         typed = (tmp_path / "means.jsonl").read_bytes().splitlines()[0]
@@ -254,7 +270,7 @@ def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, tmp_path: Pa
     else:
         typed = meanstream("simulate", "rounds", "--users", "400", "--runs", "3", "--epsilon", "1", "--json").out
     rng, out = random.Random(21), tmp_path / "out.html"  # noqa: S311 - broken files
-    for _ in range(60):
+    for _ in range(forged):
         (tmp_path / "forged.json").write_text(json.dumps(broken(json.loads(typed), rng)))
         ran = meanstream("report", str(out), "--result", str(tmp_path / "forged.json"))
         if ran.code:

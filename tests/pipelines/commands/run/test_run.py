@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from meanstream.pipelines.commands.run import progress
 from meanstream.streaming.engine.stats import EngineStats
 from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.forked import run_forked
 
 
 @pytest.fixture
@@ -201,9 +201,7 @@ def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
     )
     typed = arguments(options(tmp_path, quiet=True, json=True))
     environment = {**os.environ, "MEANSTREAM_SECRET": SECRET}
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "run", "agents", *typed], env=environment, capture_output=True, check=False
-    )
+    ran = run_forked(program, "run", "agents", *typed, env=environment)
     assert (ran.returncode, ran.stderr) == (0, b"")
     first = json.loads(ran.stdout)
     rest = run_agents(tmp_path, json=True).json

@@ -8,6 +8,7 @@ import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.commands.reproduce import dame as reproduce_dame
+from meanstream.pipelines.commands.reproduce import dame_figures
 from meanstream.pipelines.commands.reproduce.dame_figures import BOUNDS, ESTIMATED, SHARES
 from tests.pipelines.command_line import changed, meanstream
 
@@ -132,7 +133,8 @@ def test_figure_1a_shows_both_bounds_beside_the_reference(monkeypatch, tmp_path)
         assert list(values) == sorted(values, reverse=True)
 
 
-def test_figure_1b_simulates_every_curve(tmp_path):
+def test_figure_1b_simulates_every_curve(tmp_path, monkeypatch):
+    monkeypatch.setattr(dame_figures, "USERS", 1000)
     ran = reproduce("--runs", "2", "--out", str(tmp_path), "--json")
     result = ran.json
     assert ran.err == b""
