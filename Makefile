@@ -49,7 +49,7 @@ test-all: $(DEMO_STAMP)
 	$(PYTEST) $(LATE)
 
 check: $(DEMO_STAMP)
-	$(PYTEST) -m "not slow and not servers and not full"
+	$(PYTEST) --ignore tests/servers -m "not slow and not servers and not full"
 
 # Which tests are slow is read off a file: measure it again on a machine that has nothing else to do.
 durations: $(DEMO_STAMP)
