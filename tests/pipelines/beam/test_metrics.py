@@ -141,8 +141,7 @@ def test_prism_counts_the_same(tmp_path: Path) -> None:
 def test_flink_counts_the_same(flink: FlinkCluster, tmp_path: Path) -> None:
     path = flawed_file(tmp_path)
     stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]
-    given = flink.arguments(own_job_server=True)
-    found = agents_of(tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=given)
+    found = agents_of(tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=flink.arguments())
     assert found == figures_of(stats)
 
 
