@@ -1,10 +1,11 @@
 """Beam looks again and again at what does not change; in tests, where pipelines are small, that is most of the time.
 Here it looks once. No test's outcome depends on it.
 
-- The embedded runner finds the states and timers of a step by the signatures of all its methods, often for each bundle.
-  They are those of its class. (What a value of state weighs is the product's own matter: pipelines/beam/state_weight.py.)
-- Each view of a pipeline's options builds a parser of the command line, some 400 for one pipeline. What it finds depends
-  on the class of the view and on the flags.
+- The embedded runner finds the states and timers of a step by the signatures of all its methods, often for each
+  bundle. They are those of its class. (What a value of state weighs is the product's own matter:
+  pipelines/beam/state_weight.py.)
+- Each view of a pipeline's options builds a parser of the command line, some 400 for one pipeline. What it finds
+  depends on the class of the view and on the flags.
 """
 
 from __future__ import annotations
