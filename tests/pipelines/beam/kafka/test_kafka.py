@@ -168,13 +168,16 @@ def test_events_have_the_bytes_keys_and_headers_of_the_engine(
         assert message.headers() == [("schema_version", b"1"), ("event", b"window_estimate")]
 
 
-def test_releases_are_told_apart_by_their_id(broker_address: str, new_topic: Callable[..., str]) -> None:  # noqa: F811
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_releases_are_told_apart_by_their_id(
+    runner: str,
+    broker_address: str,  # noqa: F811
+    new_topic: Callable[..., str],  # noqa: F811
+) -> None:
     topic = new_topic()
     line = b'{"release_id":"ann:3","agent":"ann","n":1e-07}'
-    pipeline = beam.Pipeline(runner="FnApiRunner")
     sink = WriteKafka(f"kafka://{broker_address}/{topic}", role="releases")
-    _ = pipeline | beam.Create([EventLines(Release, [line, line])], reshuffle=False) | sink
-    pipeline.run().wait_until_finish()
+    on_runner(runner, lambda pipeline: pipeline | beam.Create([EventLines(Release, [line, line])]) | sink)
     one, again = consumed(broker_address, topic)
     assert (one.value(), one.key()) == (again.value(), again.key()) == (line, b"ann")
     assert one.headers()[-1] == ("release_id", b"ann:3")
