@@ -1,8 +1,8 @@
 """Beam looks again and again at what does not change; in tests, where pipelines are small, that is most of the time.
 Here it looks once. No test's outcome depends on it.
 
-- The embedded runner finds the states and timers of a step by the signatures of all its methods, often for each
-  bundle. They are those of its class. (What a value of state weighs is the product's own matter:
+- The embedded runner finds the states and timers of a step, and the parameters of its methods, by their signatures,
+  often for each bundle. They are those of its class. (What a value of state weighs is the product's own matter:
   pipelines/beam/state_weight.py.)
 - Each view of a pipeline's options builds a parser of the command line, some 400 for one pipeline. What it finds
   depends on the class of the view and on the flags.
@@ -25,9 +25,10 @@ def looked_at_once() -> Iterator[None]:
         yield
         return
     from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.transforms import userstate
+    from apache_beam.transforms import core, userstate
 
     with (
+        patch.object(core, "get_function_arguments", arguments_by_class(core.get_function_arguments)),
         patch.object(userstate, "get_dofn_specs", specs_by_class(userstate.get_dofn_specs)),
         patch.object(PipelineOptions, "view_as", views_by_flags(PipelineOptions.view_as)),
     ):
@@ -50,6 +51,22 @@ def specs_by_class(look: Any) -> Any:
         return found[kind]
 
     return specs
+
+
+def arguments_by_class(look: Any) -> Any:
+    """Look at each method of one step of each class."""
+    found: dict[tuple[type, str], tuple[list[str], list[Any]]] = {}
+
+    def arguments(step: Any, method: str) -> tuple[list[str], list[Any]]:
+        if hasattr(step, f"_inspect_{method}") or method in vars(step):  # its own, or of what it wraps
+            return look(step, method)  # type: ignore[no-any-return]
+        key = type(step), method
+        if key not in found:
+            found[key] = look(step, method)
+        names, defaults = found[key]
+        return list(names), list(defaults)
+
+    return arguments
 
 
 def views_by_flags(view_as: Any) -> Any:

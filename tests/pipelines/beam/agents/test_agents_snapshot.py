@@ -11,7 +11,6 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
@@ -35,12 +34,14 @@ from meanstream.pipelines.beam.agents.population import FittedReleases, PartialR
 from meanstream.pipelines.beam.agents.records import AgentReleases
 from meanstream.pipelines.beam.agents.ticks import TickShards
 from meanstream.pipelines.beam.packed import LATEST, packed, unpacked
+from meanstream.pipelines.beam.runners import runner_arguments
 from meanstream.pipelines.beam.samples import RememberedWords
 from meanstream.pipelines.beam.state import StateOwner
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.events.wire import Release
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
+from tests.pipelines.beam.support.prism import on_prism
 
 pytestmark = pytest.mark.slow
 
@@ -167,11 +168,15 @@ def test_a_window_with_own_samples_and_no_release_has_a_population() -> None:
     assert len(lines_of(run_pipeline(build)[0])) == 2
 
 
+@on_prism
 @pytest.mark.parametrize("fault", [False, True])
 def test_releases_that_come_with_the_end_of_their_window_are_no_late_ones(
     fault: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they do from `ReleaseMeans` in the same pipeline: made when event time has reached the end."""
+    """As they do from `ReleaseMeans` in the same pipeline: made when event time has reached the end.
+
+    Prism moves the event time of a script when nothing else is left to do, so no step can be behind it.
+    """
     if fault:
         monkeypatch.setattr(
             snapshot, "TickShards", lambda windows, shards, owner, step: TickShards(windows, shards, owner)
@@ -185,8 +190,8 @@ def test_releases_that_come_with_the_end_of_their_window_are_no_late_ones(
             | beam.Map(lambda event: event).with_output_types(Release)
             | SnapshotReleases(SETTINGS, OPTIONS, AgentWindows(refresh=60.0), shards=1)
         ),
-        runner=BundleBasedDirectRunner(),
-        options=["--streaming"],
+        runner="PrismRunner",
+        options=[*runner_arguments("PrismRunner", ()), "--streaming"],
     )
     assert [one.agents for one in found] == ([] if fault else [1])
 

@@ -4,7 +4,7 @@ On a machine that does too much at once Prism (2.77) lets event time pass a step
 shard has its turn with a part of its samples, and the rest comes too late. So what is released by then, a window holds
 or a counter of a stateful step says is no property of ours there, and FnApiRunner and Flink are asked for it. Prism is
 asked for what holds in any order: what is read and written, what a step without state counts, that a pipeline and all
-of its coders are taken, and that an agent's releases are in turn and come once.
+of its coders are taken, that an agent's releases are in turn and come once, and what a `TestStream` scripts.
 """
 
 from __future__ import annotations
