@@ -18,6 +18,7 @@ from tests.servers.support.waiting import wait_until
 WINDOWS = 30
 """Before the stop, and after it: agents live on from one to the other."""
 RETAIN = ("--externalized_checkpoints_enabled", "--retain_externalized_checkpoints_on_cancellation")
+GIVE_UP = ("--number_of_execution_retries=1", "--execution_retry_delay=0")
 PARTITIONS = 8
 """Each has a turn of reading per second."""
 TURNS = 48
@@ -93,7 +94,8 @@ def assert_refused_under_others(world: FlinkWorld, state: str) -> None:
     """Each fails in one line and releases nothing; all of them are tried at once."""
     lines = {name: line for name, (_, line) in others(world.folder).items()}
     jobs = {
-        name: world.start(name, f"--savepoint_path={state}", **how) for name, (how, _) in others(world.folder).items()
+        name: world.start(name, f"--savepoint_path={state}", *GIVE_UP, **how)
+        for name, (how, _) in others(world.folder).items()
     }
     try:
         for name, job in jobs.items():
@@ -107,7 +109,7 @@ def assert_refused_under_others(world: FlinkWorld, state: str) -> None:
 
 
 def wait_for_failure(flink: FlinkCluster, job: Job, line: str) -> None:
-    """Wait until a job, which is tried again for ever, has failed of this."""
+    """Wait until a job has failed of this."""
 
     def failed() -> bool:
         return any(line in text for text in flink.exceptions(job.id))

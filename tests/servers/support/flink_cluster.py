@@ -73,6 +73,9 @@ _JAVA = [
 _CLASS_PATH = f"{FLINK}/deps/lib/*:{JOB_SERVER}"
 """With Beam's runner, so that jobs share its classes: each would load them from its own copy of the jar, and compile
 them again."""
+_UNSENT = FLINK / "gradle" / "wrapper" / JOB_SERVER.name
+"""The jar under a name by which the job server does not send it, 163 MB, along with every job: it sends what is on its
+class path, but for what has `gradle/wrapper` in its path (Beam's `PipelineResources.isStageable`)."""
 _PORTS = ("rest", "rpc", "pool", "jobs", "artifacts", "jobmanager_metrics", "taskmanager_metrics")
 
 
@@ -172,6 +175,9 @@ class FlinkCluster:
     def start(self) -> None:
         """Start everything and wait until jobs can be submitted."""
         (self.folder / "conf").mkdir(parents=True)
+        _UNSENT.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            _UNSENT.hardlink_to(JOB_SERVER)
         sizes = {"slots": self.slots, "memory": self.memory, "classes": CLASSES}
         text = _CONFIG.format(folder=self.folder, rest=self.ports["rest"], rpc=self.ports["rpc"], **sizes)
         (self.folder / "conf" / "config.yaml").write_text(text)
@@ -181,7 +187,7 @@ class FlinkCluster:
             f"-Dmetrics.reporter.prom.port={self.jobmanager_metrics}",
         )  # fmt: skip
         self._spawn(
-            "jobs", *self._java, "-Xmx384m", "-jar", str(JOB_SERVER), "--flink-master",
+            "jobs", *self._java, "-Xmx384m", "-jar", str(_UNSENT), "--flink-master",
             f"127.0.0.1:{self.ports['rest']}", "--job-host", "127.0.0.1", "--job-port", str(self.ports["jobs"]),
             "--artifact-port", str(self.ports["artifacts"]), "--expansion-port", "-1", "--artifacts-dir", "artifacts",
         )  # fmt: skip
