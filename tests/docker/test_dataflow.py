@@ -24,7 +24,6 @@ from meanstream.pipelines.template.launch import launch_template
 from meanstream.pipelines.template.parameters import AGENTS, ROUNDS, TEMPLATES, Template
 from tests.docker.test_images import BIN, instructions
 from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, SETTINGS, assert_same_estimates, flawed_file
-from tests.pipelines.beam.support.prism import RUNNERS
 from tests.pipelines.beam.support.secret_manager import secret_manager
 from tests.pipelines.command_line import arguments, meanstream
 from tests.streaming.support.rounds_world import SECRET
@@ -205,8 +204,7 @@ def test_the_launchers_file_ends_with_one_line_and_code_2() -> None:
         assert ran.stderr == "meanstream: source must be given, got None\n"
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_agents_of_a_file_are_the_engines(runner: str, tmp_path: Path) -> None:
+def test_agents_of_a_file_are_the_engines(tmp_path: Path) -> None:
     source = flawed_file(tmp_path)
     (tmp_path / "secret").write_text(SECRET)
     names = ("sink", "releases", "notices")
@@ -218,7 +216,7 @@ def test_agents_of_a_file_are_the_engines(runner: str, tmp_path: Path) -> None:
     _from_secret_manager.cache_clear()
     with secret_manager({PLACE: SECRET.encode()}) as asked:
         places = [f"--{name}={tmp_path / f'beam.{name}.jsonl'}" for name in names]
-        launch_template("agents", [*given, f"--source={source}", *places, f"--secret={PLACE}", f"--runner={runner}"])
+        launch_template("agents", [*given, f"--source={source}", *places, f"--secret={PLACE}", "--runner=FnApiRunner"])
     assert asked, "the secret was read on the workers"
     for name in names:
         here = sorted((tmp_path / f"beam.{name}.jsonl").read_bytes().splitlines())

@@ -40,10 +40,8 @@ from tests.pipelines.beam.support.agents_world import HOUR
 from tests.pipelines.beam.support.collecting import collector
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts, time_of
-from tests.servers.test_flink_rounds import failures, send, wait
+from tests.servers.test_flink_rounds import send, wait
 from tests.streaming.support.rounds_world import SECRET
-
-pytestmark = pytest.mark.slow
 
 SHARDS = 2
 WINDOW = 28 * HOUR
@@ -233,7 +231,7 @@ def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
         wait(lambda: there(wanted), told)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"
-        assert failures(flink, job) == []
+        assert flink.exceptions(job) == []
         found = {
             label: {role: in_time(one.look(), CASES[label]) for role, one in roles.items()}
             for label, roles in outputs.items()

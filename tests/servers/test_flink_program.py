@@ -10,9 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 import apache_beam as beam
-import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.prism_runner import PrismRunner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -28,8 +27,6 @@ from meanstream.beam import (
 )
 from meanstream.pipelines.beam.kafka.sink import WriteKafka
 from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.beam.runners import runner_arguments
-from tests.pipelines.beam.support.prism import on_prism
 from tests.servers.support.flink_cluster import STREAMING, FlinkCluster
 from tests.servers.support.flink_jobs import Attempts, examine
 from tests.servers.support.flink_stream import (
@@ -98,9 +95,8 @@ def counts(lines: Iterable[str | bytes]) -> dict[tuple[str, float], set[int]]:
     return found
 
 
-@on_prism
-def test_the_program_on_prism(tmp_path: Path) -> None:
-    """Bounded, from messages that no reader of ours has read."""
+def test_the_program_on_bounded_messages(tmp_path: Path) -> None:
+    """From messages that no reader of ours has read, on Beam's own runner."""
     messages = [
         json.dumps({"agent": agent, "value": value, "time": time}).encode()
         for window in range(4)
@@ -108,7 +104,7 @@ def test_the_program_on_prism(tmp_path: Path) -> None:
     ]
     (tmp_path / "secret").write_text(SECRET)
     secret = SecretPlace(file=str(tmp_path / "secret"))
-    with beam.Pipeline(PrismRunner(), options=PipelineOptions(runner_arguments("PrismRunner", ()))) as pipeline:
+    with beam.Pipeline(FnApiRunner()) as pipeline:
         parsed = pipeline | beam.Create([*messages, b"{"]) | ParseMessages(ColumnMapping(), privacy_unit="sample")
         rows = parsed.samples | SampleRows()
         assert rows.element_type is SampleRow
@@ -167,7 +163,6 @@ class Program:
         return Attempts(self._address, self.topics[role])
 
 
-@pytest.mark.slow
 def test_the_program_on_flink_is_restarted_updated_and_drained(
     flink: FlinkCluster, broker_address: str, tmp_path: Path
 ) -> None:

@@ -33,8 +33,6 @@ from tests.servers.support.flink_jobs import Attempts
 from tests.servers.support.waiting import wait_until
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
 
-pytestmark = pytest.mark.slow
-
 PATIENCE = 120.0
 DAYS = 4
 USERS = 12
@@ -48,6 +46,7 @@ SETTINGS = {
     "curator": rounds_settings(estimator="cummings.ideal"),
 }
 """The number of users is counted in all of them, so that every stage needs findings."""
+USERS_SIDE = "users' side"
 
 
 def send(address: str, topic: str, stream: list[tuple[str, float, float]]) -> None:
@@ -58,24 +57,37 @@ def send(address: str, topic: str, stream: list[tuple[str, float, float]]) -> No
     assert producer.flush(30) == 0
 
 
-def submit(
-    cluster: FlinkCluster,
-    address: str,
-    topics: tuple[str, str],
-    name: str,
-    *,
-    then: Callable[[beam.PCollection, str], None],
-) -> str:
-    """Start a pipeline that reads a topic without end, and then gives its samples to `then`; give the job's id."""
+Then = Callable[[beam.PCollection, str], None]
+"""What is done with samples, and the topic that its lines go to."""
+
+
+class Branch(beam.PTransform):  # type: ignore[misc]
+    """What is done with the samples, under a label of its own."""
+
+    def __init__(self, then: Then, sink: str) -> None:
+        super().__init__()
+        self._then, self._sink = then, sink
+
+    def expand(self, samples: beam.PCollection) -> beam.PCollection:
+        self._then(samples, self._sink)
+        return samples
+
+
+def submit(cluster: FlinkCluster, address: str, topic: str, name: str, branches: dict[str, tuple[Then, str]]) -> str:
+    """Start a pipeline that reads a topic without end into all branches, and return the job's id.
+
+    A job takes long to start, so one has many branches; each writes to its own topic.
+    """
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
-    read = pipeline | ReadKafka(f"kafka://{address}/{topics[0]}", ColumnMapping(), until_end=False, turn=1)
-    then(read.samples, f"kafka://{address}/{topics[1]}")
+    read = pipeline | ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False, turn=1)
+    for label, (then, sink) in branches.items():
+        _ = read.samples | label >> Branch(then, f"kafka://{address}/{sink}")
     pipeline.run()
     return cluster.job_id(name)
 
 
-def rounds(settings: RoundsSettings, secret: SecretPlace) -> Callable[[beam.PCollection, str], None]:
+def rounds(settings: RoundsSettings, secret: SecretPlace) -> Then:
     """Both sides of rounds, and their answers to a topic."""
     run = RunRounds(settings, secret=secret, shards=SHARDS, max_stages=STAGES)
     return lambda samples, sink: write_rounds_file((samples | run).estimates, sink)
@@ -85,38 +97,51 @@ def wait(done: Callable[[], Any], why: Callable[[], str], seconds: float = PATIE
     wait_until(done, seconds, why=why, every=0.2)
 
 
-@pytest.mark.parametrize("case", SETTINGS)
-def test_rounds_without_end_make_checkpoints_and_give_the_bytes_of_the_engine(
-    case: str, flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+def test_rounds_and_the_users_side_without_end_make_checkpoints_and_give_the_bytes_of_the_engine(
+    flink: FlinkCluster,
+    broker_address: str,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = secret_in(tmp_path)
-    stream = samples(240, USERS, float(DAYS))
+    """One job: rounds of every kind, and the users' side alone with the results of a statistician."""
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    place, stream = secret_in(tmp_path), samples(240, USERS, float(DAYS))
+    branches = {case: rounds(settings, place) for case, settings in SETTINGS.items()}
+    wanted = {case: means_of_the_engine(tmp_path / case, settings, stream) for case, settings in SETTINGS.items()}
+    branches[USERS_SIDE], wanted[USERS_SIDE] = users_side_with_results(SETTINGS["two stages"], place, tmp_path)
     half = [sample for sample in stream if sample[2] < DAYS / 2 * DAY]
-    topics = (new_topic(), new_topic())
-    send(broker_address, topics[0], half)
-    name = f"rounds-{case[:3]}-{flink.ports['rest']}"
-    job = submit(flink, broker_address, topics, name, then=rounds(SETTINGS[case], place))
-    answers = Attempts(broker_address, topics[1])
+    source, sinks = new_topic(), {label: new_topic() for label in branches}
+    send(broker_address, source, half)
+    name = f"rounds-{flink.ports['rest']}"
+    job = submit(flink, broker_address, source, name, {label: (branches[label], sinks[label]) for label in branches})
+    answers = {label: Attempts(broker_address, topic) for label, topic in sinks.items()}
 
-    def told() -> str:
-        return f"{len(answers.lines)} answers; {flink.status(job)}: {flink.get(f'/jobs/{job}/exceptions')}"[:2000]
+    def seen() -> str:
+        counts = {label: f"{len(set(one.lines))} of {len(wanted[label])}" for label, one in answers.items()}
+        return f"{counts}; {flink.status(job)}: {flink.exceptions(job)}"[:2000]
 
     try:
-        wait(lambda: len(ended(answers)) >= DAYS // 2 - 1, told)
+        wait(lambda: all(ended(one) for one in answers.values()), seen)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"
-        send(broker_address, topics[0], stream[len(half) :])
-        wait(lambda: len(ended(answers)) >= DAYS - 1, told)
+        send(broker_address, source, stream[len(half) :])
+        wait(lambda: all(wanted[label] <= ended(one) for label, one in answers.items()), seen)
         flink.wait_for_checkpoint(job)
         assert flink.status(job) == "RUNNING"
-        assert failures(flink, job) == []
+        assert flink.exceptions(job) == []
+        assert {label: ended(one) for label, one in answers.items()} == wanted
     finally:
         flink.cancel(job)
-        answers.close()
-    world = RoundsWorld(tmp_path / "engine", SETTINGS[case])
+        for one in answers.values():
+            one.close()
+
+
+def means_of_the_engine(folder: Path, settings: RoundsSettings, stream: list[tuple[str, float, float]]) -> set[bytes]:
+    """What the engine answers, but for the last window, which has not ended."""
+    world = RoundsWorld(folder, settings)
     world.run(ScriptedSource(stream))
-    wanted = sorted(world.lines("means"), key=end_of)[: DAYS - 1]  # the last window has not ended
-    assert sorted(set(answers.lines), key=end_of) == wanted
+    return set(sorted(world.lines("means"), key=end_of)[: DAYS - 1])
 
 
 def secret_in(folder: Path) -> SecretPlace:
@@ -125,14 +150,7 @@ def secret_in(folder: Path) -> SecretPlace:
     return SecretPlace(file=str(folder / "secret"))
 
 
-def failures(cluster: FlinkCluster, job: str) -> list[dict[str, Any]]:
-    """Why a job has begun again, each time."""
-    return cluster.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"]  # type: ignore[no-any-return]
-
-
-def users_side(
-    settings: RoundsSettings, secret: SecretPlace, results: list[StageResult], pins: Path
-) -> Callable[[beam.PCollection, str], None]:
+def users_side(settings: RoundsSettings, secret: SecretPlace, results: list[StageResult], pins: Path) -> Then:
     """The users' side alone, which goes on from what the statistician has published, and its reports to a topic."""
 
     def then(samples: beam.PCollection, sink: str) -> None:
@@ -149,43 +167,15 @@ def _report_lines(line: bytes) -> EventLines:
     return EventLines(Report, [line])
 
 
-def test_the_users_side_alone_makes_checkpoints_with_results_of_a_statistician(
-    flink: FlinkCluster,
-    broker_address: str,
-    new_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
-    settings, place, stream = SETTINGS["two stages"], secret_in(tmp_path), samples(240, USERS, float(DAYS))
+def users_side_with_results(settings: RoundsSettings, secret: SecretPlace, pins: Path) -> tuple[Then, set[bytes]]:
+    """The users' side with a result of every first stage, and the reports that it makes in time: of the second."""
     first = report(settings, [])
     results, _ = answer(settings, first)
     assert len(results) == DAYS
     wanted, before = (reports_in_time(settings, batches) for batches in (report(settings, results), first))
     assert wanted
     assert not wanted & before  # without the results it would report in the first stage again
-    half = [sample for sample in stream if sample[2] < DAYS / 2 * DAY]
-    topics = (new_topic(), new_topic())
-    send(broker_address, topics[0], half)
-    then = users_side(settings, place, results, tmp_path)
-    job = submit(flink, broker_address, topics, f"users-{flink.ports['rest']}", then=then)
-    reports = Attempts(broker_address, topics[1])
-
-    def told() -> str:
-        return f"{len(reports.lines)} reports; {flink.status(job)}: {flink.get(f'/jobs/{job}/exceptions')}"[:2000]
-
-    try:
-        wait(lambda: ended(reports), told)
-        flink.wait_for_checkpoint(job)
-        send(broker_address, topics[0], stream[len(half) :])
-        wait(lambda: wanted <= ended(reports), told)
-        flink.wait_for_checkpoint(job)
-        assert flink.status(job) == "RUNNING"
-        assert failures(flink, job) == []
-        assert ended(reports) == wanted
-    finally:
-        flink.cancel(job)
-        reports.close()
+    return users_side(settings, secret, results, pins), wanted
 
 
 def reports_in_time(settings: RoundsSettings, batches: list[ReportBatch]) -> set[bytes]:
@@ -224,11 +214,11 @@ def test_with_findings_as_a_side_input_the_job_fails(
 ) -> None:
     """What the test above would see if the steps were not grouped with what they need."""
     monkeypatch.setattr(parts, "WithFindings", AsSideInput)
-    topics = (new_topic(), new_topic())
-    send(broker_address, topics[0], samples(240, USERS, float(DAYS)))
-    then = rounds(SETTINGS["default"], secret_in(tmp_path))
-    job = submit(flink, broker_address, topics, f"side-{flink.ports['rest']}", then=then)
+    source = new_topic()
+    send(broker_address, source, samples(240, USERS, float(DAYS)))
+    branch = rounds(SETTINGS["default"], secret_in(tmp_path)), new_topic()
+    job = submit(flink, broker_address, source, f"side-{flink.ports['rest']}", {"side input": branch})
     try:
-        wait(lambda: "ClassCastException" in json.dumps(failures(flink, job)), lambda: flink.status(job))
+        wait(lambda: any("ClassCastException" in text for text in flink.exceptions(job)), lambda: flink.status(job))
     finally:
         flink.cancel(job)

@@ -2,44 +2,69 @@
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.flink_jobs import contradictions, examine, time_of
 from tests.servers.support.flink_kills import PATIENCE, FlinkWorld, Job
 from tests.servers.support.flink_stream import SETTINGS, WINDOW, PacedProducer
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.waiting import wait_until
 
 WINDOWS = 30
 """Before the stop, and after it: agents live on from one to the other."""
 RETAIN = ("--externalized_checkpoints_enabled", "--retain_externalized_checkpoints_on_cancellation")
+GIVE_UP = ("--number_of_execution_retries=1", "--execution_retry_delay=0")
+PARTITIONS = 8
+"""Each has a turn of reading per second."""
+TURNS = 48
+"""Of the first run, at least."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kept", ["savepoint", "checkpoint"])
-def test_a_restored_job_releases_what_is_left(
-    kept: str, flink: FlinkCluster, broker_address: str, tmp_path: Path
+def test_a_job_goes_on_from_a_savepoint_and_from_a_checkpoint_and_under_no_other_settings(
+    flink: FlinkCluster, broker_address: str, tmp_path: Path
 ) -> None:
-    world = FlinkWorld(flink, broker_address, tmp_path, f"{kept}-{flink.ports['rest']}")
-    producer = PacedProducer(broker_address, world.samples, pace=0)
+    """Jobs take long to start, so one state serves all cases."""
+    world = FlinkWorld(flink, broker_address, tmp_path, f"kept-{flink.ports['rest']}", partitions=PARTITIONS)
+    producer = PacedProducer(broker_address, world.samples, pace=0, partitions=PARTITIONS)
     producer.write(WINDOWS)
-    first = world.start("first", *(RETAIN if kept == "checkpoint" else ()))
+    first = world.start("first", *RETAIN)
     world.wait([first], (WINDOWS - 2) * WINDOW, "no release")  # the last window has not ended
-    state = flink.stop_with_savepoint(first.id) if kept == "savepoint" else stop_at_checkpoint(flink, first)
+    flink.wait_for_checkpoint(first.id)
+    had = [turns_once(flink, first, TURNS)]
+    kept = {"savepoint": flink.stop_with_savepoint(first.id)}
+    kept["checkpoint"] = flink.retained_checkpoint(first.id)
+    left = [names(kept["savepoint"])]
     producer.write(WINDOWS)
     producer.end()
-    again = world.start("again", f"--savepoint_path={state}")
+
+    assert_refused_under_others(world, kept["savepoint"])
+    again = {name: world.start(name, f"--savepoint_path={state}") for name, state in kept.items()}
     try:
-        world.wait([again], (2 * WINDOWS - 1) * WINDOW, "nothing after the restore")
-        world.wait_for_estimates(again, (2 * WINDOWS - 1) * WINDOW)
+        world.wait(list(again.values()), (2 * WINDOWS - 1) * WINDOW, "nothing after the restore")
+        for job in again.values():
+            world.wait_for_estimates(job, (2 * WINDOWS - 1) * WINDOW)
+        flink.cancel(again["checkpoint"].id)
+        had.append(turns_once(flink, again["savepoint"], left[0] + 2 * PARTITIONS))
+        asked = time.monotonic()
+        left.append(names(flink.stop_with_savepoint(again["savepoint"].id)))
+        since = PARTITIONS * int(time.monotonic() - asked + 1)  # turns while the savepoint was made
     finally:
-        flink.cancel(again.id)
-    expected = world.expected(2 * WINDOWS)
+        for job in again.values():
+            flink.cancel(job.id)
+    for job in again.values():
+        assert_goes_on(first, job, world.expected(2 * WINDOWS))
+    # What Flink keeps of each turn: docs/beam.md says how long a job may read, from this.
+    assert [leaves >= turns // 2 for leaves, turns in zip(left, had, strict=True)] == [True, True], (left, had)
+    assert left[1] <= had[1] + 2 * PARTITIONS + since, "not the sum of both runs: names are used again"
+
+
+def assert_goes_on(first: Job, again: Job, expected: list[bytes]) -> None:
+    """Nothing is lost, noised twice or told otherwise, and the second run has begun where the first one ended."""
     before, after = first.releases.look(), again.releases.look()
     found = examine([*before, *after], expected)
     assert (found.noised_twice, found.lost, found.strange) == ([], [], [])
@@ -65,49 +90,49 @@ def others(folder: Path) -> dict[str, tuple[dict[str, Any], str]]:
     }
 
 
-@pytest.mark.slow
-def test_a_job_restored_under_others_is_one_line_and_releases_nothing(
-    flink: FlinkCluster, broker_address: str, tmp_path: Path
-) -> None:
-    world = FlinkWorld(flink, broker_address, tmp_path, f"others-{flink.ports['rest']}")
-    producer = PacedProducer(broker_address, world.samples, pace=0)
-    producer.write(WINDOWS)
-    first = world.start("first")
-    world.wait([first], (WINDOWS - 2) * WINDOW, "no release")
-    state = flink.stop_with_savepoint(first.id)
-    producer.write(WINDOWS)
-    producer.end()
-    for name, (how, line) in others(tmp_path).items():
-        job = world.start(name, f"--savepoint_path={state}", **how)
-        try:
-            wait_for_failure(flink, job, line)
-        finally:
-            flink.cancel(job.id)
+def assert_refused_under_others(world: FlinkWorld, state: str) -> None:
+    """Each fails in one line and releases nothing; all of them are tried at once."""
+    lines = {name: line for name, (_, line) in others(world.folder).items()}
+    jobs = {
+        name: world.start(name, f"--savepoint_path={state}", *GIVE_UP, **how)
+        for name, (how, _) in others(world.folder).items()
+    }
+    try:
+        for name, job in jobs.items():
+            wait_for_failure(world.cluster, job, lines[name])
+    finally:
+        for job in jobs.values():
+            world.cluster.cancel(job.id)
+    for name, job in jobs.items():
         assert job.releases.look() == job.estimates.look() == job.refusals.look() == [], name
         job.close()
-    again = world.start("again", f"--savepoint_path={state}")
-    try:
-        world.wait([again], (2 * WINDOWS - 1) * WINDOW, "nothing after the restore under the same")
-    finally:
-        flink.cancel(again.id)
 
 
 def wait_for_failure(flink: FlinkCluster, job: Job, line: str) -> None:
-    """Wait until a job, which is tried again for ever, has failed of this."""
-    until = time.monotonic() + PATIENCE
-    seen: list[str] = []
-    while time.monotonic() < until:
-        entries = flink.get(f"/jobs/{job.id}/exceptions")["exceptionHistory"]["entries"]
-        seen = [str(entry["stacktrace"]) for entry in entries]
-        if any(line in text for text in seen):
-            return
-        time.sleep(0.2)
-    raise NotInTimeError(f"not {line!r} in {PATIENCE:g} s but {seen}: {flink.jobs()}; logs: {flink.folder}")
+    """Wait until a job has failed of this."""
+
+    def failed() -> bool:
+        return any(line in text for text in flink.exceptions(job.id))
+
+    wait_until(failed, PATIENCE, every=0.2, why=lambda: f"not {line!r} but {flink.exceptions(job.id)}: {flink.jobs()}")
 
 
-def stop_at_checkpoint(flink: FlinkCluster, job: Job) -> str:
-    """Cancel a job after its next checkpoint, which stays."""
-    flink.wait_for_checkpoint(job.id)
-    state = flink.retained_checkpoint(job.id)
-    flink.cancel(job.id)
-    return state
+def names(state: str) -> int:
+    """Count the names of states that turns have left in a savepoint."""
+    found: set[bytes] = set()
+    for file in Path(state.removeprefix("file:")).rglob("*"):
+        if file.is_file():
+            found |= set(re.findall(rb"sdf_checkpoint:\d+:\d+", file.read_bytes()))
+    return len(found)
+
+
+def turns_once(flink: FlinkCluster, job: Job, least: int) -> int:
+    """Wait until Flink's Prometheus reporter says that the run has had so many turns of reading, and return them."""
+    counter = rf'(?m)^flink_taskmanager_job_task_operator_meanstream_reading_turns{{.*job_id="{job.id}".*}} (\S+)$'
+
+    def turns() -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{flink.taskmanager_metrics}/", timeout=10) as answer:
+            return int(sum(map(float, re.findall(counter, answer.read().decode()))))
+
+    wait_until(lambda: turns() >= least, PATIENCE, every=0.2, why=lambda: f"{turns()} turns of {least}")
+    return turns()

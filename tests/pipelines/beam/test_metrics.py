@@ -48,7 +48,6 @@ from tests.pipelines.beam.agents.test_agents_idempotent import fresh_state, life
 from tests.pipelines.beam.rounds.test_equal_to_engine import flawed_file as flawed_rounds
 from tests.pipelines.beam.support.agents_world import HOUR, MAPPING, SETTINGS, engine_on_file, flawed_file
 from tests.pipelines.beam.support.collecting import run_pipeline
-from tests.pipelines.beam.support.prism import on_prism
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 
@@ -130,19 +129,11 @@ def agents_of(
     )
 
 
-@on_prism
-def test_prism_counts_the_same(tmp_path: Path) -> None:
-    path = flawed_file(tmp_path)
-    stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]
-    assert agents_of(tmp_path, SETTINGS, path, sort=False, runner="PrismRunner") == figures_of(stats)
-
-
 @pytest.mark.slow
 def test_flink_counts_the_same(flink: FlinkCluster, tmp_path: Path) -> None:
     path = flawed_file(tmp_path)
     stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]
-    given = flink.arguments(own_job_server=True)
-    found = agents_of(tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=given)
+    found = agents_of(tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=flink.arguments())
     assert found == figures_of(stats)
 
 

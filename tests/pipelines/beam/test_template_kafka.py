@@ -13,7 +13,6 @@ from tests.pipelines.beam.agents.test_agents_kafka import encoded, run_agents
 from tests.pipelines.beam.kafka.test_kafka import PARTITIONS, consumed, fill
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, assert_same_estimates
-from tests.pipelines.beam.support.prism import RUNNERS
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
 
@@ -44,15 +43,14 @@ def made(address: str, place: str) -> list[bytes]:
     return sorted(message.value() for message in consumed(address, place.rpartition("/")[2].partition("?")[0]))
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_agents_of_a_topic_are_the_engines(runner: str, source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
+def test_agents_of_a_topic_are_the_engines(source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
     names = ("sink", "releases", "dead_letters")
     files = {name: tmp_path / f"engine.{name}.jsonl" for name in names}
     run_agents(tmp_path, "engine", {**files, "source": source}, "--until-end", lateness="10d", final_release=False)
     engine = {name: sorted(path.read_bytes().splitlines()) for name, path in files.items()}
     places = {name: f"{source}-{name}?create=1" for name in names}
     launch_template("agents", [
-        *AGENTS, f"--source={source}", "--until_end=true", f"--secret={tmp_path / 'secret'}", f"--runner={runner}",
+        *AGENTS, f"--source={source}", "--until_end=true", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
         *(f"--{name}={place}" for name, place in places.items()),
     ])  # fmt: skip
     assert made(broker_address, places["releases"]) == engine["releases"]
@@ -63,15 +61,14 @@ def test_agents_of_a_topic_are_the_engines(runner: str, source: str, broker_addr
     assert made(broker_address, places["dead_letters"]) == letters != []
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_rounds_of_a_topic_are_the_engines(runner: str, source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
+def test_rounds_of_a_topic_are_the_engines(source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
     engine = {"source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
               "secret_file": tmp_path / "secret", "allowed_lateness": "10d", **ROUNDS_GIVEN}  # fmt: skip
     assert meanstream("run", "rounds", *arguments(engine), "--until-end", "--quiet").code == 0
     sink = f"{source}-means?create=1"
     launch_template("rounds", [
         *(f"--{name}={value}" for name, value in ROUNDS_GIVEN.items()), f"--source={source}", f"--sink={sink}",
-        "--until_end=true", "--allowed_lateness=10d", f"--secret={tmp_path / 'secret'}", f"--runner={runner}",
+        "--until_end=true", "--allowed_lateness=10d", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
     ])  # fmt: skip
     assert made(broker_address, sink) == sorted((tmp_path / "engine.jsonl").read_bytes().splitlines())
     assert len(made(broker_address, sink)) > 3

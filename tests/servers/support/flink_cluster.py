@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,20 @@ QUICK = "-XX:TieredStopAtLevel=1"
 MEMORY = 3584
 """Mebibytes of a TaskManager; enough for what a test sends."""
 CLASSES = 1024
-"""Mebibytes of them for classes, and as many for buffers outside the heap: each job loads Beam's classes anew with
-buffers of their own, those of ended jobs go late or never, and a TaskManager that runs out of either (of 256 and 128,
-by default) loses all its jobs."""
+"""Mebibytes of them for classes, and as many for buffers outside the heap. A TaskManager that runs out of either (of
+256 and 128, by default) loses all its jobs."""
+SLOTS = 8
+"""Of a TaskManager that all tests share; a job takes as many as its parallelism."""
+ENDED = {"CANCELED", "FINISHED", "FAILED"}
 STREAMING = (
     "--streaming",
     "--checkpointing_interval=1000",
+    "--max_bundle_time_mills=200",
     "--parallelism=1",
     "--finish_bundle_before_checkpointing",
 )
-"""Options of Beam for a pipeline without end that makes a checkpoint each second."""
+"""Options of Beam for a pipeline without end that makes a checkpoint each second. Each step holds its output for the
+time of a bundle, a second by default."""
 
 # A lost TaskManager is noticed by its connection, in seconds; a slow one on a busy machine is not given up.
 _CONFIG = """
@@ -53,6 +57,7 @@ taskmanager:
 rest: {{address: 127.0.0.1, bind-address: 127.0.0.1, port: {rest}}}
 parallelism: {{default: 1}}
 io: {{tmp: {{dirs: {folder}/tmp}}}}
+classloader: {{resolve-order: parent-first}}
 heartbeat: {{interval: 1000, timeout: 30000, rpc-failure-threshold: 2}}
 restart-strategy: {{type: fixed-delay, fixed-delay: {{attempts: 100000, delay: 500 ms}}}}
 state: {{checkpoints: {{dir: 'file://{folder}/checkpoints'}}, savepoints: {{dir: 'file://{folder}/savepoints'}}}}
@@ -65,6 +70,12 @@ _JAVA = [
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     *(f"--add-opens=java.base/java.{part}=ALL-UNNAMED" for part in _OPENED.split()),
 ]
+_CLASS_PATH = f"{FLINK}/deps/lib/*:{JOB_SERVER}"
+"""With Beam's runner, so that jobs share its classes: each would load them from its own copy of the jar, and compile
+them again."""
+_UNSENT = FLINK / "gradle" / "wrapper" / JOB_SERVER.name
+"""The jar under a name by which the job server does not send it, 163 MB, along with every job: it sends what is on its
+class path, but for what has `gradle/wrapper` in its path (Beam's `PipelineResources.isStageable`)."""
 _PORTS = ("rest", "rpc", "pool", "jobs", "artifacts", "jobmanager_metrics", "taskmanager_metrics")
 
 
@@ -100,7 +111,7 @@ class FlinkCluster:
     """
 
     def __init__(
-        self, folder: Path, *, slots: int = 4, python_path: str = "", compiler: str = QUICK, memory: int = MEMORY
+        self, folder: Path, *, slots: int = SLOTS, python_path: str = "", compiler: str = QUICK, memory: int = MEMORY
     ) -> None:
         self.folder = folder.resolve()
         self.slots = slots
@@ -128,9 +139,22 @@ class FlinkCluster:
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
 
-    def arguments(self, *more: str, own_job_server: bool = False) -> list[str]:
-        """Give Beam's options for `FlinkRunner`; a job server of the pipeline's own takes ten seconds to start."""
+    def arguments(
+        self, *more: str, own_job_server: bool = False, environment: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Return Beam's options for `FlinkRunner`.
+
+        Parameters
+        ----------
+        more : str
+            Further options; the last one of a kind counts.
+        own_job_server : bool
+            Let the pipeline start a job server of its own, which takes ten seconds.
+        environment : mapping, optional
+            Variables of the job's workers.
+        """
         address = "127.0.0.1:{}".format
+        workers = {"url": address(self.ports["pool"]), "params": dict(environment or {})}
         server = (
             [f"--flink_job_server_jar={JOB_SERVER}"]
             if own_job_server
@@ -144,23 +168,26 @@ class FlinkCluster:
             "--flink_version=1.19",
             *server,
             "--environment_type=EXTERNAL",
-            f"--environment_config={address(self.ports['pool'])}",
+            f"--environment_config={json.dumps(workers)}",
             *more,
         ]
 
     def start(self) -> None:
         """Start everything and wait until jobs can be submitted."""
         (self.folder / "conf").mkdir(parents=True)
+        _UNSENT.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            _UNSENT.hardlink_to(JOB_SERVER)
         sizes = {"slots": self.slots, "memory": self.memory, "classes": CLASSES}
         text = _CONFIG.format(folder=self.folder, rest=self.ports["rest"], rpc=self.ports["rpc"], **sizes)
         (self.folder / "conf" / "config.yaml").write_text(text)
         self._spawn(
-            "jobmanager", *self._java, "-Xmx512m", "-cp", f"{FLINK}/deps/lib/*",
+            "jobmanager", *self._java, "-Xmx512m", "-cp", _CLASS_PATH,
             "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint", "--configDir", "conf",
             f"-Dmetrics.reporter.prom.port={self.jobmanager_metrics}",
         )  # fmt: skip
         self._spawn(
-            "jobs", *self._java, "-Xmx384m", "-jar", str(JOB_SERVER), "--flink-master",
+            "jobs", *self._java, "-Xmx384m", "-jar", str(_UNSENT), "--flink-master",
             f"127.0.0.1:{self.ports['rest']}", "--job-host", "127.0.0.1", "--job-port", str(self.ports["jobs"]),
             "--artifact-port", str(self.ports["artifacts"]), "--expansion-port", "-1", "--artifacts-dir", "artifacts",
         )  # fmt: skip
@@ -213,7 +240,7 @@ class FlinkCluster:
         options, more = self._sizes
         self._taskmanager_tmp.mkdir(exist_ok=True)
         self._spawn(
-            "taskmanager", *self._java, *options, "-cp", f"{FLINK}/deps/lib/*",
+            "taskmanager", *self._java, *options, "-cp", _CLASS_PATH,
             "org.apache.flink.runtime.taskexecutor.TaskManagerRunner", "--configDir", "conf", *more,
             f"-Dmetrics.reporter.prom.port={self.taskmanager_metrics}", f"-Dio.tmp.dirs={self._taskmanager_tmp}",
         )  # fmt: skip
@@ -224,8 +251,8 @@ class FlinkCluster:
 
     def start_pool(self) -> None:
         """Start the pool; Flink asks it for workers."""
-        command = ["-m", "tests.servers.support.worker_pool", f"--service_port={self.ports['pool']}"]
-        self._spawn("pool", sys.executable, *command)
+        program = f"from tests.servers.support.worker_pool import main; main({self.ports['pool']})"
+        self._spawn("pool", sys.executable, "-c", program)
 
     def wait_for_slots(self) -> None:
         """Wait until the TaskManager has told the JobManager of itself."""
@@ -276,9 +303,11 @@ class FlinkCluster:
         return str(self.get(f"/jobs/{job}/checkpoints")["latest"]["completed"]["external_path"])
 
     def cancel(self, job: str) -> None:
-        """End a job without a savepoint, and wait until it has ended."""
+        """End a job that has not ended yet, without a savepoint, and wait until it has ended."""
+        if self.status(job) in ENDED:
+            return
         self._request(f"/jobs/{job}?mode=cancel", method="PATCH")
-        self._wait(lambda: self.status(job) in {"CANCELED", "FINISHED", "FAILED"}, f"{job} was not cancelled")
+        self._wait(lambda: self.status(job) in ENDED, f"{job} was not cancelled")
 
     def stop_with_savepoint(self, job: str) -> str:
         """Make a savepoint, cancel the job, and give the folder, as `--savepoint_path` takes it."""
@@ -292,7 +321,7 @@ class FlinkCluster:
         self._wait(look, "no savepoint")
         if "location" not in found["operation"]:
             raise RuntimeError(f"no savepoint: {found['operation']['failure-cause']['stack-trace'][:500]}")
-        self._wait(lambda: self.status(job) in {"CANCELED", "FINISHED"}, f"{job} was not cancelled")
+        self._wait(lambda: self.status(job) in ENDED, f"{job} was not cancelled")
         return str(found["operation"]["location"])
 
     def get(self, path: str) -> Any:

@@ -27,7 +27,7 @@ from tests.servers.support.flink_jobs import (
     time_of,
 )
 from tests.servers.support.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
-from tests.servers.support.waiting import NotInTimeError
+from tests.servers.support.waiting import wait_until
 
 PATIENCE = 180.0
 """Seconds in which a job must have gone on after a kill; a busy machine is slow to start workers."""
@@ -36,8 +36,8 @@ SPAN_SECONDS = 3.0
 MORE = 3
 """At most so many times as many kills as were asked for, until one has met a release of each job."""
 CHECKPOINT_MILLISECONDS = 3000
-"""Longer than a bundle may take, a second: with one each second releases leave just before the checkpoint that holds
-them, and a kill of a job that only releases met none in many."""
+"""Much longer than a bundle may take: otherwise releases leave just before the checkpoint that holds them, and a kill
+of a job that only releases met none in many."""
 
 
 class Victim(StrEnum):
@@ -73,15 +73,19 @@ class FlinkWorld:
         For the secret and the engine's store.
     prefix : str
         Of the names of topics and jobs.
+    partitions : int
+        Of the topic.
     """
 
-    def __init__(self, cluster: FlinkCluster, address: str, folder: Path, prefix: str) -> None:
+    def __init__(
+        self, cluster: FlinkCluster, address: str, folder: Path, prefix: str, *, partitions: int = PARTITIONS
+    ) -> None:
         self.cluster, self.address, self.folder = cluster, address, folder
         self._prefix = f"{prefix}-{uuid4().hex[:8]}"  # a test that is tried again finds its topics empty
         self._admin = AdminClient({"bootstrap.servers": address})
         self._secret = folder / "secret"
         self._secret.write_text(SECRET)
-        self.samples = self._topic("samples", PARTITIONS)
+        self.samples = self._topic("samples", partitions)
 
     def start(self, name: str, *more: str, secret: Path | None = None, **how: Any) -> Job:
         """Submit a job to topics of its own; `how` as for `submit`."""
@@ -104,11 +108,15 @@ class FlinkWorld:
         self._wait([job.estimates], until, "no estimates")
 
     def _wait(self, followed: list[Attempts], until: float, what: str) -> None:
-        end = time.monotonic() + PATIENCE
-        while min(attempts.newest() for attempts in followed) < until:
-            if time.monotonic() > end:
-                raise NotInTimeError(f"{what} in {PATIENCE:g} s: {self.cluster.jobs()}; logs: {self.cluster.folder}")
-            time.sleep(0.1)
+        wait_until(
+            lambda: min(attempts.newest() for attempts in followed) >= until,
+            PATIENCE,
+            every=0.1,
+            why=lambda: (
+                f"{what} up to {until:g}, newest {[attempts.newest() for attempts in followed]}: "
+                f"{self.cluster.jobs()}; logs: {self.cluster.folder}"
+            ),
+        )
 
     def _topic(self, name: str, partitions: int = 1) -> str:
         topic = f"{self._prefix}-{name}"
@@ -124,8 +132,8 @@ class FlinkKills:
     """Kills, one after the other, each once both jobs have come up with the stream again.
 
     Half of them come at random times, the others as soon as a release is on its topic, which the next checkpoint is
-    yet to hold. Where that was quicker than all of them there are more, up to three times as many, until releases of
-    both jobs were executed again.
+    yet to hold; with `aimed` each comes when both jobs have such a release. Where a checkpoint was quicker than every
+    kill there are more, up to three times as many, until releases of both jobs were executed again.
 
     Parameters
     ----------
@@ -135,6 +143,8 @@ class FlinkKills:
         The same seed gives the same times.
     count : int
         Number of kills, at least: of the TaskManager and of the pool in turn.
+    aimed : bool
+        Leave nothing to chance: two kills show what takes ten at random times.
 
     Attributes
     ----------
@@ -163,6 +173,7 @@ class FlinkKills:
     world: FlinkWorld
     seed: int
     count: int
+    aimed: bool = False
     kills: list[Victim] = field(default_factory=list)
     ours: Found = field(default_factory=Found)
     fresh: Found = field(default_factory=Found)
@@ -187,9 +198,12 @@ class FlinkKills:
         self._weigh()
         while self._goes_on():
             number = len(self.kills)
-            time.sleep(rng.uniform(0, SPAN_SECONDS))
-            if number // 2 % 2:
-                self._wait_for_a_release(jobs[number // 4 % 2])
+            if self.aimed:
+                self._wait_for_releases(jobs)
+            else:
+                time.sleep(rng.uniform(0, SPAN_SECONDS))
+                if number // 2 % 2:
+                    self._wait_for_releases([jobs[number // 4 % 2]])
             self._kill(list(Victim)[number % 2])
             killed = time.monotonic()
             until = producer.windows * WINDOW
@@ -223,13 +237,18 @@ class FlinkKills:
         done = len(self.kills)
         return done < self.count or (done < MORE * self.count and (not all(self.met[-1]) or bool(done % len(Victim))))
 
-    def _wait_for_a_release(self, job: Job) -> None:
-        """Wait until the topic has one more."""
-        known, end = len(job.releases.look()), time.monotonic() + PATIENCE
-        while len(job.releases.look()) == known:
-            if time.monotonic() > end:
-                raise NotInTimeError(f"no release in {PATIENCE:g} s: {self.world.cluster.jobs()}")
-            time.sleep(0.005)
+    def _wait_for_releases(self, jobs: list[Job]) -> None:
+        """Wait until each of the jobs has released something that no checkpoint holds."""
+        checkpoints: list[int] = []
+        lines: list[int] = []
+
+        def met() -> bool:
+            now = [self.world.cluster.completed_checkpoints(job.id) for job in jobs]
+            if now != checkpoints:
+                checkpoints[:], lines[:] = now, [len(job.releases.look()) for job in jobs]
+            return all(len(job.releases.look()) > known for job, known in zip(jobs, lines, strict=True))
+
+        wait_until(met, PATIENCE, every=0.005, why=lambda: f"no release: {self.world.cluster.jobs()}")
 
     def _remember(self, job: Job) -> None:
         """Keep what has ended an attempt: Flink's history is short."""

@@ -40,15 +40,15 @@ def samples_of(window: int) -> Samples:
     return list(zip(names, value.tolist(), time.tolist(), strict=True))
 
 
-def sentinels(windows: int) -> Samples:
-    """Samples after all others, one for each partition."""
-    return [(SENTINEL, 5.0, (windows + 1) * WINDOW)] * PARTITIONS
+def sentinel(windows: int) -> tuple[str, float, float]:
+    """Return a sample after all others."""
+    return SENTINEL, 5.0, (windows + 1) * WINDOW
 
 
 def expected_releases(folder: Path, windows: int) -> list[bytes]:
     """What the engine releases."""
     stream = [sample for window in range(windows) for sample in samples_of(window)]
-    world = engine_on(folder, [*stream, sentinels(windows)[0]], SETTINGS, final_release=False)
+    world = engine_on(folder, [*stream, sentinel(windows)], SETTINGS, final_release=False)
     return world.lines("releases")
 
 
@@ -59,14 +59,17 @@ class PacedProducer:
     Parameters
     ----------
     address, topic : str
-        Where to; the topic has `PARTITIONS`.
+        Broker and topic.
     pace : float
         Windows a second; 0: only what `write` is asked for.
+    partitions : int
+        Of the topic.
     """
 
     address: str
     topic: str
     pace: float = 1.5
+    partitions: int = PARTITIONS
     windows: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -84,7 +87,7 @@ class PacedProducer:
         """Write the next windows at once."""
         for window in range(self.windows, self.windows + windows):
             for place, sample in enumerate(samples_of(window)):
-                self._send(sample, place % PARTITIONS)
+                self._send(sample, place % self.partitions)
         assert self._producer.flush(30) == 0
         self.windows += windows
 
@@ -93,8 +96,8 @@ class PacedProducer:
         self._ended.set()
         if self.pace:
             self._thread.join()
-        for partition, sample in enumerate(sentinels(self.windows)):
-            self._send(sample, partition)
+        for partition in range(self.partitions):
+            self._send(sentinel(self.windows), partition)
         assert self._producer.flush(30) == 0
 
     def _send(self, sample: tuple[str, float, float], partition: int) -> None:

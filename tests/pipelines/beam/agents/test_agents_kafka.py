@@ -19,7 +19,6 @@ from tests.pipelines.beam.kafka.test_kafka import PARTITIONS, consumed, fill
 from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import HOUR, assert_same_estimates
 from tests.pipelines.beam.support.collecting import run
-from tests.pipelines.beam.support.prism import RUNNERS
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.servers.conftest import broker_address, flink, new_topic  # noqa: F401 - fixtures
 from tests.servers.support.flink_cluster import FlinkCluster
@@ -87,9 +86,7 @@ def told_reasons(ran: Ran) -> dict[str, int]:
     return {name.removeprefix("rejected_"): count for name, count in ran.json.items() if "rejected_" in name}
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
 def test_from_a_topic_to_topics(
-    runner: str,
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
     folder: Path,
@@ -99,7 +96,7 @@ def test_from_a_topic_to_topics(
     source = f"kafka://{broker_address}/{topic}"
     engine = engine_files(folder, source)
     topics = {role: f"kafka://{broker_address}/{topic}-{role}?create=1" for role in ROLES}
-    ran = run_agents(folder, "beam", {**topics, "source": source}, "--until-end", runner=runner)
+    ran = run_agents(folder, "beam", {**topics, "source": source}, "--until-end", runner="FnApiRunner")
     assert_topics_hold(broker_address, topics, engine, ran)
     reasons = [json.loads(line)["reason"] for line in engine["dead_letters"]]
     assert told_reasons(ran) == {reason: reasons.count(reason) for reason in set(reasons)}
@@ -117,9 +114,7 @@ def whole_and_part(address: str, topic: Callable[..., str]) -> tuple[str, str]:
     return whole, part
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
 def test_from_offset_to_offset(
-    runner: str,
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
     folder: Path,
@@ -131,7 +126,7 @@ def test_from_offset_to_offset(
     def replayed(name: str, offsets: str) -> list[bytes]:
         files = {role: folder / f"{name}.{role}.jsonl" for role in ("sink", "releases")}
         source = f"kafka://{broker_address}/{whole}"
-        run_agents(folder, name, {**files, "source": source}, runner=runner, offsets=offsets)
+        run_agents(folder, name, {**files, "source": source}, runner="FnApiRunner", offsets=offsets)
         return sorted(files["releases"].read_bytes().splitlines())
 
     assert replayed("once", OFFSETS) == engine["releases"]

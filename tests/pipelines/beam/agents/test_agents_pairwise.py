@@ -6,7 +6,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -26,14 +25,11 @@ from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, PairBatchCoder, pairwise_told_ids
 from meanstream.pipelines.beam.agents.windows import AgentWindows
 from meanstream.pipelines.beam.events import DamagedBytesError
-from meanstream.pipelines.beam.runners import runner_arguments
-from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.streaming.store.secret import noise_from_secret
 from meanstream.streaming.store.snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.agents.test_agents_idempotent import _leaves
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
-from tests.pipelines.beam.support.prism import on_prism
 from tests.streaming.support.rounds_world import SECRET
 
 NAMES = ("ann", "bob", "cem", "dora")
@@ -125,14 +121,6 @@ def test_it_tells_and_answers_what_the_operator_does(case: dict[str, Any], refre
     assert [last[name]["interval"] for name in NAMES] == np.stack([answer.lower, answer.upper], axis=1).tolist()
     assert [last[name]["local"] for name in NAMES] == own.value.tolist()
     assert len(estimates) == 4 * (1 if refresh is None else 4)
-
-
-@on_prism
-def test_prism_tells_the_same(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text(SECRET)
-    secret, arguments = SecretPlace(file=str(tmp_path / "secret")), runner_arguments("PrismRunner", ())
-    _, told, _ = collaborate(samples(), options=arguments, runner="PrismRunner", refresh=10.0, secret=secret)
-    assert totals_of(told) == operator(SETTINGS, samples())[1]
 
 
 def test_each_release_is_for_one_reader() -> None:

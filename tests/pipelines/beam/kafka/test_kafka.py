@@ -168,13 +168,16 @@ def test_events_have_the_bytes_keys_and_headers_of_the_engine(
         assert message.headers() == [("schema_version", b"1"), ("event", b"window_estimate")]
 
 
-def test_releases_are_told_apart_by_their_id(broker_address: str, new_topic: Callable[..., str]) -> None:  # noqa: F811
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_releases_are_told_apart_by_their_id(
+    runner: str,
+    broker_address: str,  # noqa: F811
+    new_topic: Callable[..., str],  # noqa: F811
+) -> None:
     topic = new_topic()
     line = b'{"release_id":"ann:3","agent":"ann","n":1e-07}'
-    pipeline = beam.Pipeline(runner="FnApiRunner")
     sink = WriteKafka(f"kafka://{broker_address}/{topic}", role="releases")
-    _ = pipeline | beam.Create([EventLines(Release, [line, line])], reshuffle=False) | sink
-    pipeline.run().wait_until_finish()
+    on_runner(runner, lambda pipeline: pipeline | beam.Create([EventLines(Release, [line, line])]) | sink)
     one, again = consumed(broker_address, topic)
     assert (one.value(), one.key()) == (again.value(), again.key()) == (line, b"ann")
     assert one.headers()[-1] == ("release_id", b"ann:3")
@@ -190,9 +193,7 @@ def test_private_events_do_not_go_to_a_public_topic(broker_address: str, new_top
     assert consumed(broker_address, topic) == []
 
 
-@pytest.mark.parametrize("runner", RUNNERS)
 def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
-    runner: str,
     source: str,
     broker_address: str,  # noqa: F811
     new_topic: Callable[..., str],  # noqa: F811
@@ -213,7 +214,7 @@ def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
     named = {**options, "store": tmp_path / "rounds.db", "sink": engine, "dead_letters": tmp_path / "dead.jsonl"}
     assert meanstream("run", "rounds", *arguments(named), environment=environment).code == 0
     sink = f"kafka://{broker_address}/{new_topic()}"
-    beamed = {**options, "store": tmp_path / "b.db", "sink": sink, "runner": runner}
+    beamed = {**options, "store": tmp_path / "b.db", "sink": sink, "runner": "FnApiRunner"}
     ran = meanstream("run", "rounds", *arguments(beamed), "--json", environment=environment)
     assert ran.code == 0, ran.err
     written = [message.value() for message in consumed(broker_address, sink.rpartition("/")[2])]

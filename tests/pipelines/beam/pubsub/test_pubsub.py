@@ -37,7 +37,7 @@ from tests.pipelines.beam.support import agents_world
 from tests.pipelines.beam.support.agents_world import HOUR
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.prism import RUNNERS
-from tests.servers.conftest import need, own_flink  # noqa: F401 - a fixture
+from tests.servers.conftest import flink, need  # noqa: F401 - a fixture
 from tests.servers.support import pubsub_server
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.servers.support.pubsub_server import PROJECT, Clients
@@ -283,11 +283,12 @@ def test_the_extra_is_named_where_the_client_is_missing(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_flink_sends_releases(clients: Clients, own_flink: FlinkCluster, tmp_path: Path) -> None:  # noqa: F811
-    """Its workers were started with the server's address in their environment."""
+def test_flink_sends_releases(clients: Clients, server: str, flink: FlinkCluster, tmp_path: Path) -> None:  # noqa: F811
+    """Its workers have the server's address in their environment."""
     lines = agents_world.engine_on(tmp_path, STREAM).lines("releases")
     topic, (subscription,) = clients.new_topic()
-    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions(own_flink.arguments()))
+    options = flink.arguments(environment={"PUBSUB_EMULATOR_HOST": server})
+    pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions(options))
     _ = pipeline | beam.Create([EventLines(Release, lines)]) | WritePubSub(topic)
     pipeline.run().wait_until_finish()
     messages = clients.pulled(subscription, len(lines))
