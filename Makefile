@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
+# Compiled code and rewritten assertions are kept, also where a machine's environment says otherwise: a third of the time.
+export PYTHONDONTWRITEBYTECODE :=
 # One more than there are processors: the tests of servers wait much.
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 KAFKA_VERSION := 4.3.1
