@@ -136,6 +136,11 @@ def iso_times(seconds: Floats) -> list[str]:
     return [text.removesuffix(".000000") + "Z" for text in texts]
 
 
+def known_time(seconds: float) -> float | None:
+    """Give a time; None for what is before or after all times, as the watermark is where no sample has come."""
+    return seconds if abs(seconds) < 1e11 else None
+
+
 def iso_time(seconds: float | None) -> str | None:
     """Write one time as `iso` does; None where there is none, or none that has a date.
 
@@ -144,7 +149,7 @@ def iso_time(seconds: float | None) -> str | None:
     >>> iso_time(1357034400.0), iso_time(None), iso_time(-math.inf)
     ('2013-01-01T10:00:00Z', None, None)
     """
-    return None if seconds is None or not abs(seconds) < 1e11 else iso_times(np.array([seconds]))[0]
+    return None if seconds is None or known_time(seconds) is None else iso_times(np.array([seconds]))[0]
 
 
 def time_as_datetime(seconds: float) -> datetime:
