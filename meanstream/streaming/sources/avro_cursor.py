@@ -19,7 +19,7 @@ from meanstream.streaming.sources.avro_skip import MAX_DEPTH, MAX_STEPS, AvroSki
 
 PAD = 16
 """Zeros behind the records, and one more: there the cursors of those that are broken stay, behind every end."""
-FEW = 16
+FEW = 32
 """So many records are read one by one: for fewer, moving arrays of cursors costs more."""
 
 Wanted = dict[str, Any]
@@ -87,9 +87,12 @@ class AvroCursor:
         if not wanted and kind.empty:
             return at
         if not wanted and len(at) <= FEW:
-            return self._one_by_one(lambda one, i, place: one.value(kind, place, depth), at, end, rows)
+            return self._one_by_one(lambda one, place: one.value(kind, place, depth), at, end, rows)
         if depth > MAX_DEPTH:
             return np.full(len(at), self._dead)
+        return self._value(kind, at, end, rows, wanted=wanted, depth=depth)
+
+    def _value(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int) -> Ints:
         if kind.kind == "record":
             return self._fields(kind, at, end, rows, wanted=wanted, depth=depth)
         if kind.kind == "union":
@@ -169,7 +172,9 @@ class AvroCursor:
             good = (count > -(2**62)) & (size >= 0) & (size <= limit - after)
             count = np.where(good, np.abs(count), 0)
             each = (size == 0) & (not nothing)
-            self._left[rows[open_]] -= 1 + np.where(each & (avro_item_width(kind) == 0), np.minimum(count, MAX_STEPS), 0)
+            self._left[rows[open_]] -= 1 + np.where(
+                each & (avro_item_width(kind) == 0), np.minimum(count, MAX_STEPS), 0
+            )
             after = self._kept(after, good & (self._left[rows[open_]] >= 0) & (~each | (count <= limit - after)))
             alive = after != self._dead
             after = np.where(alive, after + size, after)
@@ -178,17 +183,17 @@ class AvroCursor:
             at[open_] = after
             open_ = open_[(count != 0) & (after != self._dead)]
         at[open_] = self._one_by_one(
-            lambda one, i, place: one.items(kind, place, depth), at[open_], end[open_], rows[open_]
+            lambda one, place: one.items(kind, place, depth), at[open_], end[open_], rows[open_]
         )
         return at
 
-    def _one_by_one(self, move: Callable[[AvroSkipper, int, int], int], at: Ints, end: Ints, rows: Ints) -> Ints:
+    def _one_by_one(self, move: Callable[[AvroSkipper, int], int], at: Ints, end: Ints, rows: Ints) -> Ints:
         """Move the cursor of each of a few records by itself."""
         found = at.copy()
         for i, (place, limit, row) in enumerate(zip(at.tolist(), end.tolist(), rows.tolist(), strict=True)):
             if place != self._dead:
                 one = AvroSkipper(memoryview(self._data), limit, int(self._left[row]))
-                after = move(one, i, place)
+                after = move(one, place)
                 found[i], self._left[row] = (self._dead if after < 0 else after), one.left
         return found
 
@@ -206,9 +211,9 @@ class AvroCursor:
             at[open_] = self._any(items, here, limit, whose, wanted=None, depth=depth + 1)
             done += 1
             open_ = open_[(count[open_] > done) & (at[open_] != self._dead)]
-        left = count[open_] - done
+        left = iter((count[open_] - done).tolist())  # none of these records is broken
         at[open_] = self._one_by_one(
-            lambda one, i, place: one.several(kind, place, int(left[i]), depth), at[open_], end[open_], rows[open_]
+            lambda one, place: one.several(kind, place, next(left), depth), at[open_], end[open_], rows[open_]
         )
         return at
 

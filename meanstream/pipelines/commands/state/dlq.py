@@ -223,8 +223,9 @@ def _print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    text = "-" if value is None else str(value)
-    return text if text.isprintable() else ascii(text)
+    from meanstream.operators.validation import printable
+
+    return "-" if value is None else printable(str(value))
 
 
 def _tell_unreadable(letters: DeadLetters) -> None:
