@@ -58,8 +58,9 @@ class GrowingFile:
 
     def next_batch(self, max_samples: int) -> Batch:
         """Parse the lines that are there, or wait a moment for one."""
+        end = self._reader.end()
         taken = self._reader.next_block(max_samples)
-        self._check()  # after reading, so that nothing of a file that was written anew gets in
+        self._check(end)  # after reading, so that nothing of a file that was written anew gets in
         if taken is None:
             if self._reader.ended:
                 time.sleep(WAIT_SECONDS)
@@ -76,12 +77,12 @@ class GrowingFile:
         """Close the file."""
         self._reader.close()
 
-    def _check(self) -> None:
+    def _check(self, end: tuple[int, bytes]) -> None:
         try:
             now = os.stat(self._path)
         except OSError:
             raise SourceLostError(f"source must stay while it is followed, got {self.name!r} away") from None
-        if now.st_ino != self._file or now.st_size < self._reader.offset or not self._reader.same_end():
+        if now.st_ino != self._file or now.st_size < self._reader.offset or not self._reader.still_has(end):
             raise SourceLostError(f"source must only grow while it is followed, got {self.name!r} cut or replaced")
 
 

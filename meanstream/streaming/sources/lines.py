@@ -163,7 +163,7 @@ class LineReader:
         self._start = self._stop = self._skipped = 0
         self._ends, self._passed = np.zeros(0, np.int64), None
         self._read_again(int(position["offset"]))
-        if self._digest.hexdigest() != position["sha256"]:
+        if self._digest.hexdigest() != position.get("sha256"):
             raise another_file(self.path.name, grown=True)
         self.line = int(position["line"])
 
@@ -175,8 +175,8 @@ class LineReader:
         """Continue where a block ended, if all that stands before is as it was; otherwise begin at the beginning."""
         if not self._stream.seekable():
             return False
-        self._read_again(int(position["offset"]))
-        same = bool(self._digest.hexdigest() == position["sha256"])
+        self._read_again(int(position.get("offset", 0)))
+        same = bool(self._digest.hexdigest() == position.get("sha256"))
         if not same:
             self._read_again(0)
         return same
@@ -232,9 +232,14 @@ class LineReader:
         self._skipped = 0
         return self._clean(data, ends, number, size)
 
-    def same_end(self) -> bool:
-        """Say whether a plain file still has what was consumed last where it was: what is inserted before moves it."""
-        return os.pread(self.fileno(), len(self._end), self._begin + self.offset - len(self._end)) == self._end
+    def end(self) -> tuple[int, bytes]:
+        """Give where what was consumed ends, and its last bytes."""
+        return self.offset, self._end
+
+    def still_has(self, end: tuple[int, bytes]) -> bool:
+        """Say whether a plain file has an end where it was: whatever is inserted or taken out before moves it."""
+        offset, text = end
+        return os.pread(self.fileno(), len(text), self._begin + offset - len(text)) == text
 
     def look(self) -> None:
         """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""

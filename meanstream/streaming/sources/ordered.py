@@ -74,7 +74,7 @@ class OrderedSource:
         """Continue after so many samples and rejected records; before these were counted, all came at first."""
         require_source_position(position, "sorted_row", self.name)
         self._load()
-        if (position["digest"], position["source"]) != (self._digest, self._end):
+        if (position.get("digest"), position.get("source")) != (self._digest, self._end):
             raise another_file(self.name)
         self._row = int(position["sorted_row"])
         self._reported = int(position.get("rejected", len(self._rejects)))

@@ -83,8 +83,8 @@ class ParquetSource:
         """Continue at a row; what stands before must be what was read."""
         require_source_position(position, "row", self.name)
         digest = self._digest  # the columns that were read may have been others
-        if position["columns"] != self._rows.columns:
-            digest = ParquetDigest(self._rows.path, self._file.metadata, position["columns"])
+        if position.get("columns") != self._rows.columns:
+            digest = ParquetDigest(self._rows.path, self._file.metadata, position.get("columns", ()))
         try:
             digest.require(self.name, position)
         except OSError:

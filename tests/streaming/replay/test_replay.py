@@ -87,10 +87,9 @@ def test_another_file_of_the_same_name_is_refused(sort: bool, new_world: Callabl
     assert BAD_VALUE in deployment.unused()
 
 
-@pytest.mark.parametrize("sort", [True, False])
-@pytest.mark.parametrize("shift", [1, -1])
+@pytest.mark.parametrize(("sort", "shift"), [(True, 1), (False, 1), (False, -1)])
 def test_a_file_with_lines_more_or_less_is_refused(
-    shift: int, sort: bool, new_world: Callable[[str], Any], tmp_path: Path
+    sort: bool, shift: int, new_world: Callable[[str], Any], tmp_path: Path
 ) -> None:
     """Far behind its beginning: at the places of dead letters stand samples that were counted."""
     lines = [row(i) for i in range(2, 402)]

@@ -143,17 +143,14 @@ def _reading(path: Path) -> Iterator[Store]:
         raise BadOption(str(error)) from None
 
 
-def _require_same_source(location: str, store: Path | None) -> None:
-    """Refuse a file in which the places of dead letters may be those of other records; say where that is not known."""
+def _require_same_source(location: str, store: Path) -> None:
+    """Refuse a file that has changed since a store has read it: a dead letter's place may hold another record."""
     from meanstream.streaming.kafka.location import is_kafka_location
     from meanstream.streaming.replay.reopen import reopened_source_name
     from meanstream.streaming.sources.same_file import require_same_file
     from meanstream.streaming.store.source_identity import ENGINES
 
     if is_kafka_location(location):
-        return
-    if store is None:
-        sys.stderr.write(f"without --store nothing says whether {location!r} is still the file that was read\n")
         return
     name = reopened_source_name(location)
     with _reading(store) as opened:
@@ -192,7 +189,8 @@ def _write_raw(path: Path, source: str | None, letters: DeadLetters, store: Path
 
     if source is None:
         raise BadOption("source must be given with raw_to")
-    _require_same_source(source, store)
+    if store is not None:
+        _require_same_source(source, store)
     largest = max(letters.size.tolist(), default=0)
     with writing_output("raw_to", path):
         written = write_raw_records(path, source, letters.position, max_record_bytes=largest)
@@ -202,6 +200,8 @@ def _write_raw(path: Path, source: str | None, letters: DeadLetters, store: Path
     )
     if missing:
         sys.stderr.write(f"{missing:,} records are not in the source any more\n")
+    if store is None and "://" not in source:
+        sys.stderr.write(f"whether {source!r} is still the file that was read was not checked: see --store\n")
 
 
 def _sizes(group: dict[str, Any]) -> str | None:
