@@ -192,7 +192,7 @@ class AvroCursor:
         found = at.copy()
         for i, (place, limit, row) in enumerate(zip(at.tolist(), end.tolist(), rows.tolist(), strict=True)):
             if place != self._dead:
-                one = AvroSkipper(memoryview(self._data), limit, int(self._left[row]))
+                one = AvroSkipper(self._data.data, limit, int(self._left[row]))
                 after = move(one, place)
                 found[i], self._left[row] = (self._dead if after < 0 else after), one.left
         return found

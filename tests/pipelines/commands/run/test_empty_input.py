@@ -31,7 +31,7 @@ def test_a_run_on_nothing_ends_well_twice(memory: str, text: str, tmp_path: Path
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_event_time_may_be_before_and_after_all_times(memory: str) -> None:
     settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, schedule="every:1d", memory=memory)
-    agents = Agents(settings, KeyedNoise(SECRET, deployment="test", purpose="agents"))
+    agents = Agents(settings, KeyedNoise(bytes.fromhex(SECRET), deployment="test", purpose="agents"))
     agents.add_agents(["a"])
     for nowhere in (-np.inf, np.nextafter(-np.inf, 0.0), np.nan):
         assert not len(agents.advance(nowhere).releases.agent)
