@@ -15,9 +15,9 @@ from meanstream.streaming.events.columns import Position, column_partitions, col
 from meanstream.streaming.events.topics import topics_own_positions
 from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
+from meanstream.streaming.replay.same_file import require_same_file
 from meanstream.streaming.sources.growing import FOLLOW
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.same_file import require_same_file
 from meanstream.streaming.sources.source import Source, require_source_position
 from meanstream.streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import zipfile
 import zlib
@@ -16,14 +15,14 @@ import numpy as np
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Position, Rejects
-from meanstream.streaming.sources.source import UnreadableSourceError, another_file
+from meanstream.streaming.sources.read_digest import ReadDigest
+from meanstream.streaming.sources.source import UnreadableSourceError, other_source_file
 
 BLOCK_BYTES = 32 << 20
 MOST_BYTES = 128 << 20  # that wait: some 500 a line of the largest batch
 READ_BYTES = 4 << 20  # at least, however few lines are asked for
 LINE_BYTES = 64  # a guess, for the first block
 MAX_LINE_BYTES = 1 << 20
-END_BYTES = 4096  # of what was taken, by which a file that is followed is seen to change
 _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, OSError)
 SCAN_BYTES = 1 << 17  # looked through at once: what stays in the processor's cache
 
@@ -137,9 +136,7 @@ class LineReader:
         self.ended = False  # whether the last look found nothing more
         self._stream: Any = _open_growing(path, option) if grows else _open_bytes(path, option)
         self._begin = 0  # where in the stream the text begins
-        self._digest = hashlib.sha256()  # of all that was consumed: by it a file is recognized
-        self._passed: Any = None  # the same with what was thrown away of the next line
-        self._end = b""  # of what was consumed
+        self._digest = ReadDigest()  # of all that was consumed: by it a file is recognized
         self._buffer = memoryview(bytearray(READ_BYTES))  # used again and again: fresh memory costs as much as reading
         self._start = self._stop = 0  # what was read and not yet taken
         self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in it
@@ -147,7 +144,7 @@ class LineReader:
 
     def position(self) -> Position:
         """Tell how far the file was consumed, and a digest of all of that."""
-        return {"offset": self.offset, "line": self.line, "sha256": self._digest.hexdigest()}
+        return {"offset": self.offset, "line": self.line, "sha256": self._digest.text()}
 
     def seek(self, position: Position) -> None:
         """Continue where a block ended; all that stands before is read again, and must be what was read.
@@ -161,10 +158,10 @@ class LineReader:
             If the file is shorter than it was, or anything in it has changed up to there.
         """
         self._start = self._stop = self._skipped = 0
-        self._ends, self._passed = np.zeros(0, np.int64), None
+        self._ends = np.zeros(0, np.int64)
         self._read_again(int(position["offset"]))
-        if self._digest.hexdigest() != position.get("sha256"):
-            raise another_file(self.path.name, grown=True)
+        if self._digest.text() != position.get("sha256"):
+            raise other_source_file(self.path.name, grown=True)
         self.line = int(position["line"])
 
     def begin_at(self, place: int) -> None:
@@ -176,14 +173,14 @@ class LineReader:
         if not self._stream.seekable():
             return False
         self._read_again(int(position.get("offset", 0)))
-        same = bool(self._digest.hexdigest() == position.get("sha256"))
+        same = bool(self._digest.text() == position.get("sha256"))
         if not same:
             self._read_again(0)
         return same
 
     def _read_again(self, offset: int) -> None:
         """Read the first bytes for the digest alone."""
-        self._digest, self._end = hashlib.sha256(), b""
+        self._digest = ReadDigest()
         try:
             self._stream.seek(self._begin)
             self._read_for_digest(offset)
@@ -193,14 +190,10 @@ class LineReader:
 
     def _read_for_digest(self, left: int) -> None:
         while left and (read := self._stream.readinto(self._buffer[: min(left, len(self._buffer))])):
-            self._consumed(self._buffer[:read])
+            self._digest.take(self._buffer[:read])
             left -= read
         if left == 1:
-            self._consumed(memoryview(b"\n"))  # the last line lacked its end
-
-    def _consumed(self, data: memoryview) -> None:
-        self._digest.update(data)
-        self._end = (self._end + bytes(data[-END_BYTES:]))[-END_BYTES:]
+            self._digest.take(b"\n")  # the last line lacked its end
 
     def next_block(self, max_lines: int) -> tuple[LineBlock, Rejects] | None:
         """Take `max_lines` lines; fewer at the end of the file, or if memory does not hold them; None after it.
@@ -221,9 +214,7 @@ class LineReader:
         cut = int(ends[-1])
         data = self._buffer[self._start : self._start + cut]
         self._start, self._ends = self._start + cut, self._ends[max_lines:]
-        if self._passed is not None:
-            self._digest, self._passed, self._end = self._passed, None, b""
-        self._consumed(data)
+        self._digest.take(data)
         number = np.arange(self.line + 1, self.line + 1 + len(ends))
         size = np.diff(ends, prepend=0)
         size[0] += self._skipped
@@ -234,7 +225,7 @@ class LineReader:
 
     def end(self) -> tuple[int, bytes]:
         """Give where what was consumed ends, and its last bytes."""
-        return self.offset, self._end
+        return self.offset, self._digest.end
 
     def still_has(self, end: tuple[int, bytes]) -> bool:
         """Say whether a plain file has an end where it was: whatever is inserted or taken out before moves it."""
@@ -261,8 +252,7 @@ class LineReader:
     def _fill(self, wanted: int) -> bool:
         """Read until so many bytes wait; False at the end of the file."""
         if not len(self._ends) and self._stop - self._start > self._max:
-            self._passed = self._passed or self._digest.copy()
-            self._passed.update(self._buffer[self._start : self._stop])
+            self._digest.throw_away(self._buffer[self._start : self._stop])
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
         waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
         try:

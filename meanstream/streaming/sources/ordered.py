@@ -10,7 +10,12 @@ import numpy as np
 
 from meanstream.streaming.events.columns import Batch, Position, SampleColumns, concatenate_columns
 from meanstream.streaming.sources.kept_rejects import KeptRejects
-from meanstream.streaming.sources.source import Source, UnreadableSourceError, another_file, require_source_position
+from meanstream.streaming.sources.source import (
+    Source,
+    UnreadableSourceError,
+    other_source_file,
+    require_source_position,
+)
 
 MAX_ROWS = 50_000_000
 """So many records are kept in memory: a sample takes 40 bytes, twice while sorting, 4 GB in all; a rejected one 11."""
@@ -75,7 +80,7 @@ class OrderedSource:
         require_source_position(position, "sorted_row", self.name)
         self._load()
         if (position.get("digest"), position.get("source")) != (self._digest, self._end):
-            raise another_file(self.name)
+            raise other_source_file(self.name)
         self._row = int(position["sorted_row"])
         self._reported = int(position.get("rejected", len(self._rejects)))
 

@@ -12,7 +12,7 @@ from pyarrow import compute as pc
 from pyarrow import parquet
 
 from meanstream.streaming.events.columns import Position
-from meanstream.streaming.sources.source import UnreadableSourceError, another_file
+from meanstream.streaming.sources.source import UnreadableSourceError, other_source_file
 
 PARQUET_DAMAGE = (pa.ArrowException, OSError)
 PIECE_BYTES = 32 << 20
@@ -140,7 +140,7 @@ class ParquetDigest:
         """Refuse a file that is not the one that a position is of."""
         same = position["row"] <= self._metadata.num_rows and self.position(int(position["row"])) == position
         if not same:
-            raise another_file(name)
+            raise other_source_file(name)
 
     @staticmethod
     def _metadata_place(file: BinaryIO) -> int:

@@ -10,7 +10,7 @@ from pyarrow import parquet
 from meanstream.streaming.events.columns import Position
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.sources.parquet_rows import PARQUET_DAMAGE, ParquetDigest
-from meanstream.streaming.sources.source import another_file
+from meanstream.streaming.sources.source import other_source_file
 
 
 def require_same_file(path: Path, position: Position) -> None:
@@ -43,4 +43,4 @@ def require_same_file(path: Path, position: Position) -> None:
     except PARQUET_DAMAGE:
         same = False
     if not same:
-        raise another_file(path.name)
+        raise other_source_file(path.name)

@@ -146,7 +146,7 @@ def let_source_rest(source: Source) -> None:
         source.rest()
 
 
-def another_file(name: str, *, grown: bool = False) -> ValueError:
+def other_source_file(name: str, *, grown: bool = False) -> ValueError:
     """Make the refusal of a file that is not the one that was read, with the ways out.
 
     Parameters
@@ -158,7 +158,7 @@ def another_file(name: str, *, grown: bool = False) -> ValueError:
 
     Examples
     --------
-    >>> str(another_file("x.csv"))[:71]
+    >>> str(other_source_file("x.csv"))[:71]
     "source must be the file that this store was filled from, got another 'x"
     """
     end = " (more may stand at its end)" if grown else ""

@@ -200,7 +200,7 @@ def _has_log(path: Path) -> bool:
     return any(file.with_name(file.name + suffix).exists() for suffix in _LOGS)
 
 
-def keep_to_owner(paths: Iterable[Path]) -> None:
+def keep_database_to_owner(paths: Iterable[Path]) -> None:
     """Let the owner alone read and write files of a store, also those that were made before it.
 
     Raises

@@ -14,7 +14,7 @@ from meanstream.streaming.store.database import (
     EmptyStoreError,
     StoreError,
     create_database_file,
-    keep_to_owner,
+    keep_database_to_owner,
 )
 from meanstream.streaming.store.identity import (
     OtherIdentityError,
@@ -108,7 +108,7 @@ class Store(StoreTables):
             store.require_same(settings, secret, respelled)
             if store.state("identity") is None:
                 store._identify(settings, secret)
-            keep_to_owner(_files_of(path))
+            keep_database_to_owner(_files_of(path))
         except BaseException:
             store.undo()
             raise
@@ -132,7 +132,7 @@ class Store(StoreTables):
             raise
         try:
             store._prepare()
-            keep_to_owner(_files_of(path))
+            keep_database_to_owner(_files_of(path))
         except BaseException:
             store.close()
             raise
