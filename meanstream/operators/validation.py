@@ -109,6 +109,19 @@ def require_name(name: str) -> None:
     require(ok and bool(name.strip()), "name", f"be 1 to {MAX_NAME} printable characters without '/'", name)
 
 
+def printable(text: str) -> str:
+    r"""Write a name so that a terminal shows it as it is: what is invisible, or turns text around, is written out.
+
+    Examples
+    --------
+    >>> print(printable("Zoë"), printable("ab\u202ecd\u200b"))
+    Zoë ab\u202ecd\u200b
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def closest_valid(name: str, known: Sequence[str], *, listed: str = "known:") -> str:
     """Say which known name is meant by a misspelled one, to end a message with.
 
@@ -120,4 +133,4 @@ def closest_valid(name: str, known: Sequence[str], *, listed: str = "known:") ->
     '; known: tailnum, carrier'
     """
     match = get_close_matches(name, known, n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; {listed} {', '.join(known[:20]) or 'none'}"
+    return f"; did you mean {match[0]!r}?" if match else f"; {listed} {', '.join(map(printable, known[:20])) or 'none'}"

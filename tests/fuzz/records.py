@@ -73,6 +73,7 @@ IDS = [
     b"\r",
     b"k\x7f",
     b"0",
+    b"x" * 140_000,  # more than a field may have by Python's own reader
 ]
 VERSIONS = [b"", b"1", b"2", b"1.0", b" 1", b"x", b"01", b"NA", b"9" * 30, b'"1"', b"true"]
 ODD = (AGENTS, VALUES, TIMES, IDS, VERSIONS)

@@ -151,7 +151,7 @@ class Agents:
         if isinstance(times, Counts):
             self._add(agent, point, time, pending)
             return pending.collect(self.settings)
-        window = np.floor_divide(time, times.seconds).astype(np.int64)
+        window = times.turn(time)
         cuts = np.flatnonzero(np.diff(window)) + 1
         for start, stop in zip([0, *cuts], [*cuts, len(agent)], strict=True):
             if stop > start:
@@ -164,7 +164,7 @@ class Agents:
         pending = PendingReleases()
         times = self.settings.times
         if isinstance(times, Every):
-            self._close_windows(np.int64(watermark // times.seconds), times, pending)
+            self._close_windows(np.int64(times.turn(watermark)), times, pending)
         return pending.collect(self.settings)
 
     def release_now(self, time: float) -> ReleaseBatch:

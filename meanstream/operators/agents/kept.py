@@ -233,7 +233,7 @@ class KeptSums:
         turn = rows["turn"][agent]
         if self.times is not None:
             seen = np.where(rows["count"][agent] > 0, rows["seen"][agent], 0.0)
-            turn = np.floor_divide(seen, self.times.seconds).astype(np.int64)
+            turn = self.times.turn(seen)
         kept = self._kept(rows, agent, rows["released"][agent] + 1, now, self._waited(rows, agent, turn))
         new = now.number > rows["released_count"][agent]
         return WeighedSamples(*(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields))

@@ -162,7 +162,7 @@ class KeptWindow:
         else:
             new, released = now.number > released, rows["turn"][agent]
             seen = np.where(new, rows["seen"][agent], 0.0)
-            here = np.where(new, np.floor_divide(seen, self.times.seconds).astype(np.int64), released)
+            here = np.where(new, self.times.turn(seen), released)
         base, middle = self._base(rows, agent, here), self.grid.span // 2
         number = now.number - base.number
         n = np.maximum(number, 1).astype(np.float64)

@@ -12,7 +12,7 @@ from itertools import count, islice, takewhile
 import numpy as np
 
 from meanstream.operators.durations import duration_text, parse_duration
-from meanstream.operators.records import Ints
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_positive
 
 _LARGEST = 2**62
@@ -225,6 +225,21 @@ class Every:
 
     def __str__(self) -> str:
         return f"every:{duration_text(self.seconds)}"
+
+    def turn(self, time: Floats | float) -> Ints:
+        """Give the number of the interval that a time lies in: the least before all times, the greatest after all.
+
+        The watermark is there before the first sample, and where there was none when the input ends.
+
+        Examples
+        --------
+        >>> Every(60.0).turn(np.array([-np.inf, -1.0, 119.0, np.inf])).tolist()
+        [-9223372036854775808, -1, 1, 9223372036854775807]
+        """
+        number = np.floor(np.asarray(time, np.float64) / self.seconds)
+        least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        inside = np.abs(number) < float(most)
+        return np.where(inside, np.where(inside, number, 0.0).astype(np.int64), np.where(number > 0, most, least))
 
 
 def _shortest(number: float) -> str:

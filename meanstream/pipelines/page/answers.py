@@ -20,13 +20,15 @@ from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
 AGENTS = "/v1/agents/"
-EVERYBODY = "*"
-"""Whose token is good for every agent: of who runs the store."""
+OPERATOR = ""
+"""Stands for who runs the store, whose token opens every agent's answer: no agent can have an empty name."""
 LEAST_TOKEN, MOST_TOKEN = 16, 512
 
 
 def _read_answer_tokens(path: Path) -> dict[str, str]:
     """Read the token of each agent from a YAML file that its owner alone can read: `AGENT: TOKEN`.
+
+    The token of an empty name, `"": TOKEN`, opens every agent's answer. Names come from data, and this one cannot.
 
     Raises
     ------
@@ -101,7 +103,7 @@ class AnswersServer(BackgroundServer["_AnswersServer"]):
         known = check_answers(address, tokens, remote=remote)
         super().__init__("answers", address, _AnswersServer, _AnswersHandler)
         self.token = None if known else secrets.token_urlsafe(24)
-        self._server.answers, self._server.tokens = StoreAnswers(store), known or {EVERYBODY: str(self.token)}
+        self._server.answers, self._server.tokens = StoreAnswers(store), known or {OPERATOR: str(self.token)}
         self._server.hosts = hosts_of_this_machine(self.host, remote=remote)
         self.url += AGENTS
 
@@ -115,7 +117,7 @@ class _AnswersServer(BoundedThreads):
         """Say whether a token opens an agent's answer; each is compared whatever the others were."""
         kind, _, given = (header or "").partition(" ")
         typed = given.strip().encode("utf-8", "replace") if kind.lower() == "bearer" else b""
-        known = [self.tokens.get(one, "") for one in (agent, EVERYBODY)]
+        known = [self.tokens.get(one, "") for one in (agent, OPERATOR)]
         return bool(sum(hmac.compare_digest(typed, one.encode()) and bool(one) for one in known))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import printable
 from meanstream.streaming.events.times import iso_time
 
 DAY = 86_400.0
@@ -65,8 +66,8 @@ def budget_forecast_text(forecast: ForecastSummary) -> str:
     low, half, high = map(days_text, forecast.days)
     day = "" if forecast.first_ends is None else f" ({forecast.first_ends.partition('T')[0]})"
     return (
-        f"At this rate {forecast.first} ends first, {days_text(forecast.first_days)} after the newest release{day}; of "
-        f"{forecast.agents:,} agents 10 % within {low}, half within {half}, 90 % within {high}."
+        f"At this rate {printable(forecast.first)} ends first, {days_text(forecast.first_days)} after the newest "
+        f"release{day}; of {forecast.agents:,} agents 10 % within {low}, half within {half}, 90 % within {high}."
     )
 
 

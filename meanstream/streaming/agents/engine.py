@@ -38,7 +38,7 @@ from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.columns import Batch, Position, Rejects
-from meanstream.streaming.events.times import iso_time
+from meanstream.streaming.events.times import iso_time, known_time
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sources.source import Shared, Source, let_source_rest
 from meanstream.streaming.store.ledger import LedgerRows
@@ -194,8 +194,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _note_waiting(self, *, released: bool) -> None:
         """Tell how far event time is, how many samples wait for it and, before the first release, when that is due."""
         stats = self.stats
-        stats.event_time = _finite(self._event_time)
-        stats.watermark = _finite(self._intake.watermark)
+        stats.event_time = known_time(self._event_time)
+        stats.watermark = known_time(self._intake.watermark)
         stats.pending = self._intake.waiting
         early = not released and not any(stats.spent[1:])
         stats.first_release = self._first_release.newest(stats.pending, stats.accepted) if early else None
@@ -243,7 +243,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             "intake": self._intake.save(self._store, self._saved_agents),
             "ended": ended,
             "variance": self._followed.snapshot(),
-            "event_time": _finite(self._event_time),
+            "event_time": known_time(self._event_time),
         }
         self._store.put_state("engine", state)
         self._save_history()
@@ -299,7 +299,3 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if most is None:  # nobody asks how many, but whether
             return tuple(np.bincount(np.minimum(spent, 1), minlength=2).tolist())
         return tuple(np.bincount(spent, minlength=most + 1).tolist())
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None

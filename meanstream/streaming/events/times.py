@@ -9,13 +9,16 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.streaming.events.numbers import NUMBER
 
 TimeUnit = Literal["auto", "s", "ms", "us"]
 
 EARLIEST, LATEST = -2208988800.0, 4102444800.0
 """Plausible event times: the years 1900 to 2099."""
+
+FIRST_DAY, LAST_DAY = 19000101, 20991231
+"""Days of these years, written without marks between year, month and day."""
 
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
 
@@ -28,6 +31,9 @@ class TimeParser:
     """Reads a column of times; tries the notation that served last before the others.
 
     Notations: ISO 8601 with a zone or without (taken as UTC), and epoch seconds, milliseconds or microseconds.
+
+    A whole number that may be meant as a day, such as 20240101, is no time unless the unit is given: as seconds it
+    would lie in August 1970. A year alone is seconds, as all small numbers are: 2013 is half past midnight in 1970.
     """
 
     def __init__(self, unit: TimeUnit = "auto") -> None:
@@ -72,7 +78,9 @@ class TimeParser:
             return number / _PER_SECOND[self._unit]
         size = np.abs(number)
         with np.errstate(invalid="ignore"):  # NaN of any kind: damaged files have those that processors report
-            return np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
+            seconds = np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
+            days = (number >= FIRST_DAY) & (number <= LAST_DAY)
+        return np.where(days & _name_days(number), np.nan, seconds) if days.any() else seconds
 
     def _each(self, column: pa.Array) -> Floats:
         """Read the distinct times one by one: some are in another notation than the rest, or in none."""
@@ -90,6 +98,12 @@ class TimeParser:
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return math.nan
+
+
+def _name_days(number: Floats) -> Bools:
+    """Say which numbers are days when they are read as year, month and day."""
+    month, day = number // 100 % 100, number % 100
+    return np.asarray((number == np.floor(number)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31))
 
 
 def _with_zone(column: pa.Array) -> Floats:
@@ -136,6 +150,11 @@ def iso_times(seconds: Floats) -> list[str]:
     return [text.removesuffix(".000000") + "Z" for text in texts]
 
 
+def known_time(seconds: float) -> float | None:
+    """Give a time; None for what is before or after all times, as the watermark is where no sample has come."""
+    return seconds if abs(seconds) < 1e11 else None
+
+
 def iso_time(seconds: float | None) -> str | None:
     """Write one time as `iso` does; None where there is none, or none that has a date.
 
@@ -144,7 +163,7 @@ def iso_time(seconds: float | None) -> str | None:
     >>> iso_time(1357034400.0), iso_time(None), iso_time(-math.inf)
     ('2013-01-01T10:00:00Z', None, None)
     """
-    return None if seconds is None or not abs(seconds) < 1e11 else iso_times(np.array([seconds]))[0]
+    return None if seconds is None or known_time(seconds) is None else iso_times(np.array([seconds]))[0]
 
 
 def time_as_datetime(seconds: float) -> datetime:

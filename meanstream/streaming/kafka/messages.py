@@ -63,8 +63,11 @@ def topic_parser(
         return TopicParser(mapping, id_key=id_key, max_record_bytes=max_record_bytes)
     require(mapping.layout != "connect", "layout", "be 'plain' or 'cloudevents' with a registry", mapping.layout)
     registry = SchemaRegistry.answering(location.registry, location.registry_settings)
+    registry.subjects = tuple(f"{one.topic}-value" for one in location.each())
     make = partial(RegistryValues, registry)
-    return TopicParser(mapping, id_key=id_key, make_values=make, max_record_bytes=max_record_bytes)
+    parser = TopicParser(mapping, id_key=id_key, make_values=make, max_record_bytes=max_record_bytes)
+    parser.registry = registry
+    return parser
 
 
 class TopicParser:
@@ -99,6 +102,7 @@ class TopicParser:
         places = {part: place for part, place in json_places(mapping).items() if part not in self._beside}
         self._values = make(mapping, decoder, places)
         self._binary: ValueParser | None = None
+        self.registry: SchemaRegistry | None = None
         if mapping.layout == "cloudevents":
             self._attributes, inner = _binary_mode(mapping, places)
             self._binary = make(mapping, decoder, inner)

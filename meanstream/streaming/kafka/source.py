@@ -150,13 +150,13 @@ class KafkaSource:
                 return Batch(
                     no_sample_columns(),
                     rejects,
-                    reader.position(),
+                    self._position(),
                     exhausted=True,
                     active=(),
                     lag=0,
                     lags=reader.lags(),
                 )
-            before = reader.position() if self._held is None else self._held[1]
+            before = self._position() if self._held is None else self._held[1]
             records = reader.take(max_samples) if self._held is None else self._held[0]
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
@@ -171,7 +171,7 @@ class KafkaSource:
             return self._hold(records, before, str(error))
         self._held, self._problem = None, None
         lags = reader.lags()
-        return Batch(samples, rejects, reader.position(), active=active, lag=sum(lags.values()), lags=lags)
+        return Batch(samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags)
 
     def _hold(self, records: PartitionRecords | None, before: Position, problem: str) -> Batch:
         """Keep records that nobody can read now, as if they were not taken; event time waits for them."""
@@ -183,6 +183,11 @@ class KafkaSource:
         lags = self._reader.lags()
         active = self._reader.partitions
         return Batch(no_sample_columns(), Rejects(), before, active=active, lag=sum(lags.values()), lags=lags)
+
+    def _position(self) -> Position:
+        """Tell offsets, and which ids had a schema: these are asked for after a restart, whatever ids come before."""
+        known = None if self._parser.registry is None else sorted(self._parser.registry.familiar)
+        return {**self._reader.position(), **({"schemas": known} if known else {})}
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which agents live in another store that reads this topic."""
@@ -227,6 +232,8 @@ class KafkaSource:
         """
         if position.get("topic") != self.name:
             raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
+        if self._parser.registry is not None:
+            self._parser.registry.familiar.update(position.get("schemas", ()))
         self._reader.begin(position)
         if self._homes is not None:
             self._homes.begin()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from meanstream.streaming.events.columns import Position, column_partitions, col
 from meanstream.streaming.events.topics import topics_own_positions
 from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
+from meanstream.streaming.replay.same_file import require_same_file
+from meanstream.streaming.sources.growing import FOLLOW
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import Source, require_source_position
 from meanstream.streaming.sources.synthetic import KIND, SyntheticPopulation, SyntheticSource
@@ -50,11 +52,19 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
     id_key : bytes
         Secret key of the hash of ids.
     """
+    path = location.removeprefix(FOLLOW)
+    recognized: list[tuple[Position, tuple[int, ...]]] = []
 
     def file_again(position: Position, at: Ints | None) -> Opened:  # noqa: ARG001 - a file is read from its beginning
-        with closing(open_source(location, mapping, sort=False)) as source:
-            _recognize(source, position)
-        return Opened(open_source(location, mapping, sort=False, id_key=id_key))
+        source = open_source(path, mapping, sort=False, id_key=id_key)
+        if not isinstance(source, SyntheticSource) and (position, _stamp(path)) not in recognized:
+            try:
+                require_same_file(Path(path), position)
+            except ValueError:
+                source.close()
+                raise
+            recognized[:] = [(position, _stamp(path))]
+        return Opened(source)
 
     def topic_again(position: Position, at: Ints | None) -> Opened:
         parsed = KafkaLocation.parse(location, several=True)
@@ -106,8 +116,7 @@ def _first_of_each(positions: Ints) -> dict[int, int]:
     return {number: int(place[partition == number].min()) for number in np.unique(partition).tolist()}
 
 
-def _recognize(source: Source, position: Position) -> None:
-    """Refuse another file of the same name, whose records are not those of the dead letters."""
-    whole = position.get("source") if "sorted_row" in position else position
-    if whole is not None:  # a store of an earlier version does not tell it of a sorted file
-        source.restore(whole)
+def _stamp(path: str) -> tuple[int, ...]:
+    """Give what changes when anybody writes to a file: it is read once, however often it is opened."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

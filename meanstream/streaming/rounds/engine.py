@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from meanstream.streaming.engine.loop import EngineLoop
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Position, Rejects
 from meanstream.streaming.events.rounds import Charge, Report, WindowEstimate
+from meanstream.streaming.events.times import known_time
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.curator import NO_SIDES
 from meanstream.streaming.rounds.homes import OwnUsers
@@ -287,4 +287,4 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         stats, reached = self.stats, self._intake.watermark
         stats.open_windows, stats.waiting = len(self._windows), len(self._waiting)
         stats.results_refused = self._waiting.refused
-        stats.event_time = stats.watermark = reached if math.isfinite(reached) else None
+        stats.event_time = stats.watermark = known_time(reached)

@@ -6,6 +6,7 @@ A record's cursor never leaves it, so that what becomes of a record does not dep
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +15,12 @@ import numpy.typing as npt
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.sources.avro_schema import AvroType
+from meanstream.streaming.sources.avro_skip import MAX_DEPTH, MAX_STEPS, AvroSkipper, avro_item_width
 
 PAD = 16
 """Zeros behind the records, and one more: there the cursors of those that are broken stay, behind every end."""
-MAX_STEPS = 1 << 17
-"""Items of arrays and maps, and fields, that are read one after the other in a record, at most."""
-MAX_DEPTH = 64
-"""Types within each other in one record."""
+FEW = 32
+"""So many records are read one by one: for fewer, moving arrays of cursors costs more."""
 
 Wanted = dict[str, Any]
 """Field to the part of a sample that it is, or to what is wanted of the fields in it."""
@@ -86,8 +86,13 @@ class AvroCursor:
         """Move cursors over one value of a type."""
         if not wanted and kind.empty:
             return at
+        if not wanted and len(at) <= FEW:
+            return self._one_by_one(lambda one, place: one.value(kind, place, depth), at, end, rows)
         if depth > MAX_DEPTH:
             return np.full(len(at), self._dead)
+        return self._value(kind, at, end, rows, wanted=wanted, depth=depth)
+
+    def _value(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int) -> Ints:
         if kind.kind == "record":
             return self._fields(kind, at, end, rows, wanted=wanted, depth=depth)
         if kind.kind == "union":
@@ -158,7 +163,7 @@ class AvroCursor:
         """Pass blocks of items, until a block of none."""
         at, open_ = at.copy(), np.arange(len(at))
         nothing = kind.kind == "array" and kind.parts[0].empty
-        while len(open_):
+        while len(open_) > FEW:
             limit = end[open_]
             count, after = self._varint(at[open_], limit)
             size = np.zeros(len(open_), np.int64)
@@ -167,7 +172,9 @@ class AvroCursor:
             good = (count > -(2**62)) & (size >= 0) & (size <= limit - after)
             count = np.where(good, np.abs(count), 0)
             each = (size == 0) & (not nothing)
-            self._left[rows[open_]] -= 1 + np.where(each & (_width(kind) == 0), np.minimum(count, MAX_STEPS), 0)
+            self._left[rows[open_]] -= 1 + np.where(
+                each & (avro_item_width(kind) == 0), np.minimum(count, MAX_STEPS), 0
+            )
             after = self._kept(after, good & (self._left[rows[open_]] >= 0) & (~each | (count <= limit - after)))
             alive = after != self._dead
             after = np.where(alive, after + size, after)
@@ -175,22 +182,39 @@ class AvroCursor:
                 after = self._loop(kind, after, limit, rows[open_], count=np.where(alive & each, count, 0), depth=depth)
             at[open_] = after
             open_ = open_[(count != 0) & (after != self._dead)]
+        at[open_] = self._one_by_one(
+            lambda one, place: one.items(kind, place, depth), at[open_], end[open_], rows[open_]
+        )
         return at
+
+    def _one_by_one(self, move: Callable[[AvroSkipper, int], int], at: Ints, end: Ints, rows: Ints) -> Ints:
+        """Move the cursor of each of a few records by itself."""
+        found = at.copy()
+        for i, (place, limit, row) in enumerate(zip(at.tolist(), end.tolist(), rows.tolist(), strict=True)):
+            if place != self._dead:
+                one = AvroSkipper(self._data.data, limit, int(self._left[row]))
+                after = move(one, place)
+                found[i], self._left[row] = (self._dead if after < 0 else after), one.left
+        return found
 
     def _loop(self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, count: Ints, depth: int) -> Ints:
         """Pass so many items, one after the other."""
-        items, width = kind.parts[0], _width(kind)
+        items, width = kind.parts[0], avro_item_width(kind)
         if width:
             return np.where(count * width <= end - at, at + count * width, self._dead)
         open_ = np.flatnonzero(count)
         done = 0
-        while len(open_):
+        while len(open_) > FEW:
             here, limit, whose = at[open_], end[open_], rows[open_]
             if kind.kind == "map":
                 here = self._plain(_KEY, here, limit, whose, None)
             at[open_] = self._any(items, here, limit, whose, wanted=None, depth=depth + 1)
             done += 1
             open_ = open_[(count[open_] > done) & (at[open_] != self._dead)]
+        left = iter((count[open_] - done).tolist())  # none of these records is broken
+        at[open_] = self._one_by_one(
+            lambda one, place: one.several(kind, place, next(left), depth), at[open_], end[open_], rows[open_]
+        )
         return at
 
     def _varint(self, at: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -225,12 +249,6 @@ class AvroCursor:
 
 
 _KEY = AvroType("string")
-
-
-def _width(kind: AvroType) -> int:
-    """Bytes of each item of an array, where they are the same; else 0."""
-    items = kind.parts[0]
-    return {"float": 4, "double": 8, "fixed": items.size}.get(items.kind, 0) if kind.kind == "array" else 0
 
 
 def _parts_in(wanted: Any) -> list[str]:

@@ -28,6 +28,9 @@ NULLS = ("", "NA", "N/A", "null", "NULL", "None")
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 """What separates columns, here or in files of others."""
 
+csv.field_size_limit((1 << 31) - 1)
+"""Python's own limit, 128 KiB, is of a field: a record would be good in a large block, and malformed in a small one."""
+
 TEXTS: dict[str, pa.DataType] = {}
 PLANS: tuple[dict[str, pa.DataType], ...] = (
     {"value": pa.float64(), "time": pa.timestamp("us", "UTC")},

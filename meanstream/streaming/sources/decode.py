@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,14 +68,14 @@ class Decoder:
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
         """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
         self._directory.make_room()
-        agent, agent_fault = self._agents(raw["agent"])
-        time, time_fault = self._times(raw["time"])
+        agent, agent_fault = _each_once(raw["agent"], self._agents)
+        time, time_fault = _each_once(raw["time"], self._times)
         value, value_fault = self._values(raw)
         key, id_fault = _hashes(raw, "id", self._id_key, (BAD_ID, BAD_ID))
         person, person_fault = _hashes(raw, "person", PERSONS, (NO_PERSON, BAD_PERSON))
         schema_fault = None
         if "schema_version" in raw:
-            schema_fault = np.where(_known_version(_text(raw["schema_version"])), GOOD, SCHEMA).astype(np.int8)
+            _, schema_fault = _each_once(raw["schema_version"], _versions)
         samples = SampleColumns(self._directory.names, agent, value, time, key, position, person)
         rejects = Rejects()
         faults = [
@@ -102,8 +103,8 @@ class Decoder:
     def _values(self, raw: RawColumns) -> tuple[Floats, Codes | None]:
         """Values (n,), or (n, v) of vectors; a vector is bad for the first of its coordinates that is."""
         if self._coordinates is None:
-            return _values(_text(raw["value"]))
-        columns = [_values(_text(raw[part])) for part in self._coordinates]
+            return _each_once(raw["value"], _values)
+        columns = [_each_once(raw[part], _values) for part in self._coordinates]
         fault: Codes | None = None
         for _, bad in columns:
             if bad is not None:
@@ -112,7 +113,7 @@ class Decoder:
 
     def _times(self, column: pa.Array) -> tuple[Floats, Codes | None]:
         try:
-            time = self._time.parse(_text(column))
+            time = self._time.parse(column)
         except ColumnTypeError as error:
             raise UnreadableSourceError(str(error)) from None
         unknown = np.isnan(time)
@@ -122,11 +123,7 @@ class Decoder:
         return time, np.where(missing, NO_TIME, np.where(unknown, BAD_TIME, GOOD)).astype(np.int8)
 
     def _agents(self, column: pa.Array) -> tuple[Ints, Codes | None]:
-        if pa.types.is_dictionary(column.type) and pa.types.is_binary(column.type.value_type):
-            lookup = np.append(self._directory.lookup(column.dictionary), NO_NAME)  # the last: where the index is null
-            agent = lookup[column.indices.fill_null(len(lookup) - 1).to_numpy(zero_copy_only=False)]
-        else:
-            agent = self._directory.lookup(_binary(column, "agent"))
+        agent = self._directory.lookup(_binary(column, "agent"))
         bad = agent < 0
         if not bad.any():
             return agent, None
@@ -138,7 +135,10 @@ def _hashes(raw: RawColumns, part: str, key: bytes, faults: tuple[int, int]) -> 
     """Hashes of a column of ids or persons, if there is one; where one is missing or bad, the reason."""
     if part not in raw:
         return None, None
-    ids = _binary(raw[part], part).fill_null(b"")
+    return _each_once(raw[part], lambda column: _hashes_of(_binary(column, part).fill_null(b""), key, faults))
+
+
+def _hashes_of(ids: pa.Array, key: bytes, faults: tuple[int, int]) -> tuple[Words, Codes]:
     if pa.types.is_large_binary(ids.type):
         ids = ids.cast(pa.binary())
     good = _valid_ids(ids)
@@ -184,7 +184,6 @@ def _is_utf8(raw: bytes) -> bool:
 
 def _binary(column: pa.Array, part: str) -> pa.Array:
     """Text or integers as bytes; another type of column is the user's mistake."""
-    column = _text(column)
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return column.cast(pa.string()).cast(pa.binary())
@@ -193,9 +192,17 @@ def _binary(column: pa.Array, part: str) -> pa.Array:
     raise UnreadableSourceError(f"{part} column must hold text or integers, got {kind}")
 
 
-def _text(column: pa.Array) -> pa.Array:
-    """Undo a dictionary encoding."""
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+def _each_once(column: pa.Array, look: Callable[[pa.Array], tuple[Any, Codes | None]]) -> tuple[Any, Codes | None]:
+    """Look at a column; of one that is a dictionary at its entries, and not once more for each row that has one.
+
+    An entry may be a megabyte, and stand for any number of rows: they are never written out.
+    """
+    if not pa.types.is_dictionary(column.type):
+        return look(column)
+    entries = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])  # the last: of no index
+    at: Ints = column.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False)
+    found, fault = look(entries)
+    return found[at], None if fault is None else fault[at]
 
 
 def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
@@ -238,6 +245,11 @@ def _parse_value(raw: bytes | str) -> tuple[float, int]:
     if _NOT_FINITE.fullmatch(text):
         return math.nan, NOT_FINITE
     return math.nan, BAD_VALUE if text else NO_VALUE
+
+
+def _versions(column: pa.Array) -> tuple[Bools, Codes]:
+    known = _known_version(column)
+    return known, np.where(known, GOOD, SCHEMA).astype(np.int8)
 
 
 def _known_version(column: pa.Array) -> Bools:

@@ -32,8 +32,8 @@ _log = logging.getLogger("meanstream.run")
 class GrowingFile:
     """A JSONL file to which others append: what is there is read, then waited for; a line counts once it is ended.
 
-    Position as of a file: after a crash reading goes on at the byte where it stood. A file that was cut short, or
-    another one that took its name, ends the run: nobody can say what was lost.
+    Position as of a file: after a crash reading goes on at the byte where it stood, if all that stands before is as it
+    was. A file that was cut short, changed, or replaced by another of its name ends the run.
     """
 
     waits = True
@@ -58,8 +58,9 @@ class GrowingFile:
 
     def next_batch(self, max_samples: int) -> Batch:
         """Parse the lines that are there, or wait a moment for one."""
+        end = self._reader.end()
         taken = self._reader.next_block(max_samples)
-        self._check()  # after reading, so that nothing of a file that was written anew gets in
+        self._check(end)  # after reading, so that nothing of a file that was written anew gets in
         if taken is None:
             if self._reader.ended:
                 time.sleep(WAIT_SECONDS)
@@ -76,20 +77,21 @@ class GrowingFile:
         """Close the file."""
         self._reader.close()
 
-    def _check(self) -> None:
+    def _check(self, end: tuple[int, bytes]) -> None:
         try:
             now = os.stat(self._path)
         except OSError:
             raise SourceLostError(f"source must stay while it is followed, got {self.name!r} away") from None
-        if now.st_ino != self._file or now.st_size < self._reader.offset or not self._reader.same_head():
+        if now.st_ino != self._file or now.st_size < self._reader.offset or not self._reader.still_has(end):
             raise SourceLostError(f"source must only grow while it is followed, got {self.name!r} cut or replaced")
 
 
 class StandardInput:
     """Lines of JSON that are piped in, to the end of the pipe.
 
-    Nobody can read a pipe again: after a crash what comes then counts on top of what was committed; lines that were
-    read and not committed are gone, and a sample that is piped in twice counts twice unless it has an id.
+    A pipe cannot be read again: after a crash whatever comes then counts on top of what was committed; lines that were
+    read and not committed are gone, and a sample that is piped in twice counts twice unless it has an id. A file
+    (`< samples.jsonl`) is recognized by a digest of what was read, and goes on behind that.
     """
 
     waits = True
@@ -112,7 +114,7 @@ class StandardInput:
         number = DESCRIPTOR if number is None else number
         self._reader = LineReader(Path(f"/dev/fd/{number}"), max_line_bytes=max_line_bytes, grows=True)
         with suppress(OSError):  # a pipe; a file that is given to a shell may have been read in part
-            os.lseek(self._reader.fileno(), os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)
+            self._reader.begin_at(os.lseek(number, 0, os.SEEK_CUR))
         self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
 
     def next_batch(self, max_samples: int) -> Batch:
@@ -129,14 +131,16 @@ class StandardInput:
         return Batch(self._parser.parse(block, rejects), rejects, self._position())
 
     def restore(self, position: Position) -> None:
-        """Count on: lines keep having numbers of their own."""
+        """Count on: lines keep having numbers of their own. What was read of the same file is not read again."""
         require_source_position(position, "piped", self.name)
         self._reader.line = int(position["piped"])
-        _log.warning("standard input goes on with what comes now: lines that were read and not committed are gone")
+        if not self._reader.goes_on(position):
+            _log.warning("standard input goes on with what comes now: lines that were read and not committed are gone")
 
     def close(self) -> None:
         """Close the pipe."""
         self._reader.close()
 
     def _position(self) -> Position:
-        return {"piped": self._reader.line}
+        position = self._reader.position()
+        return {"piped": position.pop("line"), **position}

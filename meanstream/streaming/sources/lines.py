@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import zipfile
 import zlib
@@ -16,14 +15,14 @@ import numpy as np
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.columns import Position, Rejects
-from meanstream.streaming.sources.source import UnreadableSourceError
+from meanstream.streaming.sources.read_digest import ReadDigest
+from meanstream.streaming.sources.source import UnreadableSourceError, other_source_file
 
 BLOCK_BYTES = 32 << 20
 MOST_BYTES = 128 << 20  # that wait: some 500 a line of the largest batch
 READ_BYTES = 4 << 20  # at least, however few lines are asked for
 LINE_BYTES = 64  # a guess, for the first block
 MAX_LINE_BYTES = 1 << 20
-HEAD_BYTES = 4096
 _DAMAGE = (EOFError, zlib.error, zipfile.BadZipFile, OSError)
 SCAN_BYTES = 1 << 17  # looked through at once: what stays in the processor's cache
 
@@ -119,10 +118,6 @@ def _unreadable(option: str, rule: str, path: Path, error: Exception) -> Unreada
     return UnreadableSourceError(f"{option} must be {rule}, got {str(path)!r} ({why})")
 
 
-def _digest(head: bytes) -> str:
-    return hashlib.blake2b(head, digest_size=16).hexdigest()
-
-
 class LineReader:
     """Reads blocks of lines; memory is bounded by the block, a longer line is skipped and reported.
 
@@ -140,39 +135,65 @@ class LineReader:
         self._grows = grows  # what has no end yet is no line yet, and reading never waits for more than is there
         self.ended = False  # whether the last look found nothing more
         self._stream: Any = _open_growing(path, option) if grows else _open_bytes(path, option)
-        self._head = b""  # the beginning of the text: by it a file is recognized
+        self._begin = 0  # where in the stream the text begins
+        self._digest = ReadDigest()  # of all that was consumed: by it a file is recognized
         self._buffer = memoryview(bytearray(READ_BYTES))  # used again and again: fresh memory costs as much as reading
         self._start = self._stop = 0  # what was read and not yet taken
         self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in it
         self._skipped = 0  # bytes of the next line that were already thrown away
 
     def position(self) -> Position:
-        """Tell how far the file was consumed, and a digest of its beginning."""
-        return {"offset": self.offset, "line": self.line, "head": len(self._head), "digest": _digest(self._head)}
+        """Tell how far the file was consumed, and a digest of all of that."""
+        return {"offset": self.offset, "line": self.line, "sha256": self._digest.text()}
 
     def seek(self, position: Position) -> None:
-        """Continue where a block ended.
+        """Continue where a block ended; all that stands before is read again, and must be what was read.
+
+        **Privacy.** A line that was inserted or taken out anywhere moves those behind it: read on at the same place,
+        a sample would count twice, with twice the sensitivity.
 
         Raises
         ------
         ValueError
-            If the file is shorter than it was, or begins with something else.
+            If the file is shorter than it was, or anything in it has changed up to there.
         """
-        offset = int(position["offset"])
+        self._start = self._stop = self._skipped = 0
+        self._ends = np.zeros(0, np.int64)
+        self._read_again(int(position["offset"]))
+        if self._digest.text() != position.get("sha256"):
+            raise other_source_file(self.path.name, grown=True)
+        self.line = int(position["line"])
+
+    def begin_at(self, place: int) -> None:
+        """Take the text to begin at a byte of the file."""
+        self._begin = int(self._stream.seek(place))
+
+    def goes_on(self, position: Position) -> bool:
+        """Continue where a block ended, if all that stands before is as it was; otherwise begin at the beginning."""
+        if not self._stream.seekable():
+            return False
+        self._read_again(int(position.get("offset", 0)))
+        same = bool(self._digest.text() == position.get("sha256"))
+        if not same:
+            self._read_again(0)
+        return same
+
+    def _read_again(self, offset: int) -> None:
+        """Read the first bytes for the digest alone."""
+        self._digest = ReadDigest()
         try:
-            self._stream.seek(0)
-            self._head = self._stream.read(int(position["head"]))
-            if _digest(self._head) == position["digest"]:
-                self._stream.seek(offset)
+            self._stream.seek(self._begin)
+            self._read_for_digest(offset)
         except _DAMAGE as error:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
-        if _digest(self._head) != position["digest"]:
-            raise ValueError(f"source must be the file that this store was filled from, got another {self.path.name!r}")
-        if self._stream.tell() < offset - 1:
-            raise ValueError(f"source must be at least as long as when it was read, got {str(self.path)!r}")
-        self.offset, self.line = offset, int(position["line"])
-        self._start = self._stop = 0
-        self._ends = np.zeros(0, np.int64)
+        self.offset = offset
+
+    def _read_for_digest(self, left: int) -> None:
+        while left and (read := self._stream.readinto(self._buffer[: min(left, len(self._buffer))])):
+            self._digest.take(self._buffer[:read])
+            left -= read
+        if left == 1:
+            self._digest.take(b"\n")  # the last line lacked its end
 
     def next_block(self, max_lines: int) -> tuple[LineBlock, Rejects] | None:
         """Take `max_lines` lines; fewer at the end of the file, or if memory does not hold them; None after it.
@@ -193,6 +214,7 @@ class LineReader:
         cut = int(ends[-1])
         data = self._buffer[self._start : self._start + cut]
         self._start, self._ends = self._start + cut, self._ends[max_lines:]
+        self._digest.take(data)
         number = np.arange(self.line + 1, self.line + 1 + len(ends))
         size = np.diff(ends, prepend=0)
         size[0] += self._skipped
@@ -201,9 +223,14 @@ class LineReader:
         self._skipped = 0
         return self._clean(data, ends, number, size)
 
-    def same_head(self) -> bool:
-        """Say whether a plain file still begins with what it began with."""
-        return os.pread(self.fileno(), len(self._head), 0) == self._head
+    def end(self) -> tuple[int, bytes]:
+        """Give where what was consumed ends, and its last bytes."""
+        return self.offset, self._digest.end
+
+    def still_has(self, end: tuple[int, bytes]) -> bool:
+        """Say whether a plain file has an end where it was: whatever is inserted or taken out before moves it."""
+        offset, text = end
+        return os.pread(self.fileno(), len(text), self._begin + offset - len(text)) == text
 
     def look(self) -> None:
         """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""
@@ -225,6 +252,7 @@ class LineReader:
     def _fill(self, wanted: int) -> bool:
         """Read until so many bytes wait; False at the end of the file."""
         if not len(self._ends) and self._stop - self._start > self._max:
+            self._digest.throw_away(self._buffer[self._start : self._stop])
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
         waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
         try:
@@ -233,8 +261,6 @@ class LineReader:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
         self.ended = read == 0  # nothing yet is None
         read = read or 0
-        if not self._head:
-            self._head = bytes(self._buffer[waiting : waiting + min(read, HEAD_BYTES)])
         if not read and self._grows:
             self._stop = waiting
             return False

@@ -10,7 +10,12 @@ import numpy as np
 
 from meanstream.streaming.events.columns import Batch, Position, SampleColumns, concatenate_columns
 from meanstream.streaming.sources.kept_rejects import KeptRejects
-from meanstream.streaming.sources.source import Source, UnreadableSourceError, require_source_position
+from meanstream.streaming.sources.source import (
+    Source,
+    UnreadableSourceError,
+    other_source_file,
+    require_source_position,
+)
 
 MAX_ROWS = 50_000_000
 """So many records are kept in memory: a sample takes 40 bytes, twice while sorting, 4 GB in all; a rejected one 11."""
@@ -22,7 +27,8 @@ class OrderedSource:
     """Reads a bounded source whole, then replays it sorted by event time (ties: as they stood in the source).
 
     Files are seldom written in event-time order; read as they stand, most of a file would be late. Position: how
-    many samples were replayed, and a digest of the order, so that another file is refused.
+    many samples were replayed, the source's own position at its end, and a digest of the order, so that another file is
+    refused.
 
     Parameters
     ----------
@@ -46,7 +52,7 @@ class OrderedSource:
         self._rejects = KeptRejects()
         self._reported = 0  # of them
         self._digest = ""
-        self._end: Position = {}  # of the source: it tells which one was read
+        self._end: Position = {}  # of the source: it says which one was read
         self._row = 0
 
     def next_batch(self, max_samples: int) -> Batch:
@@ -73,8 +79,8 @@ class OrderedSource:
         """Continue after so many samples and rejected records; before these were counted, all came at first."""
         require_source_position(position, "sorted_row", self.name)
         self._load()
-        if position.get("digest") != self._digest:
-            raise ValueError(f"source must be the file that this store was filled from, got another {self.name!r}")
+        if (position.get("digest"), position.get("source")) != (self._digest, self._end):
+            raise other_source_file(self.name)
         self._row = int(position["sorted_row"])
         self._reported = int(position.get("rejected", len(self._rejects)))
 
@@ -114,7 +120,7 @@ def _in_order(parts: list[SampleColumns]) -> bool:
 
 def _digest(parts: list[SampleColumns]) -> str:
     """Identify the order by times and positions; values are left out."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.sha256()
     for name in ("time", "position", "agent"):
         for part in parts:
             digest.update(np.ascontiguousarray(getattr(part, name)).data)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -12,24 +10,26 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from meanstream.streaming.events.columns import Batch, Position, Rejects, no_sample_columns
-from meanstream.streaming.sources.decode import Decoder
+from meanstream.operators.records import Ints
+from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
+from meanstream.streaming.sources.decode import REASONS, Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source import Opening, UnreadableSourceError, require_source_position
-
-_DAMAGE = (pa.ArrowException, OSError)
-_HEAD, _PIECE, _PIECES = 1 << 20, 1 << 14, 64
-"""Bytes at the beginning by which a file is recognized, and of so many pieces all over the rest."""
+from meanstream.streaming.sources.parquet_rows import PARQUET_DAMAGE, ParquetDigest, ParquetRows
+from meanstream.streaming.sources.source import (
+    Opening,
+    UnreadableSourceError,
+    require_source_position,
+)
 
 
 class ParquetSource:
-    """A bounded Parquet file, read a batch at a time; position: row, and a digest that recognizes the file.
+    """A bounded Parquet file, read a batch at a time; position: row, and a digest of what was read up to there.
 
     Raises
     ------
     ValueError
-        Before anything is begun, if the file is not Parquet, a mapped column is missing or of a meaningless type, or
-        its first row group is damaged. Damage further on ends a run where it is met.
+        Before anything is begun, if the file is not Parquet, a mapped column is missing, of a meaningless type or too
+        large for memory, or its first row group is damaged. Damage further on ends a run where it is met.
     """
 
     bounded = True
@@ -41,11 +41,10 @@ class ParquetSource:
 
     def __init__(self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
         self.name = path.name
-        self._path = path
         mapping.require_table(path.name)
         try:
             self._file = parquet.ParquetFile(path)
-        except _DAMAGE:
+        except PARQUET_DAMAGE:
             raise UnreadableSourceError(f"source must be a Parquet file, got {str(path)!r}") from None
         self._decoder = Decoder(mapping, id_key=id_key)
         try:
@@ -53,83 +52,79 @@ class ParquetSource:
             self._decoder.require_types(
                 {part: self._file.schema_arrow.field(column).type for part, column in self._columns.items()}
             )
-            self._try_first()
+            self._rows = ParquetRows(path, self._file, sorted(set(self._columns.values())))
+            self._undamaged(self._rows.first())
         except ValueError:
             self.close()
             raise
+        self._digest = ParquetDigest(path, self._file.metadata, self._rows.columns)
         self._row = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
+        self._waiting: pa.RecordBatch | None = None  # rows that were read and are of a later batch
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Decode the next rows."""
+        """Decode the next rows, as many as are asked for: how long their values are does not decide where it ends."""
         if self._batches is None:
-            self._batches = self._read(self._row, max_samples)
-        rows = self._undamaged(self._batches)
-        if rows is None:
-            return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True)
-        position = np.arange(self._row + 1, self._row + 1 + len(rows))
-        self._row += len(rows)
-        raw = {part: rows.column(column) for part, column in self._columns.items()}
-        samples, rejects = self._decoder.decode(raw, position)
-        return Batch(samples, rejects, self._position())
+            self._batches = self._rows.read(self._row, max_samples)
+        parts: list[SampleColumns] = []
+        rejects, left = Rejects(), max_samples
+        while left and (rows := self._take(left)) is not None:
+            position: Ints = np.arange(self._row + 1, self._row + 1 + len(rows))
+            self._row, left = self._row + len(rows), left - len(rows)
+            raw = {part: rows.column(column) for part, column in self._columns.items()}
+            samples, bad = self._decoder.decode(raw, position)
+            parts.append(samples)
+            rejects.extend(bad)
+        if len(parts) > 1:
+            rejects = _by_reason(rejects)
+        return Batch(concatenate_columns(parts), rejects, self._position(), exhausted=left == max_samples)
 
     def restore(self, position: Position) -> None:
-        """Continue at a row; a position of before there was a digest knows the number of rows alone."""
+        """Continue at a row; what stands before must be what was read."""
         require_source_position(position, "row", self.name)
-        same = position.get("digest", self._digest) == self._digest
-        if position["rows"] != self._file.metadata.num_rows or not same:
-            raise ValueError(f"source must be the file that this store was filled from, got another {self.name!r}")
-        self._row, self._batches = int(position["row"]), None
+        digest = self._digest  # the columns that were read may have been others
+        if position.get("columns") != self._rows.columns:
+            digest = ParquetDigest(self._rows.path, self._file.metadata, position.get("columns", ()))
+        try:
+            digest.require(self.name, position)
+        except OSError:
+            raise self._damaged() from None
+        self._row, self._batches, self._waiting = int(position["row"]), None, None
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
     def _position(self) -> Position:
-        return {"row": self._row, "rows": self._file.metadata.num_rows, "digest": self._digest}
-
-    @cached_property
-    def _digest(self) -> str:
-        """Recognize the file: all of a small one; of others the beginning, the end and pieces, two megabytes."""
-        digest = hashlib.blake2b(digest_size=16)
         try:
-            with self._path.open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(-8, 2)
-                footer = int.from_bytes(file.read(4), "little") + 8  # what is where, with sizes and extremes
-                digest.update(size.to_bytes(8, "little"))
-                places = [(0, _HEAD), (size - footer, footer)]
-                places += [(_HEAD + (size - _HEAD) * k // _PIECES, _PIECE) for k in range(_PIECES) if size > _HEAD]
-                for place, length in places:
-                    file.seek(place)
-                    digest.update(file.read(length))
+            return self._digest.position(self._row)
         except OSError:
             raise self._damaged() from None
-        return digest.hexdigest()
 
-    def _try_first(self) -> None:
-        """Refuse a file whose first row cannot be read, while nothing has been begun."""
-        if self._file.metadata.num_row_groups:
-            columns = list(self._columns.values())
-            self._undamaged(self._file.iter_batches(1, row_groups=[0], columns=columns))
+    def _take(self, most: int) -> pa.RecordBatch | None:
+        """Give the next rows of one piece; None after the last."""
+        if self._waiting is None and self._batches is not None:
+            self._waiting = self._undamaged(self._batches)
+        rows = self._waiting
+        if rows is None:
+            return None
+        self._waiting = rows.slice(most) if len(rows) > most else None
+        return rows.slice(0, most)
 
     def _undamaged(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         try:
             return next(batches, None)
-        except _DAMAGE:
+        except PARQUET_DAMAGE:
             raise self._damaged() from None
 
     def _damaged(self) -> UnreadableSourceError:
         return UnreadableSourceError(f"source must be an undamaged Parquet file, got {self.name!r}")
 
-    def _read(self, row: int, size: int) -> Iterator[pa.RecordBatch]:
-        """Read from a row on, starting at the row group that holds it."""
-        metadata, group = self._file.metadata, 0
-        while group < metadata.num_row_groups and row >= metadata.row_group(group).num_rows:
-            row -= metadata.row_group(group).num_rows
-            group += 1
-        groups = list(range(group, metadata.num_row_groups))
-        for batch in self._file.iter_batches(size, row_groups=groups, columns=list(self._columns.values())):
-            if row < len(batch):
-                yield batch.slice(row)
-            row = max(row - len(batch), 0)
+
+def _by_reason(rejects: Rejects) -> Rejects:
+    """Put the rejects of several pieces in the order that they have in one."""
+    order = sorted(range(len(rejects)), key=lambda i: REASONS.index(rejects.reason[i]))
+    found = Rejects()
+    for i in order:
+        found.add(rejects.reason[i], rejects.position[i])
+    return found

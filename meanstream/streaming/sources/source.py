@@ -146,6 +146,28 @@ def let_source_rest(source: Source) -> None:
         source.rest()
 
 
+def other_source_file(name: str, *, grown: bool = False) -> ValueError:
+    """Make the refusal of a file that is not the one that was read, with the ways out.
+
+    Parameters
+    ----------
+    name : str
+        Of the file.
+    grown : bool
+        It may have grown.
+
+    Examples
+    --------
+    >>> str(other_source_file("x.csv"))[:71]
+    "source must be the file that this store was filled from, got another 'x"
+    """
+    end = " (more may stand at its end)" if grown else ""
+    return ValueError(
+        f"source must be the file that this store was filled from, got another {name!r}: put back the file as it was "
+        f"read{end}, or give new records in a file of another name after `meanstream store adopt --source NAME`"
+    )
+
+
 def require_source_position(position: Position, key: str, source: str) -> None:
     """Refuse a position that another way of reading the source has left.
 

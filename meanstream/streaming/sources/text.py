@@ -11,7 +11,7 @@ from meanstream.streaming.sources.source import require_source_position
 class TextSource:
     """A bounded file of one record per line.
 
-    Position: byte offset (of the decompressed text), line, and a digest of the beginning, which recognizes the file.
+    Position: byte offset (of the decompressed text), line, and a digest of all up to there, which recognizes the file.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -197,6 +198,27 @@ def _has_log(path: Path) -> bool:
     """
     file = path.resolve()
     return any(file.with_name(file.name + suffix).exists() for suffix in _LOGS)
+
+
+def keep_database_to_owner(paths: Iterable[Path]) -> None:
+    """Let the owner alone read and write files of a store, also those that were made before it.
+
+    Raises
+    ------
+    StoreError
+        If everybody may, and the file is somebody else's to change. What a group may is a volume's setting then.
+    """
+    for path in paths:
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if not mode & 0o077:
+                continue
+            try:
+                path.chmod(mode & 0o700)
+            except PermissionError:
+                if mode & 0o007:
+                    rule = "store must be for its owner alone (chmod 600)"
+                    raise StoreError(f"{rule}, got mode {mode:04o} of {str(path)!r}") from None
 
 
 def create_database_file(path: Path) -> bool:

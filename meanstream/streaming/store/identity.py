@@ -63,6 +63,19 @@ def identity_repeated_salt(settings: Mapping[str, Any], secret: bytes) -> bytes:
     return hmac.new(secret, b"meanstream salt" + canonical(dict(settings)), hashlib.sha256).digest()[:_SALT_BYTES]
 
 
+def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any], what: str) -> None:
+    """Name what was asked for, and not the part of the budget that follows from it."""
+    had, has = (bool(one.get("histogram_share")) for one in (saved, settings))
+    if had and not has:
+        raise OtherIdentityError(f"quantiles or exceeds must be given as in the {what} that is continued, got none")
+    if has and not had:
+        asked = "exceeds" if settings.get("exceeds") else "quantiles"
+        raise OtherIdentityError(
+            f"{asked} must be left out: the {what} that is continued was begun without quantiles and exceeds, and has "
+            "no part of its budget for them"
+        )
+
+
 def require_same_identity(
     identity: Mapping[str, Any], settings: Mapping[str, Any], secret: bytes, *, what: str = "state"
 ) -> None:
@@ -83,6 +96,7 @@ def require_same_identity(
         Naming the first setting that differs, or the secret, which is not shown.
     """
     saved = identity["settings"]
+    _require_same_histogram(saved, settings, what)
     # What one side lacks may follow from another setting that differs: an edition from the estimator.
     for name in sorted(
         saved.keys() | settings.keys(), key=lambda name: (name not in saved or name not in settings, name)

@@ -14,6 +14,7 @@ from meanstream.streaming.store.database import (
     EmptyStoreError,
     StoreError,
     create_database_file,
+    keep_database_to_owner,
 )
 from meanstream.streaming.store.identity import (
     OtherIdentityError,
@@ -107,6 +108,7 @@ class Store(StoreTables):
             store.require_same(settings, secret, respelled)
             if store.state("identity") is None:
                 store._identify(settings, secret)
+            keep_database_to_owner(_files_of(path))
         except BaseException:
             store.undo()
             raise
@@ -130,6 +132,7 @@ class Store(StoreTables):
             raise
         try:
             store._prepare()
+            keep_database_to_owner(_files_of(path))
         except BaseException:
             store.close()
             raise

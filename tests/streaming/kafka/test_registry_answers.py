@@ -267,3 +267,35 @@ def test_an_address_with_a_password_is_refused_without_it(text: str) -> None:
     with pytest.raises(ValueError, match="registry must be an address, got a user or password") as refused:
         registry_address(text)
     assert "sec" not in str(refused.value).replace("basic.auth", "")
+
+
+class OfSubject(Knowing):
+    """Has schemas under the subject of a topic, too."""
+
+    def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        if path == "/subjects/samples-value/versions":
+            return 200, json.dumps(list(range(1, len(self.known) + 1))).encode()
+        if path.startswith("/subjects/samples-value/versions/"):
+            number = sorted(self.known)[int(path.rpartition("/")[2]) - 1]
+            return 200, json.dumps({"id": number, "schemaType": "JSON", "schema": "{}"}).encode()
+        return super()._answer(method, path, body)
+
+
+@pytest.mark.parametrize("known_by", ["store", "number", "topic"])
+def test_made_up_ids_decide_nothing_about_records_of_a_schema(known_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schema that was not asked for yet, behind more made-up ids than are asked for in a while."""
+    monkeypatch.setattr("time.monotonic", lambda: 1000.0)
+    asked, rejects, good = OfSubject({7, 9}), Rejects(), b'{"agent":"ann","value":1,"time":5}'
+    values = RegistryValues(asked, ColumnMapping(), Decoder(ColumnMapping()))
+    made_up = [wire_head(2**31 + i) + good for i in range(3 * misses.MAX_MISSES)]
+    if known_by == "store":
+        asked.familiar.update({7, 9})
+    if known_by == "topic":
+        asked.subjects = ("samples-value",)
+        values.parse(records_of(*made_up), np.arange(len(made_up)), {}, rejects)
+    several = 2 if known_by == "number" else 1
+    mixed = records_of(*made_up, *[wire_head(7) + good, wire_head(9) + good] * several)
+    samples = values.parse(mixed, np.arange(len(mixed.values)), {}, rejects)
+    assert sum(map(len, samples)) == 2 * several
+    assert asked.familiar == {7, 9}
+    assert len(asked.asked) <= 2 + misses.MAX_MISSES

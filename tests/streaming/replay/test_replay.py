@@ -87,6 +87,24 @@ def test_another_file_of_the_same_name_is_refused(sort: bool, new_world: Callabl
     assert BAD_VALUE in deployment.unused()
 
 
+@pytest.mark.parametrize(("sort", "shift"), [(True, 1), (False, 1), (False, -1)])
+def test_a_file_with_lines_more_or_less_is_refused(
+    sort: bool, shift: int, new_world: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Far behind its beginning: at the places of dead letters stand samples that were counted."""
+    lines = [row(i) for i in range(2, 402)]
+    lines[300:320] = [row(i, value="bad") for i in range(302, 322)]
+    deployment = Deployment(new_world("moved"), write(tmp_path / "x.csv", lines))
+    deployment.first_run(sort=sort)
+    totals = deployment.totals()
+    write(deployment.path, [*lines[:300], *[row(i) for i in range(500, 520)][:shift], *lines[300 - min(shift, 0) :]])
+    with pytest.raises(ValueError, match=r"source must be the file that this store was filled from, got another"):
+        deployment.replay()
+    assert deployment.totals() == totals
+    write(deployment.path, lines)
+    assert deployment.replay()[0].accepted == 20
+
+
 def test_records_that_are_gone_are_told_and_stay_unused(spoiled: Deployment) -> None:
     from meanstream.streaming.replay.selected import SelectedSource
 

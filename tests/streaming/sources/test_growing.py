@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from meanstream.streaming.events.columns import Position
 from meanstream.streaming.sources.growing import GrowingFile, StandardInput
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source import SourceLostError
@@ -80,9 +81,56 @@ def test_a_pipe_is_read_to_its_end_in_batches_of_any_size() -> None:
         assert found == [0.0, 1.0, 2.0, 3.0, 4.0]
         os.close(write)
         last = source.next_batch(2)
-        assert (last.samples.value.tolist(), last.position) == ([5.0], {"piped": 6})
+        assert (last.samples.value.tolist(), last.position["piped"]) == ([5.0], 6)
         assert source.next_batch(2).exhausted
     os.close(read)
+
+
+def test_a_file_on_standard_input_goes_on_behind_what_was_read_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"a head line\n" + b"".join(map(line, range(5))))
+
+    def values(position: Position | None, lines: bytes = b"") -> tuple[list[float], list[int]]:
+        with path.open("r+b", buffering=0) as file:
+            file.read(len(b"a head line\n"))
+            if lines:
+                file.write(lines)
+                file.seek(len(b"a head line\n"))
+            with closing(StandardInput(MAPPING, number=file.fileno())) as source:
+                if position is not None:
+                    source.restore(position)
+                batch = source.next_batch(3)
+                nonlocal newest
+                newest = batch.position
+                return batch.samples.value.tolist(), batch.samples.position.tolist()
+
+    newest: Position = {}
+    assert values(None) == ([0.0, 1.0, 2.0], [1, 2, 3])
+    assert values(newest) == ([3.0, 4.0], [4, 5])
+    assert values(newest, line(7)) == ([7.0, 1.0, 2.0], [6, 7, 8])  # other lines count from here on
+
+
+@pytest.mark.parametrize("at", [0, 1, 150, 299])
+@pytest.mark.parametrize("change", ["insert", "remove"])
+def test_a_followed_file_that_changed_anywhere_before_what_was_read_is_refused(
+    at: int, change: str, tmp_path: Path
+) -> None:
+    """While it is read and when it is opened again; the lines behind the change had counted."""
+    path = tmp_path / "x.jsonl"
+    lines = [line(number) for number in range(400)]
+    path.write_bytes(b"".join(lines[:300]))
+    changed = [*lines[:at], line(1000), *lines[at:]] if change == "insert" else lines[:at] + lines[at + 1 :]
+    with closing(GrowingFile(path, MAPPING)) as source:
+        position = source.next_batch(300).position
+        path.write_bytes(b"".join(changed))
+        with pytest.raises(SourceLostError, match="source must only grow while it is followed"):
+            source.next_batch(300)
+    with closing(GrowingFile(path, MAPPING)) as source, pytest.raises(ValueError, match="must be the file that"):
+        source.restore(position)
+    path.write_bytes(b"".join(lines))
+    with closing(GrowingFile(path, MAPPING)) as source:
+        source.restore(position)
+        assert source.next_batch(300).samples.position.tolist() == list(range(301, 401))
 
 
 def test_of_a_file_that_somebody_has_begun_to_read_the_rest_is_read(tmp_path: Path) -> None:

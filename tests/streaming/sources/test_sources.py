@@ -258,6 +258,12 @@ UNITS = {"s": 1, "ms": 1e3, "us": 1e6}
         (pa.array([1357034400000, 1357034400]), [1357034400.0] * 2),
         (pa.array([1357034400000000]), [1357034400.0]),
         (pa.array([1e300, -1e300, float("nan"), float("inf")]), [np.nan] * 4),
+        (pa.array(["20240101", "20991231", "2024-01-01", "20240101T00"]), [np.nan] * 2 + [1704067200.0] * 2),
+        (
+            pa.array([20240101, 20241301, 20240100, 19000101, 2013, 21000101]),
+            [np.nan, 20241301.0, 20240100.0, np.nan, 2013.0, 21000101.0],
+        ),
+        (pa.array([20240101.0, 20240101.5]), [np.nan, 20240101.5]),
         (pa.array([1357034400], pa.timestamp("s")), [1357034400.0]),
         (pa.array([15706, 2**31 - 1, None, -(2**31)], pa.date32()), [1356998400.0] + [np.nan] * 3),
         (pa.array([1356998400007, 2**63 - 1, None], pa.date64()), [1356998400.007, np.nan, np.nan]),
@@ -270,6 +276,7 @@ def test_times_in_every_notation(column: pa.Array, seconds: list[float]) -> None
 
 def test_the_unit_of_times_can_be_fixed() -> None:
     assert TimeParser("ms").parse(pa.array([5000])).tolist() == [5.0]
+    assert TimeParser("s").parse(pa.array([20240101])).tolist() == [20240101.0]
 
 
 @given(st.floats(-2e9, 4e9))

@@ -56,6 +56,44 @@ def test_the_file_is_for_its_owner_and_holds_no_secret(tmp_path: Path) -> None:
     assert SECRET not in (tmp_path / "s.db").read_bytes()
 
 
+@pytest.mark.parametrize("mode", [0o666, 0o640, 0o604])
+def test_files_that_were_made_beforehand_are_kept_to_the_owner(mode: int, tmp_path: Path) -> None:
+    for name in ("s.db", "s.db.lock"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+    for _ in range(2):
+        with closing(open_store(tmp_path)):
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+        assert {"s.db", "s.db-wal", "s.db-shm"} <= modes.keys()
+        assert set(modes.values()) == {0o600}
+        (tmp_path / "s.db").chmod(mode)
+    with closing(Store.amend(tmp_path / "s.db")):
+        assert (tmp_path / "s.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_is_no_store_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_text("agent,value,time\n" * 100)
+    (tmp_path / "s.db").chmod(0o644)
+    with pytest.raises(StoreError):
+        open_store(tmp_path)
+    assert (tmp_path / "s.db").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_was_not_asked_of_a_store_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    asked = {"histogram_share": 0.1, "exceeds": ()}
+    open_store(tmp_path).close()
+    for exceeds, name in (((), "quantiles"), ((30.0,), "exceeds")):
+        with pytest.raises(
+            StoreError, match=rf"^{name} must be left out: the store that is continued was begun without"
+        ):
+            open_store(tmp_path, {**SETTINGS, **asked, "exceeds": exceeds})
+    (tmp_path / "s.db").unlink()
+    (tmp_path / "s.db.lock").unlink()
+    open_store(tmp_path, {**SETTINGS, **asked}).close()
+    with pytest.raises(StoreError, match=r"^quantiles or exceeds must be given as in the store that is continued"):
+        open_store(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("settings", "secret", "message"),
     [

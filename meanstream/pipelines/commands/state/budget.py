@@ -69,6 +69,8 @@ def budget(
 
 
 def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> None:
+    from meanstream.operators.validation import printable
+
     rows = [row for row in found.users if user in (None, row.user)]
     if user is not None and not rows:
         raise BadOption(f"agent must be one of the store's users, got {user!r}")
@@ -81,7 +83,7 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
     sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
     for row in rows:
         left = "-" if row.remaining is None else f"{row.remaining:g}"
-        sys.stdout.write(f"{row.user:<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
+        sys.stdout.write(f"{printable(row.user):<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
     if user is None:
         limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
         sys.stdout.write(
@@ -91,9 +93,11 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
 
 
 def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:
+    from meanstream.operators.validation import printable
+
     lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>15}  protected at\n"]
     lines += [
-        f"{row.agent:<24} {row.spent:>7} {_left(row.remaining):>9} {_left(row.horizon):>7} "
+        f"{printable(row.agent):<24} {row.spent:>7} {_left(row.remaining):>9} {_left(row.horizon):>7} "
         f"{_end(row, ends[row.agent]):>15}  "
         f"({row.epsilon:g}, {row.delta:g})\n"
         for row in rows

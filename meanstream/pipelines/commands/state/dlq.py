@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     from meanstream.streaming.replay.dead_letters import DeadLetters
+    from meanstream.streaming.store.store import Store
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -74,7 +77,8 @@ def dlq_show(
     """Show records that were not used: why, where, and how large; the records themselves only into a named file.
 
     The file of --raw-to has the records as they stand in the source (of Parquet: as JSON objects), in the order shown.
-    Mended, it is a source of its own; do not replay the same records from their first source as well.
+    Mended, it is a source of its own; do not replay the same records from their first source as well. With --store, a
+    file that has changed since it was read is refused: its places may hold records that were counted.
 
     Example: meanstream dlq show --dead-letters dead_letters.jsonl --reason late --limit 20
     """
@@ -87,7 +91,7 @@ def dlq_show(
         )
         shown = found.take(slice(0, limit))
         if raw_to is not None:
-            _write_raw(raw_to, source, shown)
+            _write_raw(raw_to, source, shown, store)
     rows = list(shown.rows())
     if as_json:
         print_options_json({"records": len(found), "unreadable": letters.unreadable, "dead_letters": rows})
@@ -119,20 +123,41 @@ def dlq_replay_again(options: ReplayOptions) -> None:
 def _read(place: str, store: Path | None) -> DeadLetters:
     """Read dead letters; of a store, only of records that are unused so far."""
     from meanstream.streaming.replay.dead_letters import dead_letters_still_unused, read_dead_letters
-    from meanstream.streaming.store.store import Store, StoreError
 
     with refusing_options():
         letters = read_dead_letters(place)
     if store is None:
         return letters
+    with _reading(store) as opened:
+        return dead_letters_still_unused(letters, opened)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Store]:
+    from meanstream.streaming.store.store import Store, StoreError
+
     try:
-        opened = Store.read(store)
-        try:
-            return dead_letters_still_unused(letters, opened)
-        finally:
-            opened.close()
+        with closing(Store.read(path)) as opened:
+            yield opened
     except StoreError as error:
         raise BadOption(str(error)) from None
+
+
+def _require_same_source(location: str, store: Path) -> None:
+    """Refuse a file that has changed since a store has read it: a dead letter's place may hold another record."""
+    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.streaming.replay.reopen import reopened_source_name
+    from meanstream.streaming.replay.same_file import require_same_file
+    from meanstream.streaming.store.source_identity import ENGINES
+
+    if is_kafka_location(location):
+        return
+    name = reopened_source_name(location)
+    with _reading(store) as opened:
+        for kind in ENGINES:
+            positions = (opened.state(kind) or {}).get("positions", {})
+            if name in positions:
+                require_same_file(Path(location.removeprefix("follow:")), positions[name])
 
 
 def _known_reasons(reasons: list[str] | None) -> list[str]:
@@ -158,12 +183,14 @@ def _source_name(location: str, letters: DeadLetters) -> str:
     return name
 
 
-def _write_raw(path: Path, source: str | None, letters: DeadLetters) -> None:
+def _write_raw(path: Path, source: str | None, letters: DeadLetters, store: Path | None) -> None:
     """Copy the records of dead letters out of their source, and say what that means."""
     from meanstream.streaming.replay.raw_records import write_raw_records
 
     if source is None:
         raise BadOption("source must be given with raw_to")
+    if store is not None:
+        _require_same_source(source, store)
     largest = max(letters.size.tolist(), default=0)
     with writing_output("raw_to", path):
         written = write_raw_records(path, source, letters.position, max_record_bytes=largest)
@@ -173,6 +200,8 @@ def _write_raw(path: Path, source: str | None, letters: DeadLetters) -> None:
     )
     if missing:
         sys.stderr.write(f"{missing:,} records are not in the source any more\n")
+    if store is None and "://" not in source:
+        sys.stderr.write(f"whether {source!r} is still the file that was read was not checked: see --store\n")
 
 
 def _sizes(group: dict[str, Any]) -> str | None:
@@ -194,8 +223,9 @@ def _print_table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    text = "-" if value is None else str(value)
-    return text if text.isprintable() else ascii(text)
+    from meanstream.operators.validation import printable
+
+    return "-" if value is None else printable(str(value))
 
 
 def _tell_unreadable(letters: DeadLetters) -> None:

@@ -48,13 +48,15 @@ def get(
 
 
 def _shown(found: Mapping[str, Any]) -> str:
+    from meanstream.operators.validation import printable
+
     low, high = found["interval"]
     own_low, own_high = found["local_interval"]
     budget = found["budget"]
     of = f"{budget['spent']} releases, which have no end" if budget["horizon"] is None else None
     spent = of or f"{budget['spent']} of {budget['horizon']} releases spent"
     return (
-        f"{found['agent']}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
+        f"{printable(found['agent'])}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
         f"of {found['n']:,} samples\n"
         f"alone: {found['local']:g} [{own_low:g}, {own_high:g}]\n"
         f"{_of_its_values(found)}"

@@ -34,6 +34,8 @@ FORGET_SECONDS = 30.0
 """So long it is remembered that there is no schema of an id."""
 MAX_KNOWN = 10_000
 """Ids that are remembered; others are asked for again."""
+MAX_FAMILIAR = 1_000
+"""Ids that a store keeps as those of schemas."""
 COMPATIBILITY = "BACKWARD_TRANSITIVE"
 """Who reads by the newest schema of our events reads all that was ever written."""
 _TYPE = "application/vnd.schemaregistry.v1+json"
@@ -97,6 +99,12 @@ class SchemaRegistry:
         self._known: dict[int, RegisteredSchema] = {}
         self._characters = 0  # of all that are known
         self._missing: dict[int, float] = {}
+        self.familiar: set[int] = set()
+        """Ids that had a schema: they are asked for whatever else comes; a store keeps them."""
+        self.subjects: tuple[str, ...] = ()
+        """Whose schemas are looked up where too many ids had none: those of the topic itself."""
+        self._learned: set[tuple[str, int]] = set()  # versions of subjects
+        self._learn_after = 0.0
         self._misses = SchemaMisses(FORGET_SECONDS, SECONDS)
 
     @classmethod
@@ -131,8 +139,11 @@ class SchemaRegistry:
         if number in self._known:
             return self._known[number]
         now = time.monotonic()
-        if now < self._missing.get(number, 0.0) or self._misses.too_many(now):
+        if now < self._missing.get(number, 0.0):
             return None
+        if number not in self.familiar and self._misses.too_many(now):
+            self._learn(now)
+            return self._known.get(number)
         answer = self._ask("GET", f"/schemas/ids/{number}")
         if answer is None:
             if len(self._missing) >= MAX_KNOWN:
@@ -140,12 +151,31 @@ class SchemaRegistry:
             self._missing[number] = time.monotonic() + FORGET_SECONDS
             self._misses.note(time.monotonic() - now)
             return None
-        found = self._read(answer)
+        return self._keep(number, self._read(answer))
+
+    def _learn(self, now: float) -> None:
+        """Look up the newest schemas of the topic by its name: made-up ids do not decide what becomes of others."""
+        if now < self._learn_after:
+            return
+        for subject in self.subjects:
+            place = f"/subjects/{quote(subject, safe='')}/versions"
+            versions = self._ask("GET", place)
+            for version in versions[-MAX_REFERENCES:] if isinstance(versions, list) else ():
+                if isinstance(version, int) and (subject, version) not in self._learned:
+                    answer = self._ask("GET", f"{place}/{version}")
+                    if isinstance(answer, dict) and isinstance(answer.get("id"), int):
+                        self._keep(answer["id"], self._read(answer))
+                    self._learned.add((subject, version))
+        self._learn_after = now + SECONDS
+
+    def _keep(self, number: int, found: RegisteredSchema) -> RegisteredSchema:
         if len(self._known) >= MAX_KNOWN or self._characters + found.characters > MAX_TEXT:
             self._known.clear()
             self._characters = 0
         self._known[number] = found
         self._characters += found.characters
+        if len(self.familiar) < MAX_FAMILIAR:
+            self.familiar.add(number)
         return found
 
     def register(self, subject: str, schema: str) -> int:

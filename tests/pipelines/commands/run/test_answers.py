@@ -26,7 +26,12 @@ from tests.pipelines.command_line import SECRET, meanstream
 Capture = pytest.CaptureFixture[str]
 SOME = ("--source", "synthetic:3,60")
 RUN = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6", "--level", "0.9", "--quiet")
-TOKENS = {"ann": "token-of-ann-000001", "b/ö": "token-of-bob-000002", "*": "token-of-all-000003"}
+TOKENS = {
+    "ann": "token-of-ann-000001",
+    "b/ö": "token-of-bob-000002",
+    "*": "token-of-star-0004",
+    "": "token-of-all-000003",
+}
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +96,12 @@ def test_a_token_opens_its_own_agent_and_no_other(filled: Path) -> None:
         assert (status, found["agent"], found["n"]) == (200, "ann", 60)
         assert {"interval", "age_seconds", "budget"} <= found.keys()
         assert ask(server, f"/v1/agents/{quote('b/ö', safe='')}", TOKENS["b/ö"])[1]["agent"] == "b/ö"
-        assert ask(server, "/v1/agents/cy", TOKENS["*"])[1]["agent"] == "cy"
-        assert ask(server, "/v1/agents/dan", TOKENS["*"])[0] == 404
+        assert ask(server, "/v1/agents/cy", TOKENS[""])[1]["agent"] == "cy"
+        assert ask(server, "/v1/agents/dan", TOKENS[""])[0] == 404
+        assert ask(server, "/v1/agents/*", TOKENS["*"])[0] == 404  # a name like any other, that no sample has
         refused = [
             ask(server, "/v1/agents/cy", TOKENS["ann"]),  # another's
+            ask(server, "/v1/agents/cy", TOKENS["*"]),
             ask(server, "/v1/agents/dan", TOKENS["ann"]),  # nobody's: told apart by nothing
             ask(server, "/v1/agents/ann", TOKENS["ann"] + "x"),
             ask(server, "/v1/agents/*", ""),
@@ -104,8 +111,8 @@ def test_a_token_opens_its_own_agent_and_no_other(filled: Path) -> None:
         assert {status for status, _ in refused} == {401}
         assert len({json.dumps(body) for _, body in refused}) == 1
         assert ask(server, "/v1/agents/ann", TOKENS["ann"], host="evil.example")[0] == 403
-        assert ask(server, "/v1/agents/", TOKENS["*"])[0] == 404
-        assert ask(server, "/data", TOKENS["*"])[0] == 404
+        assert ask(server, "/v1/agents/", TOKENS[""])[0] == 404
+        assert ask(server, "/data", TOKENS[""])[0] == 404
 
 
 @pytest.mark.parametrize(

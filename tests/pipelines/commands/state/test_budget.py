@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.command_line import files, meanstream, run_agents, spoil_row, write_samples
+from tests.pipelines.command_line import SECRET, files, meanstream, run_agents, spoil_row, write_samples
 
 
 def budget(folder: Path, *more: str) -> dict[str, dict[str, Any]]:
@@ -145,3 +145,18 @@ def test_a_changed_release_is_found_on_the_way(tmp_path: Path) -> None:
     spoil_row(tmp_path / "state.db", 2)
     message = meanstream("budget", "--store", str(tmp_path / "state.db")).message
     assert "store must be undamaged, got a fault in row 2 (N1:1) of the ledger" in message
+
+
+def test_names_are_shown_as_they_are_and_turn_no_terminal_around(tmp_path: Path) -> None:
+    """Right-to-left marks and what has no width are good in a name, and written out wherever one is shown."""
+    name, shown, store = "ann\u202e\u200bé\ufeff", "ann\\u202e\\u200bé\\ufeff", ("--store", str(tmp_path / "s.db"))
+    lines = [json.dumps({"agent": name, "value": i % 7, "time": 1000 + i}) for i in range(30)]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    bounds = ("--lower", "0", "--upper", "9", "--epsilon", "1", "--delta", "1e-6", "--quiet")
+    places = ("--source", str(tmp_path / "x.jsonl"), *store, "--sink", str(tmp_path / "e.jsonl"))
+    assert meanstream("run", "agents", *bounds, *places, environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+    for command in (("budget",), ("get", name), ("budget", "--agent", name), ("budget", "--agent", name + "x")):
+        ran = meanstream(*command, *store)
+        text = (ran.out + ran.err).decode()
+        assert shown in text
+        assert [one for one in text.replace("\n", "") if not one.isprintable()] == []

@@ -155,6 +155,20 @@ def test_what_cannot_be_meant_is_refused(folder: Path, more: list[str], message:
     assert files(folder) == before
 
 
+def test_raw_records_of_a_file_that_has_changed_are_refused_by_the_store(folder: Path) -> None:
+    """In the place of a bad record stands one that was counted."""
+    source, raw = folder / "flights.csv", folder / "raw.csv"
+    lines = source.read_text().splitlines(keepends=True)
+    source.write_text("".join([lines[0], sample(500) + "\n", *lines[1:]]))
+    more = ("--source", str(source), "--raw-to", str(raw), "--store", str(folder / "state.db"))
+    assert dlq("show", folder, *more).message.startswith("source must be the file that this store was filled from")
+    assert not raw.exists()
+    assert "was not checked: see --store" in dlq("show", folder, *more[:4]).err.decode()
+    source.write_text("".join(lines))
+    raw.unlink()
+    assert dlq("show", folder, *more).code == 0
+
+
 def test_raw_records_need_their_source(folder: Path) -> None:
     message = dlq("show", folder, "--raw-to", str(folder / "raw")).message
     assert message == "source must be given with raw_to"
@@ -190,7 +204,7 @@ def test_entries_that_are_no_dead_letters_are_counted_and_left_out(folder: Path)
 def test_a_name_cannot_steer_the_terminal(folder: Path) -> None:
     letter = {"reason": "late", "source": "x\u001b[2J\n.csv", "position": 3, "schema_version": 1}
     (folder / "dead_letters.jsonl").write_text(json.dumps(letter) + "\n")
-    assert b"'x\\x1b[2J\\n.csv'" in dlq("show", folder).out
+    assert b" x\\x1b[2J\\n.csv " in dlq("show", folder).out
 
 
 @pytest.mark.parametrize("kind", ["dead_letters.parquet", "dead_letters.jsonl.gz"])
