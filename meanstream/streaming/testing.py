@@ -40,7 +40,8 @@ class ScriptedSource:
     persons : sequence of int, optional
         Hashes of whose samples they are.
     bounded : bool
-        Whether the source ends after the script, or waits for more.
+        Whether the source ends after the script, or waits for more. What is there at a moment (`hold`) ends at the next
+        PAUSE.
 
     Examples
     --------
@@ -63,8 +64,21 @@ class ScriptedSource:
         self.script = list(script)
         self._ids = ids
         self._persons = persons
-        self._at = 0
+        self._at = self._end = 0
         self._names: list[str] = []
+
+    def hold(self) -> bool:
+        """Read on to the next interruption."""
+        rest = range(self._at, len(self.script))
+        self._end = next((at for at in rest if isinstance(self.script[at], Script)), len(self.script))
+        return True
+
+    def at_hold(self) -> bool:
+        """Say whether it was come to."""
+        return self._at >= self._end
+
+    def go_on(self) -> None:
+        """Nothing was held back."""
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give samples up to the next interruption."""

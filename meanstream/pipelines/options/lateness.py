@@ -27,6 +27,11 @@ class Lateness:
         return duration_text(self.seconds) if self.seconds else "0s"
 
 
+def is_subscription(source: str) -> bool:
+    """Say whether a source is a subscription of Pub/Sub."""
+    return _SUBSCRIPTION.fullmatch(source) is not None
+
+
 def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
     """Give the lateness that suits a source, and why.
 
@@ -44,7 +49,7 @@ def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
         return "10s", "a topic is read as it is written"
     if source is not None and is_live_source(source):
         return "10s", "lines are read as they are written"
-    if source is not None and _SUBSCRIPTION.fullmatch(source):
+    if source is not None and is_subscription(source):
         return "1m", "a subscription delivers in any order"
     if sort:
         return "0s", "the file is read in event-time order"

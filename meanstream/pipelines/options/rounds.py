@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, LEARNING_ESTIMATOR
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import given_option, require_given
+from meanstream.pipelines.options.lateness import is_subscription
 from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
     INPUT,
-    LATENESS_HELP,
     OUTPUT,
     PLACES,
     PRIVACY,
@@ -22,10 +22,12 @@ from meanstream.pipelines.options.shared import (
     RunnerOption,
     checked_layout,
     cli_option,
+    is_live_source,
 )
 from meanstream.pipelines.options.stream import StreamOptions
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.lateness import Lateness
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.rounds.settings import RoundsSettings
     from meanstream.streaming.sources.mapping import ColumnMapping
@@ -43,8 +45,7 @@ class RoundsOptions(StreamOptions):
     HELP_ORDER: ClassVar[str] = """
         config source user value values time id layout numbers_in_text sort
         follow until_end window allowed_lateness batch_size
-        max_future quorum
-        max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
+        max_future max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
         store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg
         offsets metrics private_metrics private_figures page page_remote dry_run wait_for log_format quiet
     """
@@ -61,7 +62,8 @@ class RoundsOptions(StreamOptions):
     allowed_lateness: Annotated[
         str | None,
         cli_option(
-            f"How long a window waits behind the newest event; {LATENESS_HELP}",
+            "How long a window stays open behind its end, by the clock, where the source does not end. A store keeps its "
+            "own; default: 10s.",
             INPUT,
             "--allowed-lateness",
             "--lateness",
@@ -235,6 +237,23 @@ class RoundsOptions(StreamOptions):
 
         require(self.max_users >= 1, "max_users", "be at least 1", self.max_users)
         return super().engine_options()
+
+    def lateness_in_force(self) -> Lateness:
+        """Say how long a window stays open by the clock; no time at all where the source is a file that ends.
+
+        Raises
+        ------
+        ValueError
+            If it is given for a file that ends, or is no duration.
+        """
+        from meanstream.operators.validation import require
+        from meanstream.pipelines.options.lateness import Lateness
+
+        if self.source is None or is_live_source(self.source) or is_subscription(self.source):
+            return super().lateness_in_force()
+        rule = "be left out for a file that ends: no sample of it is late"
+        require(self.allowed_lateness is None, "allowed_lateness", rule, self.allowed_lateness)
+        return Lateness(0.0, "no sample of a file that ends is late")
 
     @property
     def sinks(self) -> dict[str, str]:
