@@ -29,6 +29,7 @@ from meanstream.streaming.rounds.homes import OwnUsers
 from meanstream.streaming.rounds.intake import RoundsIntake
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.own_answers import OWN_ANSWERS
+from meanstream.streaming.rounds.places import places_key
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsPlace
@@ -39,7 +40,6 @@ from meanstream.streaming.rounds.windows import Window
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import check_sink_trust
 from meanstream.streaming.sources.source import Source, let_source_rest
-from meanstream.streaming.store.secret import key_derived_from_secret
 from meanstream.streaming.store.store import Store
 
 _log = logging.getLogger("meanstream.rounds")
@@ -121,8 +121,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         self._results = results
         most, asked = options.max_dead_letters, sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
-        key = key_derived_from_secret(secret, "places of users")
-        self._intake = RoundsIntake(settings, options, source, self.stats, key)
+        self._intake = RoundsIntake(settings, options, source, self.stats, places_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
         self._runner = RoundRunner(settings, secret, self._directory)

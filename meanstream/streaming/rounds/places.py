@@ -11,9 +11,15 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.streaming.rounds.summarize import UserSums
 from meanstream.streaming.rounds.windows import MICROS, Window, Windows
+from meanstream.streaming.store.secret import key_derived_from_secret
 from meanstream.streaming.store.store import Store
 
 _KIND = "rounds_places"
+
+
+def places_key(secret: bytes) -> bytes:
+    """Derive the key of the order in which users get places, the same on every host."""
+    return key_derived_from_secret(secret, "places of users")
 
 
 def keyed_name_hashes(names: Sequence[str], key: bytes) -> Words:
