@@ -45,8 +45,8 @@ class RoundsOptions(StreamOptions):
     HELP_ORDER: ClassVar[str] = """
         config source user value values time id layout numbers_in_text sort
         follow until_end window allowed_lateness batch_size
-        max_future max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
-        store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg
+        max_future max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users
+        between_users level store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg
         offsets metrics private_metrics private_figures page page_remote dry_run wait_for log_format quiet
     """
 
@@ -62,8 +62,8 @@ class RoundsOptions(StreamOptions):
     allowed_lateness: Annotated[
         str | None,
         cli_option(
-            "How long a window stays open behind its end, by the clock, where the source does not end. A store keeps its "
-            "own; default: 10s.",
+            "How long a window stays open behind its end, by the clock, where the source does not end. Default: the "
+            "store's, else 10s.",
             INPUT,
             "--allowed-lateness",
             "--lateness",

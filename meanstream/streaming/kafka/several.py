@@ -85,7 +85,8 @@ class TopicReaders:
     def hold(self) -> bool:
         """Read on to where all topics end now; False if no broker says where one of them does."""
         self.begin_unless_begun()
-        return all([reader.hold() for reader in self._readers])
+        held = [reader.hold() for reader in self._readers]  # each of them, whatever the others say
+        return all(held)
 
     def at_hold(self) -> bool:
         """Say whether that was given."""

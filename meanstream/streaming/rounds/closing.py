@@ -16,8 +16,8 @@ So windows close in one of three ways, and each is a function of the operator's 
   close. So how much others have sent, the size of batches and the speed of reading decide nothing, and a backlog
   counts as a whole. Sessions close at the next multiple of their gap.
 
-What has closed is committed together with the reports, so a restart repeats it. A record behind the moment is late: that
-tells when it was written, and so only of its own user, who took part by writing in time or did not.
+What has closed is committed together with the reports, so a restart repeats it. A record behind the moment is late.
+That tells of its own user only, who took part by writing in time or did not.
 
 What remains: the moment is the first one between two batches at which the clock has passed. A batch and its delivery
 take time, which is longer if somebody sends more. That is time that computing takes, not data, and moves the moment by

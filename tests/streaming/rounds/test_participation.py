@@ -83,9 +83,7 @@ def test_any_order_numbers_times_and_batches_give_the_same_users(
     found = []
     for world in range(3):
         rows = [
-            (user, 5.0, (day + float(rng.random())) * DAY)
-            for user, day in part
-            for _ in range(int(rng.integers(1, 5)))
+            (user, 5.0, (day + float(rng.random())) * DAY) for user, day in part for _ in range(int(rng.integers(1, 5)))
         ]
         rows = [rows[i] for i in rng.permutation(len(rows)).tolist()]
         batch = (5, 17, 1000)[world]

@@ -1,10 +1,10 @@
 """Workers that read partitions of a topic: which offsets, batch after batch, and how far event time has come.
 
-Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline close by it, and times
-are protected there (`meanstream.streaming.rounds.closing`). Where reading ends, event time of rounds stands still until
-then. Where it does not, event time is the clock at a moment, once a partition was read to where it ended at that moment;
-batches are cut there. Between partitions the runner's own speed decides at the border of a moment, as time does that
-computing takes.
+Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline close by it, and
+times are protected there (`meanstream.streaming.rounds.closing`). Where reading ends, event time of rounds stands still
+until then. Where it does not, event time is the clock at a moment, once a partition was read to where it ended at that
+moment; batches are cut there. Partitions are read side by side, so a sample just behind the moment may still count while
+another partition is read: the time that computing takes decides, as it does between two batches of the engine.
 """
 
 from __future__ import annotations

@@ -44,11 +44,12 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     """Private: JSON values of a topic to batches of samples, each committed record once, at offsets that Beam keeps.
 
     Which record is good is the engine's parser's decision; what is not good becomes a dead letter with the engine's
-    reason. A partition is read by one worker, in order. Its event time is its newest sample: give downstream windows the
-    lateness that they shall allow. Of rounds (`privacy_unit="user"`) it is the clock, once all was read that was there
-    at that moment: samples' times are protected. Where reading ends, no sample of rounds is late. A runner's checkpoint
-    holds offset and event time of each partition, and reading resumes there, on any worker. No consumer group is joined and nothing is committed to Kafka, so that a
-    topic can be read beside an engine and as often as one likes.
+    reason. A partition is read by one worker, in order. Its event time is its newest sample: give downstream windows
+    the lateness that they shall allow. Of rounds (`privacy_unit="user"`) it is the clock, once all was read that was
+    there at that moment: samples' times are protected. Where reading ends, no sample of rounds is late. A runner's
+    checkpoint holds offset and event time of each partition, and reading resumes there, on any worker. No consumer
+    group is joined and nothing is committed to Kafka, so that a topic can be read beside an engine and as often as one
+    likes.
 
     Ranges and `until_end` run on every runner. Without end: on Flink, with `--streaming`, `--checkpointing_interval`
     and `--finish_bundle_before_checkpointing`, and without `--shutdown_sources_after_idle_ms`: once the step before
