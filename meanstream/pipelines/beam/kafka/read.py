@@ -3,8 +3,8 @@
 Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline close by it, and
 times are protected there (`meanstream.streaming.rounds.closing`). Where reading ends, event time of rounds stands still
 until then. Where it does not, event time is the clock at a moment, once a partition was read to where it ended at that
-moment; batches are cut there. Partitions are read side by side, so a sample just behind the moment may still count while
-another partition is read: the time that computing takes decides, as it does between two batches of the engine.
+moment; batches are cut there. Partitions are read side by side, so a sample just behind the moment may still count
+while another partition is read: the time that computing takes decides, as between two batches of the engine.
 """
 
 from __future__ import annotations
