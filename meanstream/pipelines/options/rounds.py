@@ -47,8 +47,8 @@ class RoundsOptions(StreamOptions):
         follow until_end window allowed_lateness batch_size
         max_future max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users
         between_users level store sink reports stages dead_letters max_dead_letters notices json reports_only
-        from_reports runner runner_arg offsets metrics private_metrics private_figures page page_remote dry_run wait_for log_format
-        quiet
+        from_reports runner runner_arg offsets metrics private_metrics private_figures page page_remote dry_run
+        wait_for log_format quiet
     """
 
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None

@@ -58,8 +58,9 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
     mapping : ColumnMapping
         Which field means what.
     timestamp_attribute : str, optional
-        Not for rounds (`privacy_unit="user"`). Attribute that holds the event time (milliseconds since the epoch, or RFC 3339), which moves event time on. A
-        sample's own time is that of its payload: give downstream windows the lateness that they shall allow.
+        Not for rounds (`privacy_unit="user"`). Attribute that holds the event time (milliseconds since the epoch, or
+        RFC 3339), which moves event time on. A sample's own time is that of its payload: give downstream windows the
+        lateness that they shall allow.
     id_label : str, optional
         On Dataflow: attribute by which the runner itself drops repeated messages.
     secret : SecretPlace, optional
