@@ -42,6 +42,8 @@ class ScriptedSource:
     bounded : bool
         Whether the source ends after the script, or waits for more. What is there at a moment (`hold`) ends at the next
         PAUSE.
+    in_order : bool
+        Whether the samples are in the order of event time.
 
     Examples
     --------
@@ -57,10 +59,12 @@ class ScriptedSource:
         ids: Sequence[int] | None = None,
         persons: Sequence[int] | None = None,
         bounded: bool = True,
+        in_order: bool = False,
         name: str = "script",
     ) -> None:
         self.name = name
         self.bounded = bounded
+        self.in_order = in_order
         self.script = list(script)
         self._ids = ids
         self._persons = persons

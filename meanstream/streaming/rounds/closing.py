@@ -95,7 +95,7 @@ class WindowClosing:
         """
         if ended:
             self.reached = max(self.reached, self.reached if last_end is None else last_end)
-        elif isinstance(self._source, InOrder):
+        elif isinstance(self._source, InOrder) and self._source.in_order:
             if math.isfinite(newest):
                 self.reached = max(self.reached, self._whole(int(windows_in_micros(np.array([newest]))[0])))
         elif self.moment_has_come(now) and self._moment is not None and isinstance(self._source, Holds):

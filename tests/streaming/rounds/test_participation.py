@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,12 @@ import numpy as np
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.streaming.crash import CrashPoint, Moment, no_crash
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.rounds.intake import RoundsIntake
 from meanstream.streaming.rounds.places import keyed_name_hashes, places_key
 from meanstream.streaming.testing import Script, ScriptedSource, SettableClock
+from tests.streaming.support.dying import DieAt, Died
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 from tests.streaming.support.tiny_estimator import TINY
 
@@ -100,8 +104,7 @@ def test_the_order_of_times_is_caught_where_places_go_to_whoever_comes_first(
 
     def last_place(name: str, hour: float) -> set[str]:
         rows = sorted([*known, ("u1", 5.0, DAY + 2 * HOUR), ("u0", 5.0, DAY + hour * HOUR)], key=lambda row: row[2])
-        source = ScriptedSource(rows)
-        source.in_order = True  # as a sorted file
+        source = ScriptedSource(rows, in_order=True)
         return {user for user, day in taking_part(tmp_path / name, source, max_agents=41) if day == "1970-01-02"}
 
     assert last_place("before", 1.0) == last_place("behind", 3.0)
@@ -148,3 +151,20 @@ def test_made_up_names_fill_what_is_free_and_displace_nobody(tmp_path: Path) -> 
     assert intake.places.full
     assert len(intake.names) < 5 + 100  # of 405
     assert stats.rejected["too_many_agents"] == 400 - 3
+
+
+@pytest.mark.parametrize("point", [CrashPoint.SAVE_POSITION, CrashPoint.COMMIT_TRANSACTION, CrashPoint.FLUSH_SINKS])
+@pytest.mark.parametrize("visit", [1, 2])
+def test_a_restart_repeats_what_the_clock_has_closed(point: CrashPoint, visit: int, tmp_path: Path) -> None:
+    """Killed around the commit in which windows close: the same users, the same late records, the same bytes."""
+    script = [*by_time(2.0), Script.PAUSE, ("late", 5.0, 0.5 * DAY), Script.PAUSE]
+    files = []
+    for name, crash in (("calm", no_crash), ("killed", DieAt(point, Moment.AFTER, visit))):
+        world = RoundsWorld(tmp_path / name, rounds_settings(estimator="one_shot"))
+        for hook in (crash, no_crash):
+            stop = partial(next, iter([False] * 6), True)
+            with suppress(Died):
+                world.run(ScriptedSource(script, bounded=False), crash=hook, stop=stop)
+        files.append(world.files())
+    assert files[0] == files[1]
+    assert files[0]["dead_letters"].count(b"late") == 1
