@@ -27,9 +27,21 @@ class Lateness:
         return duration_text(self.seconds) if self.seconds else "0s"
 
 
-def is_subscription(source: str) -> bool:
-    """Say whether a source is a subscription of Pub/Sub."""
-    return _SUBSCRIPTION.fullmatch(source) is not None
+def lateness_of_file_that_ends(source: str | None, given: str | None) -> Lateness | None:
+    """Give the lateness of rounds of a file that ends, which is none at all; None for other sources.
+
+    Raises
+    ------
+    ValueError
+        If one is given.
+    """
+    from meanstream.operators.validation import require
+    from meanstream.pipelines.options.shared import is_live_source
+
+    if source is None or is_live_source(source) or _SUBSCRIPTION.fullmatch(source):
+        return None
+    require(given is None, "allowed_lateness", "be left out for a file that ends: no sample of it is late", given)
+    return Lateness(0.0, "no sample of a file that ends is late")
 
 
 def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
@@ -49,7 +61,7 @@ def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
         return "10s", "a topic is read as it is written"
     if source is not None and is_live_source(source):
         return "10s", "lines are read as they are written"
-    if source is not None and is_subscription(source):
+    if source is not None and _SUBSCRIPTION.fullmatch(source):
         return "1m", "a subscription delivers in any order"
     if sort:
         return "0s", "the file is read in event-time order"

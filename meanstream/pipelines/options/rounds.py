@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, LEARNING_ESTIMATOR
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import given_option, require_given
-from meanstream.pipelines.options.lateness import is_subscription
 from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
     INPUT,
@@ -22,7 +21,6 @@ from meanstream.pipelines.options.shared import (
     RunnerOption,
     checked_layout,
     cli_option,
-    is_live_source,
 )
 from meanstream.pipelines.options.stream import StreamOptions
 
@@ -240,21 +238,10 @@ class RoundsOptions(StreamOptions):
         return super().engine_options()
 
     def lateness_in_force(self) -> Lateness:
-        """Say how long a window stays open by the clock; no time at all where the source is a file that ends.
+        """Say how long a window stays open by the clock; see `lateness_of_file_that_ends`."""
+        from meanstream.pipelines.options.lateness import lateness_of_file_that_ends
 
-        Raises
-        ------
-        ValueError
-            If it is given for a file that ends, or is no duration.
-        """
-        from meanstream.operators.validation import require
-        from meanstream.pipelines.options.lateness import Lateness
-
-        if self.source is None or is_live_source(self.source) or is_subscription(self.source):
-            return super().lateness_in_force()
-        rule = "be left out for a file that ends: no sample of it is late"
-        require(self.allowed_lateness is None, "allowed_lateness", rule, self.allowed_lateness)
-        return Lateness(0.0, "no sample of a file that ends is late")
+        return lateness_of_file_that_ends(self.source, self.allowed_lateness) or super().lateness_in_force()
 
     @property
     def sinks(self) -> dict[str, str]:

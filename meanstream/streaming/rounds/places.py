@@ -22,7 +22,7 @@ def places_key(secret: bytes) -> bytes:
     return key_derived_from_secret(secret, "places of users")
 
 
-def keyed_name_hashes(names: Sequence[str], key: bytes) -> Words:
+def places_name_hashes(names: Sequence[str], key: bytes) -> Words:
     """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that nobody can aim at."""
     begun, digests = hashlib.blake2b(key=key, digest_size=8), []
     for name in names:
@@ -95,7 +95,7 @@ class UserPlaces:
         """Give the order of users, by number, in which they get places."""
         missing = len(self.names) - len(self._hashes)
         if missing:
-            self._hashes = np.concatenate([self._hashes, keyed_name_hashes(self.names[-missing:], self._key)])
+            self._hashes = np.concatenate([self._hashes, places_name_hashes(self.names[-missing:], self._key)])
         return np.argsort(self._hashes[user], kind="stable")
 
     def considered(self, window: Window, sums: UserSums) -> UserSums:
@@ -124,7 +124,7 @@ class UserPlaces:
         limits = [self._limit(window) for window in windows] if self._limits else [None]
         if any(limit is None for limit in limits):
             return np.zeros(len(names), np.bool_)
-        return np.asarray(keyed_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
+        return np.asarray(places_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
 
     def take_refused(self) -> int:
         """Private: give how many samples of users without a place were dropped since the last call."""

@@ -51,7 +51,7 @@ SILENT_SECONDS = 60.0
 """So long records that must be there may not come before reading is given up."""
 
 
-class Moment(NamedTuple):
+class PartitionMoment(NamedTuple):
     """The clock, and the offset at which a partition ended then."""
 
     clock: float
@@ -209,7 +209,7 @@ class ReadPartition(ReadRange):
         """Read for a turn, or until there is nothing more for now."""
         metric_counter("reading_turns", private=self._unit == "user").inc()  # a turn is as long as there is to read
         partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + self._turn
-        moment: Moment | None = None
+        moment: PartitionMoment | None = None
         while time.monotonic() < until:
             if self._by_clock:
                 moment = self._moment(partition, at, moment, watermark)
@@ -232,7 +232,9 @@ class ReadPartition(ReadRange):
                 return
         tracker.defer_remainder()
 
-    def _moment(self, partition: int, at: int, moment: Moment | None, watermark: Any) -> Moment | None:
+    def _moment(
+        self, partition: int, at: int, moment: PartitionMoment | None, watermark: Any
+    ) -> PartitionMoment | None:
         """Let event time come to a moment whose records were all read, and begin the next; None if none is begun."""
         if moment is not None and at < moment.end:
             return moment
@@ -244,7 +246,7 @@ class ReadPartition(ReadRange):
         except ValueError:  # no broker answers: event time waits
             return None
         if at < end:
-            return Moment(clock, end)
+            return PartitionMoment(clock, end)
         _advance(watermark, parsed_timestamp(np.float64(clock)))
         return None
 
