@@ -40,7 +40,10 @@ class ScriptedSource:
     persons : sequence of int, optional
         Hashes of whose samples they are.
     bounded : bool
-        Whether the source ends after the script, or waits for more.
+        Whether the source ends after the script, or waits for more. What is there at a moment (`hold`) ends at the next
+        PAUSE.
+    in_order : bool
+        Whether the samples are in the order of event time.
 
     Examples
     --------
@@ -56,15 +59,30 @@ class ScriptedSource:
         ids: Sequence[int] | None = None,
         persons: Sequence[int] | None = None,
         bounded: bool = True,
+        in_order: bool = False,
         name: str = "script",
     ) -> None:
         self.name = name
         self.bounded = bounded
+        self.in_order = in_order
         self.script = list(script)
         self._ids = ids
         self._persons = persons
-        self._at = 0
+        self._at = self._end = 0
         self._names: list[str] = []
+
+    def hold(self) -> bool:
+        """Read on to the next interruption."""
+        rest = range(self._at, len(self.script))
+        self._end = next((at for at in rest if isinstance(self.script[at], Script)), len(self.script))
+        return True
+
+    def at_hold(self) -> bool:
+        """Say whether it was come to."""
+        return self._at >= self._end
+
+    def go_on(self) -> None:
+        """Nothing was held back."""
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give samples up to the next interruption."""

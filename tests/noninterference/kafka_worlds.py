@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from meanstream.streaming.crash import CrashPoint, Moment
@@ -58,6 +58,34 @@ def rounds_to_topics(folder: Path, users: int, address: str, new_topic: NewTopic
         private = topics.pop("dead_letters")
         read_topics(watched, address, topics, folder / "rounds.db")
     return {name: data for name, data in without_names(watched.seen()).items() if private not in name}
+
+
+def rounds_from_topic(folder: Path, users: int, address: str, new_topic: NewTopic, changed: str | None) -> Seen:
+    """Run rounds on a topic whose samples stand in no order: killed once something was charged, continued."""
+    topic = new_topic(2)
+    with same_clock_and_coins() as clock:
+        watched = Watched(folder, clock)
+        rounds_worlds.write_stream(folder / "private-stream.csv", users, changed=changed, sort=False)
+        send(address, topic, folder / "private-stream.csv")
+        options = rounds_worlds.common(
+            source=f"kafka://{address}/{topic}", until_end=True, name="topics", estimator="one_shot", json=True,
+            store="rounds.db", user_budget=2, sink="means.jsonl", reports="reports.jsonl", notices="notices.jsonl",
+        )  # fmt: skip
+        watched.run("killed", "run", "rounds", die=rounds_worlds.DieOnceCharged(folder / "rounds.db"), **options)
+        watched.run("continued", "run", "rounds", **options)
+        return without_names(watched.seen())
+
+
+def send(address: str, topic: str, path: Path) -> None:
+    """Write the lines of a file to a topic; a user's are in one partition."""
+    producer = Producer({"bootstrap.servers": address})
+    names, *lines = (line.split(",") for line in path.read_text().splitlines())
+    for line in lines:
+        sample = dict(zip(names, line, strict=True))
+        value: Any = float(sample["value"]) if sample["value"].replace(".", "").lstrip("-").isdigit() else "x"
+        record = {**sample, "value": value, "time": float(sample["time"])}
+        producer.produce(topic, msgspec.json.encode(record), partition=len(sample["user"]) % 2)
+    assert producer.flush(30) == 0
 
 
 def read_topics(watched: Watched, address: str, topics: dict[str, str], store: Path) -> None:

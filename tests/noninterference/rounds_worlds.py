@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -28,8 +29,11 @@ CHANGES = ("values", "number", "times", "rejected")
 """What is other, in a world, of that which the changed user sends."""
 
 
-def write_stream(path: Path, users: int, *, changed: str | None = None) -> None:
-    """Write two days of samples in the order of time; one user's may be others, as `CHANGES` says."""
+def write_stream(path: Path, users: int, *, changed: str | None = None, sort: bool = True) -> None:
+    """Write two days of samples in the order of time; one user's may be others, as `CHANGES` says.
+
+    Unsorted, each user's samples come a time of its own later, up to a day and a half.
+    """
     rng = np.random.default_rng(11)
     rows = []
     for user in range(users):
@@ -41,11 +45,15 @@ def write_stream(path: Path, users: int, *, changed: str | None = None) -> None:
             rows += [
                 (BEGIN + DAY * (day + t), f"u{user}", v) for v, t in zip(values.tolist(), times.tolist(), strict=True)
             ]
-    rows.sort()
+    rows.sort(key=lambda row: row if sort else (row[0] + _delay(row[1]), *row))
     lines = [f"{user},{value},{time:.3f},id{time:.6f}{user}" for time, user, value in rows]
     if changed == "rejected":  # some of the changed user's come three times, under one id
         lines = [line for line in lines for _ in range(3 if line.startswith(f"{CHANGED},") else 1)]
     path.write_text("\n".join(["user,value,time,id", *lines, "u0,x,1600050000,b1", ",1,1600050000,b2"]) + "\n")
+
+
+def _delay(user: str) -> float:
+    return 1.5 * DAY * hashlib.sha256(user.encode()).digest()[0] / 256
 
 
 def _changed(how: str, values: Any, times: Any) -> tuple[Any, Any]:
@@ -71,12 +79,14 @@ def outputs(watched: Watched, run: str) -> dict[str, Any]:
     return {**roles, **addresses, **private, "user_budget": 2, "json": True}
 
 
-def one_process(folder: Path, users: int, ports: tuple[int, ...], changed: str | None, estimator: str) -> Seen:
+def one_process(
+    folder: Path, users: int, ports: tuple[int, ...], changed: str | None, estimator: str, **more: Any
+) -> Seen:
     """Run both sides in one process, with all outputs: killed, continued, started again; then what reads the store."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports)
-        write_stream(folder / "private-stream.csv", users, changed=changed)
-        options = common(estimator=estimator, store="rounds.db", sink="means.jsonl", stages="stages.jsonl")
+        write_stream(folder / "private-stream.csv", users, changed=changed, sort=more.get("sort", True))
+        options = common(estimator=estimator, store="rounds.db", sink="means.jsonl", stages="stages.jsonl", **more)
         watched.run(
             "killed", "run", "rounds", die=DieOnceCharged(folder / "rounds.db"), **options, **outputs(watched, "a")
         )

@@ -10,7 +10,7 @@ import pytest
 
 from meanstream.streaming.kafka.sink import KafkaSinks
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
-from tests.noninterference.kafka_worlds import agents_to_topics, rounds_to_topics
+from tests.noninterference.kafka_worlds import agents_to_topics, rounds_from_topic, rounds_to_topics
 from tests.noninterference.rounds_worlds import CHANGES, charged_as
 from tests.servers.conftest import broker_address, new_topic
 
@@ -70,3 +70,14 @@ def test_what_a_user_sends_changes_no_record(
         other = rounds_to_topics(tmp_path / how, 30, broker_address, new_topic, how)
     assert_all_is_seen(first, "estimates", "reports", "notices")
     assert nothing_differs(first, other)
+
+
+def test_neither_does_what_it_sends_to_a_topic(tmp_path: Path, broker_address: str, new_topic: NewTopic) -> None:
+    told: dict[Any, Any] = {}
+    with charged_as(told):
+        first, *others = (
+            rounds_from_topic(tmp_path / str(how), 12, broker_address, new_topic, how) for how in (None, *CHANGES)
+        )
+    assert (first["killed: exit code"], first["continued: exit code"]) == (b"1", b"0")
+    assert first["file means.jsonl"].count(b"\n") >= 2
+    assert nothing_differs(first, *others)

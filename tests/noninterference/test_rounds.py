@@ -45,6 +45,18 @@ def test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same(
     assert nothing_differs(first, *others)
 
 
+@pytest.mark.parametrize("places", [1000, 9], ids=["room", "full"])
+def test_neither_do_they_without_order(places: int, tmp_path: Path, ports: Ports) -> None:
+    """A file as it stands, whose windows overlap in it; there may be fewer places than users."""
+    told: dict[Any, Any] = {}
+    how = {"sort": False, "max_users": places}
+    with charged_as(told):
+        first = one_process(tmp_path / "first", 12, ports, None, "one_shot", **how)
+        others = [one_process(tmp_path / changed, 12, ports, changed, "one_shot", **how) for changed in CHANGES]
+    assert_all_is_seen(first, min(places, 12), {"killed", "with another epsilon"})
+    assert nothing_differs(first, *others)
+
+
 @pytest.mark.parametrize(("estimator", "users"), [("kent", 30), pytest.param("kent", 300, marks=pytest.mark.full)])
 def test_neither_do_they_between_the_two_sides(estimator: str, users: int, tmp_path: Path, ports: Ports) -> None:
     told: dict[Any, Any] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from meanstream.operators.limits import MAX_AGENTS
+from meanstream.operators.limits import MAX_AGENTS, QUORUM
 from meanstream.pipelines.options.base import given_option, require_given
 from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
@@ -22,6 +22,7 @@ from meanstream.pipelines.options.shared import (
     cli_option,
     is_live_source,
     option_numbers,
+    quorum_for,
 )
 from meanstream.pipelines.options.stream import StreamOptions
 
@@ -55,6 +56,10 @@ class AgentSideOptions(StreamOptions):
     lateness: Annotated[
         str | None, cli_option(f"How far behind the newest event a sample may arrive; {LATENESS_HELP}", INPUT)
     ] = None
+    quorum: Annotated[
+        int,
+        cli_option("So many senders (2, or 1) must reach a time before others are late by it; unsorted input.", INPUT),
+    ] = QUORUM
     max_agents: MaxAgentsOption = MAX_AGENTS
     out_of_bounds: Annotated[str, cli_option("clip: a value outside counts as the nearest bound.", INPUT)] = "clip"
 
@@ -235,6 +240,7 @@ class AgentSideOptions(StreamOptions):
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
         return replace(
             super().engine_options(),
+            quorum=quorum_for(self.quorum, self.source, sort=self.sort),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
             final_release=not is_live_source(self.source or "") if self.final_release is None else self.final_release,
             collaboration="none",

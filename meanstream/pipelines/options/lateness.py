@@ -27,6 +27,23 @@ class Lateness:
         return duration_text(self.seconds) if self.seconds else "0s"
 
 
+def lateness_of_file_that_ends(source: str | None, given: str | None) -> Lateness | None:
+    """Give the lateness of rounds of a file that ends, which is none at all; None for other sources.
+
+    Raises
+    ------
+    ValueError
+        If one is given.
+    """
+    from meanstream.operators.validation import require
+    from meanstream.pipelines.options.shared import is_live_source
+
+    if source is None or is_live_source(source) or _SUBSCRIPTION.fullmatch(source):
+        return None
+    require(given is None, "allowed_lateness", "be left out for a file that ends: no sample of it is late", given)
+    return Lateness(0.0, "no sample of a file that ends is late")
+
+
 def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
     """Give the lateness that suits a source, and why.
 

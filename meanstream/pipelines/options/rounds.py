@@ -12,7 +12,6 @@ from meanstream.pipelines.options.base import given_option, require_given
 from meanstream.pipelines.options.shared import (
     COLUMN_HELP,
     INPUT,
-    LATENESS_HELP,
     OUTPUT,
     PLACES,
     PRIVACY,
@@ -26,6 +25,7 @@ from meanstream.pipelines.options.shared import (
 from meanstream.pipelines.options.stream import StreamOptions
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.lateness import Lateness
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.rounds.settings import RoundsSettings
     from meanstream.streaming.sources.mapping import ColumnMapping
@@ -43,10 +43,10 @@ class RoundsOptions(StreamOptions):
     HELP_ORDER: ClassVar[str] = """
         config source user value values time id layout numbers_in_text sort
         follow until_end window allowed_lateness batch_size
-        max_future quorum
-        max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users between_users level
-        store sink reports stages dead_letters max_dead_letters notices json reports_only from_reports runner runner_arg
-        offsets metrics private_metrics private_figures page page_remote dry_run wait_for log_format quiet
+        max_future max_users lower upper epsilon user_budget name secret_file estimator option mode sizes users
+        between_users level store sink reports stages dead_letters max_dead_letters notices json reports_only
+        from_reports runner runner_arg offsets metrics private_metrics private_figures page page_remote dry_run
+        wait_for log_format quiet
     """
 
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
@@ -61,7 +61,8 @@ class RoundsOptions(StreamOptions):
     allowed_lateness: Annotated[
         str | None,
         cli_option(
-            f"How long a window waits behind the newest event; {LATENESS_HELP}",
+            "How long a window stays open behind its end, by the clock, where the source does not end. Default: the "
+            "store's, else 10s.",
             INPUT,
             "--allowed-lateness",
             "--lateness",
@@ -235,6 +236,12 @@ class RoundsOptions(StreamOptions):
 
         require(self.max_users >= 1, "max_users", "be at least 1", self.max_users)
         return super().engine_options()
+
+    def lateness_in_force(self) -> Lateness:
+        """Say how long a window stays open by the clock; see `lateness_of_file_that_ends`."""
+        from meanstream.pipelines.options.lateness import lateness_of_file_that_ends
+
+        return lateness_of_file_that_ends(self.source, self.allowed_lateness) or super().lateness_in_force()
 
     @property
     def sinks(self) -> dict[str, str]:

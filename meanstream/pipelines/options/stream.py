@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
+from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.lateness import Lateness, lateness_in_force
 from meanstream.pipelines.options.shared import (
@@ -25,7 +25,6 @@ from meanstream.pipelines.options.shared import (
     QuietOption,
     WaitForOption,
     cli_option,
-    quorum_for,
 )
 
 if TYPE_CHECKING:
@@ -78,10 +77,6 @@ class StreamOptions(ABC):
     max_future: Annotated[str, cli_option("How far a sample's time may lie ahead of the clock here.", INPUT)] = (
         f"{MAX_FUTURE:g}s"
     )
-    quorum: Annotated[
-        int,
-        cli_option("So many senders (2, or 1) must reach a time before others are late by it; unsorted input.", INPUT),
-    ] = QUORUM
 
     name: Annotated[
         str | None,
@@ -153,7 +148,6 @@ class StreamOptions(ABC):
             batch_size=self.batch_size,
             allowed_lateness=self.lateness_in_force().seconds,
             max_future=parse_duration("max_future", self.max_future),
-            quorum=quorum_for(self.quorum, self.source, sort=self.sort),
             max_agents=getattr(self, f"max_{self.WHO}s"),
             max_dead_letters=self.max_dead_letters,
         )

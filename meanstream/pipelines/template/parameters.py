@@ -166,12 +166,6 @@ _WORK = (
         "shards", "Shards", forms.COUNT, help="Into how many parts they are split: the most workers that share them."
     ),
     Parameter(
-        "idle_seconds",
-        "Idle partitions",
-        forms.POSITIVE,
-        help="Kafka: seconds after which a partition without samples no longer holds event time back.",
-    ),
-    Parameter(
         "sdk_container_image",
         "Image of the workers",
         forms.IMAGE,
@@ -229,6 +223,12 @@ AGENTS = Template(
         Parameter("notices", "Notices (public)", forms.SINK),
         Parameter("dead_letters", "Dead letters (public)", forms.SINK, help=_LETTERS_HELP),
         Parameter("max_agents", "Agents, at most", forms.COUNT),
+        Parameter(
+            "idle_seconds",
+            "Idle partitions",
+            forms.POSITIVE,
+            help="Kafka: seconds after which a partition without samples no longer holds event time back.",
+        ),
         *_WORK,
     ),
 )  # fmt: skip

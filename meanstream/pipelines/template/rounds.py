@@ -32,7 +32,7 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     options, own = given.options, given.own
     settings = options.settings()
     settings.require_user_privacy()
-    check_template_source_place(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
+    check_template_source_place(options.source, until_end=options.until_end, idle_seconds=None)
     check_template_letters_place(options.dead_letters, options.source)
     check_template_sink_places(options.sinks, options.source, until_end=options.until_end)
     mapping, secret, shards = options.column_mapping(), template_secret_place(own["secret"]), own["shards"]
@@ -43,7 +43,7 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     from meanstream.pipelines.template.topic import ReadTopic
 
     if not is_template_file_place(options.source):
-        read = ReadTopic(options, mapping, secret, own["idle_seconds"], "user")
+        read = ReadTopic(options, mapping, secret, None, "user")
         run = RunRounds(settings, secret=secret, shards=shards, max_users=options.max_users)
         return lambda pipeline: write_rounds_file((pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink)
     place = SourcePlace(location=options.source, mapping=mapping)

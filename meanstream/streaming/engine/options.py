@@ -21,11 +21,12 @@ class EngineOptions:
     batch_size : int
         Greatest number of samples per turn, hence per commit.
     allowed_lateness : float
-        How far a sample's event time may lie behind the newest one, in seconds. Releases wait for it.
+        How far a sample's event time may lie behind the newest one, in seconds. Releases wait for it. Of rounds without
+        end: how long a window stays open behind its end by the clock.
     max_future : float
         How far event time may run ahead of the clock, in seconds; a device that is hours fast is refused.
     quorum : {1, 2}
-        How many agents or users of a partition must have reached a time before others are late by it. With 2, no
+        How many agents of a partition must have reached a time before others are late by it; not of rounds. With 2, no
         single clock can make the others late; see `meanstream.streaming.engine.watermark.Watermark`. 1 is for a source
         that is sorted, or whose senders are trusted.
     max_agents : int

@@ -26,7 +26,7 @@ class ReadProgress:
     next : dict
         Offset that follows what was given out, by partition.
     end : dict
-        Offset at which a partition is done, by partition; empty if reading never ends.
+        Offset at which a partition is done, or held, by partition; empty if reading never ends.
     skipped : int
         Offsets that retention had taken away before they were read.
     unreachable : set of int
@@ -69,6 +69,11 @@ class ReadProgress:
     def done(self, partition: int) -> bool:
         """Say whether a bounded reading of a partition is complete."""
         return partition in self.end and self.next[partition] >= self.end[partition]
+
+    @property
+    def at_hold(self) -> bool:
+        """Whether a reading that is held at an end has come there; partitions that were added since have none."""
+        return all(self.next[partition] >= end for partition, end in self.end.items())
 
     @property
     def all_done(self) -> bool:

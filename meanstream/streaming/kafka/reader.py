@@ -56,6 +56,8 @@ GATHER_SECONDS = 0.25
 CHUNK = 500
 """So many messages are taken at once: with more Python looks for garbage among them, which doubles their cost."""
 
+_NO_END = np.iinfo(np.int64).max
+
 _TOPIC_UNKNOWN = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_TOPIC_ID,
@@ -155,6 +157,29 @@ class TopicReader:
             self._consumer.unassign()
             self._resting = True
         self._consumer.poll(0)
+
+    def hold(self) -> bool:
+        """Read a topic without end to where its partitions end now, and no further; False if no broker says where."""
+        progress = self.progress
+        try:
+            ends = {
+                partition: self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), ASK_SECONDS / 2)
+                for partition in progress.next
+            }
+        except KafkaException as error:
+            self._complain(error)
+            return False
+        progress.end = {partition: int(high) for partition, (_, high) in ends.items()}
+        return True
+
+    def at_hold(self) -> bool:
+        """Say whether that was given."""
+        return self.progress.at_hold
+
+    def go_on(self) -> None:
+        """Read on; what was fetched behind the ends is fetched again."""
+        self.progress.end = {}
+        self.rest()
 
     def position(self) -> Position:
         """Tell the next offset of each partition."""
@@ -293,7 +318,7 @@ class TopicReader:
             progress.read(p, int(last[p]) + 1)
         if not progress.end:
             return records
-        return records.select(offset < np.array([progress.end.get(p, 0) for p in range(len(last))])[partition])
+        return records.select(offset < np.array([progress.end.get(p, _NO_END) for p in range(len(last))])[partition])
 
     def _note(self, event: Message, progress: ReadProgress, now: float) -> None:
         error, partition, offset = event.error(), event.partition(), event.offset()

@@ -82,6 +82,21 @@ class TopicReaders:
         for reader in self._readers:
             reader.rest()
 
+    def hold(self) -> bool:
+        """Read on to where all topics end now; False if no broker says where one of them does."""
+        self.begin_unless_begun()
+        held = [reader.hold() for reader in self._readers]  # each of them, whatever the others say
+        return all(held)
+
+    def at_hold(self) -> bool:
+        """Say whether that was given."""
+        return all(reader.at_hold() for reader in self._readers)
+
+    def go_on(self) -> None:
+        """Read on."""
+        for reader in self._readers:
+            reader.go_on()
+
     def position(self) -> Position:
         """Tell the next offset of each partition of each topic."""
         return {"topic": self.name, "topics": {reader.name: reader.position() for reader in self._readers}}

@@ -146,7 +146,7 @@ class KafkaSource:
         """
         reader, rejects = self._reader, Rejects()
         try:
-            if self._held is None and reader.done:
+            if self.bounded and self._held is None and reader.done:
                 return Batch(
                     no_sample_columns(),
                     rejects,
@@ -237,6 +237,27 @@ class KafkaSource:
         self._reader.begin(position)
         if self._homes is not None:
             self._homes.begin()
+
+    def hold(self) -> bool:
+        """Read on to where the partitions end now, and no further; False if no broker says where.
+
+        Raises
+        ------
+        SourceLostError
+            If reading cannot go on: one line for the user.
+        """
+        try:
+            return self._reader.hold()
+        except (KafkaLostError, ValueError) as error:
+            raise SourceLostError(str(error)) from None
+
+    def at_hold(self) -> bool:
+        """Say whether all of that was given out."""
+        return self._held is None and self._reader.at_hold()
+
+    def go_on(self) -> None:
+        """Read what has come since, too."""
+        self._reader.go_on()
 
     def close(self) -> None:
         """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""

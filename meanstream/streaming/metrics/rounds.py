@@ -67,7 +67,7 @@ class RoundsMetrics(Metrics):
         "rounds_carried_half_width": "Half-width of where the next round's narrow reports lie, in the values' unit.",
         "rounds_carried_gain": "Standard error with nothing carried and all users on the bounds, over its own.",
         "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",
-        "allowed_lateness_seconds": "How long a window stays open behind event time.",
+        "allowed_lateness_seconds": "How long a window stays open behind its end, where the source has no end.",
     }
     foretells: ClassVar[bool] = False
     distributions: ClassVar[dict[str, str]] = {"budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]}

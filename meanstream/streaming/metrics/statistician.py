@@ -31,7 +31,7 @@ class StatisticianMetrics(RoundsMetrics):
     }
     gauges: ClassVar[dict[str, str]] = {name: RoundsMetrics.gauges[name] for name in _OF_WINDOWS} | {
         "rounds_waiting": "Rounds of which the reports of a stage are not complete.",
-        "allowed_lateness_seconds": "How long users' sides leave a window open behind event time.",
+        "allowed_lateness_seconds": "How long users' sides leave a window open behind its end, by the clock.",
     }
     distributions: ClassVar[dict[str, str]] = {}
     live: ClassVar[dict[str, str]] = {name: LIVE[name] for name in ("ready", "start_timestamp_seconds")} | {

@@ -29,7 +29,8 @@ from meanstream.streaming.rounds.homes import OwnUsers
 from meanstream.streaming.rounds.intake import RoundsIntake
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.own_answers import OWN_ANSWERS
-from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner, rounds_run_order
+from meanstream.streaming.rounds.places import places_key
+from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.stage_results import StageResultsPlace
 from meanstream.streaming.rounds.stats import RoundsStats
@@ -48,8 +49,8 @@ _KIND = "rounds_open"
 class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     """Reads samples, keeps each window's sums per user, and runs a round when a window has ended.
 
-    One turn: read a batch, admit it, run the rounds of the windows that the watermark has passed, commit everything in
-    one transaction, deliver what was committed. Every report is a row of the ledger, charged to its user by that
+    One turn: read a batch, admit it, run the rounds of the windows that have closed, commit everything in one
+    transaction, deliver what was committed. Every report is a row of the ledger, charged to its user by that
     transaction before it is written anywhere; with a trusted curator, who takes part is charged before the answer is.
     After a crash the engine continues from the last commit; what was written since is cut back and written again, byte
     for byte.
@@ -77,8 +78,9 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     Notes
     -----
     **Privacy.** Everything that leaves is epsilon-differentially private with respect to all that one user sent within
-    a window. Public are: who took part in which window, in an order that hangs on names alone, and event times only as
-    far as they decide when a window closes. `stats` is private: `public_view` gives what anybody may know of it.
+    a window. Public are: who took part in which window, in an order that hangs on names alone. When windows close is
+    public too (`meanstream.streaming.rounds.closing`), and so are sessions' ends. `stats` is private: `public_stats`
+    gives what anybody may know of it.
     """
 
     state_name = "rounds"
@@ -119,8 +121,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         self._results = results
         most, asked = options.max_dead_letters, sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
-        self._intake = RoundsIntake(settings, options, source.name, self.stats)
-        self._windows = OpenWindows(settings.windows)
+        self._intake = RoundsIntake(settings, options, source, self.stats, places_key(secret))
+        self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
         self._runner = RoundRunner(settings, secret, self._directory)
         self._waiting = WaitingRounds(settings, self._runner, self._directory)
@@ -163,15 +165,17 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         if (
             self._again
             or self._homes_unknown
+            or self._intake.closing.moment_has_come(self._clock.now())
             or (self._results is not None and len(self._waiting) and self._results.grew())
         ):
             return False
         return super()._nothing_new(batch)
 
     def _take_in(self, batch: Batch, *, ended: bool) -> Outcome:
-        entries = self._intake.admit_to_windows(batch.samples, batch.rejects, self._clock.now())
+        now = self._clock.now()
+        entries = self._intake.admit_to_windows(batch.samples, batch.rejects, now)
         self._windows.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
-        return self._rounds(self._intake.closed(self._windows, batch.active, ended=ended), patient=ended)
+        return self._rounds(self._intake.closed(self._windows, now, ended=ended), now, patient=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
         self.delivery.deliver_committed(stop)
@@ -190,7 +194,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             answers += self.stats.answers_of_turn
         self.stats.answers_of_turn = answers
 
-    def _rounds(self, reached: int, *, patient: bool) -> Outcome:
+    def _rounds(self, reached: int, now: float, *, patient: bool) -> Outcome:
         """Run the round of the first window that has ended; or begin it; or go on with one that can."""
         outcome = Outcome()
         self._again = False
@@ -201,7 +205,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         self._waiting.reserve()
         if ended is not None:
             self._again = self._results is not None or self._windows.has_ended(reached)
-            this, taking = self._runner.enter(*ended, outcome)
+            window, sums = ended
+            this, taking = self._runner.enter(window, self._intake.places.enter(window, sums, now), outcome)
             if self._results is None:
                 self._runner.run(this, taking, outcome)
             else:
@@ -215,7 +220,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         if not self._own_users.asks:
             return self._windows.first_ended(reached)
         while len(user := self._windows.first_users(reached)):
-            user = user[rounds_run_order(self._directory.words(user))]
+            user = user[self._intake.places.order(user)]
             own = self._own_users.own(user, self._directory.names, patient=patient)
             self._homes_unknown = own is None
             first = None if own is None else self._windows.first_ended(reached)
@@ -274,6 +279,9 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         if len(outcome.rows):
             stats.spent = self._spent()
         stats.rejected.update(rejects.reason)
+        if refused_samples := self._intake.places.take_refused():
+            stats.rejected["too_many_agents"] += refused_samples
+        stats.full = self._intake.places.full
         stats.commits += 1
         self._see()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.records import Ints
+from meanstream.streaming.rounds.places import UserPlaces
 from meanstream.streaming.rounds.summarize import UserSums, join_summaries, summarize_numbered_windows
 from meanstream.streaming.rounds.windows import Window, Windows
 from meanstream.streaming.store.snapshot import Columns
@@ -34,11 +35,13 @@ class OpenWindows:
     """Collects users' sums per window; gives a window out once, when it has ended, one at a time.
 
     The state is small: one entry per user and window, not per sample; raw samples are not kept. It is saved in pieces
-    that are written once, and a piece leaves with its window.
+    that are written once, and a piece leaves with its window. Where users have places, a window drops those who can
+    get none before they are more than it may hold.
     """
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: Windows, places: UserPlaces | None = None) -> None:
         self._windows = windows
+        self._places = places
         self._pieces: dict[int, _WindowPiece] = {}
         self._next = 0
         self._new: set[int] = set()
@@ -119,7 +122,12 @@ class OpenWindows:
     def _compact(self) -> None:
         """Join pieces of about the same size, so that a sum is written anew about once per power of `ALIKE`."""
         for window, numbers in self._grouped():
-            if len(numbers) >= ALIKE:
+            entries = sum(len(self._pieces[number].sums) for number in numbers)
+            if self._places is not None and entries >= self._places.hold:
+                whole = self._places.considered(window, join_summaries([self._pieces[n].sums for n in numbers]))
+                self._drop(numbers)
+                self._put(_WindowPiece(window, whole))
+            elif len(numbers) >= ALIKE:
                 self._join_alike(window, numbers)
 
     def _join_alike(self, window: Window, numbers: list[int]) -> None:

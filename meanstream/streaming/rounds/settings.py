@@ -80,7 +80,8 @@ class RoundsSettings:
     user_budget : float, optional
         Greatest total epsilon of a user over all windows; beyond it, the user's data does not enter.
     allowed_lateness : float
-        Seconds that a window stays open behind the newest event time.
+        Seconds that a window stays open behind its end, where the source has no end: by the clock in the engine and
+        with `ReadKafka`; see `meanstream.streaming.rounds.closing`.
     name : str, optional
         Name of the deployment, part of each round's id and of the key of every report. Where reports are made or
         tallied, it is needed: a store makes one, a pipeline is given one, two sides agree on one.

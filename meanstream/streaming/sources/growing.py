@@ -68,6 +68,19 @@ class GrowingFile:
         block, rejects = taken
         return Batch(self._parser.parse(block, rejects), rejects, self._reader.position())
 
+    def hold(self) -> bool:
+        """Read on to where the file ends now."""
+        self._reader.limit = os.stat(self._reader.fileno()).st_size
+        return True
+
+    def at_hold(self) -> bool:
+        """Say whether that was read."""
+        return self._reader.at_limit()
+
+    def go_on(self) -> None:
+        """Read what was appended since, too."""
+        self._reader.limit = None
+
     def restore(self, position: Position) -> None:
         """Continue at a line."""
         require_source_position(position, "offset", self.name)

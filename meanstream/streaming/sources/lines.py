@@ -134,6 +134,7 @@ class LineReader:
         self._option = option  # that named the file, for messages
         self._grows = grows  # what has no end yet is no line yet, and reading never waits for more than is there
         self.ended = False  # whether the last look found nothing more
+        self.limit: int | None = None  # nothing behind this byte of a file that grows is read
         self._stream: Any = _open_growing(path, option) if grows else _open_bytes(path, option)
         self._begin = 0  # where in the stream the text begins
         self._digest = ReadDigest()  # of all that was consumed: by it a file is recognized
@@ -232,6 +233,10 @@ class LineReader:
         offset, text = end
         return os.pread(self.fileno(), len(text), self._begin + offset - len(text)) == text
 
+    def at_limit(self) -> bool:
+        """Say whether every line that ends before the limit was taken."""
+        return self.limit is not None and self._stream.tell() >= self.limit and not len(self._ends)
+
     def look(self) -> None:
         """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""
         self._fill(READ_BYTES)
@@ -256,7 +261,8 @@ class LineReader:
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
         waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
         try:
-            read = self._stream.readinto(self._buffer[waiting:-1])
+            room = len(self._buffer) if self.limit is None else max(self.limit - self._stream.tell(), 0)
+            read = self._stream.readinto(self._buffer[waiting:-1][:room])
         except _DAMAGE as error:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
         self.ended = read == 0  # nothing yet is None

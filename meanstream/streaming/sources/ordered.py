@@ -41,6 +41,7 @@ class OrderedSource:
     """
 
     bounded = True
+    in_order = True
 
     def __init__(self, source: Source, *, max_rows: int = MAX_ROWS, cut: float | None = None) -> None:
         self.name = source.name

@@ -133,6 +133,29 @@ class Claims(Protocol):
 
 
 @runtime_checkable
+class InOrder(Protocol):
+    """A source whose samples come in the order of event time."""
+
+    in_order: bool
+
+
+@runtime_checkable
+class Holds(Protocol):
+    """A source that can be read to where it ends at a moment, and no further until that is wanted."""
+
+    bounded: bool
+
+    def hold(self) -> bool:
+        """Give from now on only what is there now; False if nobody can say just now where that ends."""
+
+    def at_hold(self) -> bool:
+        """Say whether all of it was given."""
+
+    def go_on(self) -> None:
+        """Give what has come since, too."""
+
+
+@runtime_checkable
 class _Rests(Protocol):
     """A source that must do something while nothing is taken from it, such as to hear what its brokers say."""
 

@@ -96,6 +96,7 @@ class SyntheticSource:
     """
 
     bounded = True
+    in_order = True
 
     @classmethod
     def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:  # noqa: ARG003 - it needs nothing

@@ -103,9 +103,9 @@ def test_vectors_have_the_bytes_of_the_engine(folder: Path) -> None:
 
 def test_with_a_runner_the_same_users_are_taken_as_by_the_engine(folder: Path) -> None:
     private = folder / "private.json"
-    assert run(folder, "--quiet", max_users=5, sort=False, allowed_lateness="90d", private_figures=private).code == 0
+    assert run(folder, "--quiet", max_users=5, sort=False, private_figures=private).code == 0
     assert json.loads(private.read_bytes())["rejected"]["too_many_agents"] > 100
-    beam = {"runner": "FnApiRunner", "sink": folder / "beam.jsonl", "sort": False, "allowed_lateness": "90d"}
+    beam = {"runner": "FnApiRunner", "sink": folder / "beam.jsonl", "sort": False}
     assert run(folder, "--quiet", **beam, max_users=5).code == 0
     assert (folder / "beam.jsonl").read_bytes() == (folder / "means.jsonl").read_bytes()
     assert {json.loads(line)["users"] for line in (folder / "beam.jsonl").read_bytes().splitlines()} == {5}

@@ -188,3 +188,23 @@ def test_event_time_waits_for_a_partition_until_it_is_idle(broker_address: str, 
         found, batch = read_count(opened, 1)
     assert found == {(1, 0): 2.0}
     assert batch.active == (1,)
+
+
+def test_held_at_its_end_a_topic_gives_what_was_there_and_goes_on_later(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
+    """Records behind the moment are not lost, wherever they were fetched; an empty partition is at its end at once."""
+    topic = new_topic(2)
+    send(broker_address, topic, [value(i) for i in range(5)], 0)
+    with closing(source(broker_address, topic)) as opened:
+        read_count(opened, 2, size=2)
+        assert opened.hold()
+        send(broker_address, topic, [value(i) for i in range(5, 9)], 0)
+        send(broker_address, topic, [value(9)], 1)
+        found, _ = read_count(opened, 3)
+        assert opened.at_hold()
+        assert sorted(found.values()) == [2.0, 3.0, 4.0]
+        assert not len(opened.next_batch(9).samples)
+        opened.go_on()
+        found, _ = read_count(opened, 5)
+    assert sorted(found.values()) == [5.0, 6.0, 7.0, 8.0, 9.0]

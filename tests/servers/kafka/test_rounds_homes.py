@@ -15,12 +15,14 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from meanstream.streaming.rounds.places import places_key, places_name_hashes
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.servers.support.broker import free_ports
 from tests.servers.support.kafka_sinks import read
 from tests.servers.support.programs import Command
 
 NewTopic = Callable[..., str]
+KEY = {"MEANSTREAM_SECRET": SECRET}
 HOUR = 3600
 BEGAN = 1_700_006_400  # on the hour
 COMMON: dict[str, Any] = {
@@ -51,7 +53,6 @@ class Shared:
         named = {
             "source": f"kafka://{self.address}/{self.topic}?partitions={partitions}",
             "until_end": True,
-            "quorum": 1,
             "store": self.folder / f"{store}.db",
             "private_figures": self.folder / f"{store}.json",
             **{role: self.folder / f"{store}-{role}.jsonl" for role in ("sink", "reports", "notices")},
@@ -124,18 +125,18 @@ def test_partitions_can_be_added_and_nobody_takes_part_twice(shared: Shared) -> 
     assert Counter(user for user, _ in charged) == {"ann": 2, "bob": 1, "cid": 2}
 
 
-def test_nobody_is_claimed_before_a_window_has_ended(shared: Shared) -> None:
-    """Who has sent something is protected until then; the order of claims is that of reports, not of samples."""
+def test_nobody_is_claimed_before_a_window_has_closed(shared: Shared) -> None:
+    """Who has sent something is protected until then; the order of claims is that of keyed hashes, not of samples."""
     users = [f"u{i}" for i in range(12)]
     shared.send(0, 0, *users)
     (port,) = free_ports(1)
     named = {
         "source": f"kafka://{shared.address}/{shared.topic}?partitions=0",
         "store": shared.folder / "a.db",
-        "quorum": 1,
         "private_metrics": f"127.0.0.1:{port}",
         **{role: shared.folder / f"a-{role}.jsonl" for role in ("sink", "reports", "notices")},
         **COMMON,
+        "allowed_lateness": "50000d",
     }
 
     def has_read() -> bool:
@@ -147,9 +148,9 @@ def test_nobody_is_claimed_before_a_window_has_ended(shared: Shared) -> None:
     with Command(shared.folder, "engine", words, MEANSTREAM_SECRET=SECRET) as engine:
         engine.until(has_read)
         assert shared.claims() == []
-        shared.send(1, 0, "u0")
-        engine.until(lambda: len(shared.claims()) == len(users))
         assert engine.stop() == 0
-    order = [event["user"] for event in shared.reports("a")]
-    assert sorted(order) == sorted(users) != order
-    assert shared.claims() == order
+    at_end = meanstream("run", "rounds", *arguments({**named, "until_end": True}), environment=KEY)
+    done(at_end)
+    assert sorted(event["user"] for event in shared.reports("a")) == sorted(users)
+    hashes = dict(zip(users, places_name_hashes(users, places_key(SECRET.encode())).tolist(), strict=True))
+    assert shared.claims() == sorted(users, key=hashes.__getitem__)

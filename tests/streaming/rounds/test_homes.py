@@ -11,8 +11,8 @@ import pytest
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.rounds.homes import users_of_store
 from meanstream.streaming.store.store import Store
-from meanstream.streaming.testing import ScriptedSource
-from tests.streaming.support.rounds_world import ROLES, RoundsWorld, rounds_settings, samples
+from meanstream.streaming.testing import ScriptedSource, SettableClock
+from tests.streaming.support.rounds_world import DAY, ROLES, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
 
 ELSEWHERE = {"user 3", "user 7"}
@@ -40,7 +40,8 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def world(folder: Path, name: str) -> RoundsWorld:
-    return RoundsWorld(folder / name, rounds_settings(user_budget=6.0))
+    """By the clock the last of the four days has not ended."""
+    return RoundsWorld(folder / name, rounds_settings(user_budget=6.0), clock=SettableClock(4 * DAY - 100))
 
 
 def public(ran: RoundsWorld) -> dict[str, list[bytes]]:
@@ -71,7 +72,7 @@ def test_a_window_waits_while_nobody_can_say(tmp_path: Path) -> None:
 def test_a_window_of_others_alone_is_none(tmp_path: Path) -> None:
     ran = world(tmp_path, "others")
     others = [("user 3", 1.0, 86_400.0 * day) for day in range(3)]
-    stats = ran.run(SharedScript([*others, ("user 1", 5.0, 4 * 86_400.0)], ELSEWHERE))
+    stats = ran.run(SharedScript([*others, ("user 1", 5.0, 3.5 * 86_400.0)], ELSEWHERE))
     assert (stats.estimates, stats.rejected["other_store"]) == (1, 3)
 
 

@@ -35,7 +35,7 @@ def new_rounds(tmp_path: Path) -> Callable[[str], RoundsWorld]:
 @pytest.fixture
 def reference(new_rounds: Callable[[str], RoundsWorld]) -> RoundsWorld:
     world = new_rounds("reference")
-    stats = world.run(Spoiled(samples()))
+    stats = world.run(Spoiled(samples(), in_order=True))
     assert stats.commits >= 8
     assert (stats.estimates, stats.over_budget) == (4, 12)
     assert all(world.files().values())
@@ -59,21 +59,23 @@ def test_killed_at_every_step_the_outputs_are_the_same_bytes(
     for visit in few.get(point, (1, 3, 6, 9)):
         world = new_rounds(f"killed-{visit}")
         with pytest.raises(Died):
-            world.run(Spoiled(samples()), crash=DieAt(point, moment, visit))
-        world.run(Spoiled(samples()))
+            world.run(Spoiled(samples(), in_order=True), crash=DieAt(point, moment, visit))
+        world.run(Spoiled(samples(), in_order=True))
         assert world.files() == reference.files()
         assert ledger(world.folder) == ledger(reference.folder)
 
 
 def test_every_crash_point_is_visited(new_rounds: Callable[[str], RoundsWorld]) -> None:
     world = new_rounds("visited")
-    assert visited(lambda crash: world.run(Spoiled(samples()), crash=crash)) == set(product(POINTS, Moment))
+    assert visited(lambda crash: world.run(Spoiled(samples(), in_order=True), crash=crash)) == set(
+        product(POINTS, Moment)
+    )
 
 
 def test_killed_again_and_again(reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]) -> None:
     world = new_rounds("unlucky")
-    lives = lives_of(lambda crash: world.run(Spoiled(samples()), crash=crash), POINTS, seed=2)
-    world.run(Spoiled(samples()))
+    lives = lives_of(lambda crash: world.run(Spoiled(samples(), in_order=True), crash=crash), POINTS, seed=2)
+    world.run(Spoiled(samples(), in_order=True))
     assert lives > 3
     assert world.files() == reference.files()
     assert ledger(world.folder) == ledger(reference.folder)
@@ -89,18 +91,18 @@ def test_a_report_was_charged_before_it_is_written(new_rounds: Callable[[str], R
             assert written <= {row[6] for row in ledger(world.folder)}
             compared.append(len(written))
 
-    world.run(Spoiled(samples()), crash=written_is_charged)
+    world.run(Spoiled(samples(), in_order=True), crash=written_is_charged)
     assert max(compared) == 36
 
 
 def test_a_torn_line_is_taken_back(reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]) -> None:
     world = new_rounds("torn")
     with pytest.raises(Died):
-        world.run(Spoiled(samples()), crash=DieAt(CrashPoint.WRITE_ESTIMATES, Moment.AFTER, 6))
+        world.run(Spoiled(samples(), in_order=True), crash=DieAt(CrashPoint.WRITE_ESTIMATES, Moment.AFTER, 6))
     for role in ("reports", "means"):
         with (world.folder / f"{role}.jsonl").open("ab") as file:
             file.write(b'{"torn')
-    world.run(Spoiled(samples()))
+    world.run(Spoiled(samples(), in_order=True))
     assert world.files() == reference.files()
 
 
@@ -123,7 +125,7 @@ def test_pause_abort_and_a_graceful_stop_change_nothing(
 
 def test_running_a_finished_stream_again_changes_nothing(reference: RoundsWorld) -> None:
     before = reference.files()
-    stats = reference.run(Spoiled(samples()))
+    stats = reference.run(Spoiled(samples(), in_order=True))
     assert (stats.events, stats.commits) == (0, 0)
     assert reference.files() == before
 

@@ -25,7 +25,7 @@ from meanstream.streaming.rounds.summarize import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.windows import MICROS, Window
 from meanstream.streaming.store.audit import audit_ledger
-from meanstream.streaming.testing import Script, ScriptedSource
+from meanstream.streaming.testing import Script, ScriptedSource, SettableClock
 from tests.streaming.support.rounds_world import DAY, ROLES, SECRET, RoundsWorld, Spoiled, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY
 
@@ -94,21 +94,33 @@ def test_everything_that_is_written_is_a_public_event(new_rounds: Any) -> None:
             assert list(json.loads(line)) == [field for field in kind.model_fields if field not in optional]
 
 
-def test_a_window_waits_for_the_lateness_and_later_samples_are_rejected(new_rounds: Any) -> None:
+def test_a_window_closes_by_the_clock_with_all_that_was_there(new_rounds: Any) -> None:
     world = new_rounds(allowed_lateness=100.0)
-    world.options = EngineOptions(batch_size=1, allowed_lateness=100.0, quorum=1)
+    world.options = EngineOptions(batch_size=1, allowed_lateness=100.0, max_future=DAY)
+    clock = world.clock = SettableClock(DAY + 99.0)
     script = [
         ("a", 1.0, 10.0),
-        ("b", 2.0, DAY + 99.0),  # the first day stays open
+        ("b", 2.0, DAY + 99.0),  # event time closes nothing
         ("c", 3.0, 20.0),
-        ("d", 4.0, DAY + 100.0),  # from here on it is closed
+        Script.PAUSE,  # here the clock passes the end and the lateness
+        ("d", 4.0, 40.0),  # was there then, as far as it is read
+        Script.PAUSE,
         ("e", 5.0, 30.0),
-        ("f", 6.0, DAY + 1.0),  # behind the newest, but its own day is open
+        ("f", 6.0, DAY + 1.0),
+        Script.PAUSE,
     ]
-    stats = world.run(ScriptedSource(script))
+    source, at = ScriptedSource(script, bounded=False), []
+
+    def stop() -> bool:
+        at.append(source._at)
+        if at[-1] == 4:
+            clock.set(DAY + 100.0)
+        return len(at) > 30
+
+    stats = world.run(source, stop=stop)
     assert dict(stats.rejected) == {"late": 1}
-    assert [e["users"] for e in world.events("means")] == [2, 3]
-    assert [e["position"] for e in world.events("dead_letters")] == [5]
+    assert [e["users"] for e in world.events("means")] == [3]
+    assert [e["position"] for e in world.events("dead_letters")] == [7]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -124,7 +136,7 @@ def test_how_the_source_is_cut_changes_nothing(
     for size in sizes:
         changes = {"window": window, "allowed_lateness": 6.0, "user_budget": 2000.0}
         world = RoundsWorld(tmp_path_factory.mktemp("w") / "w", rounds_settings(**changes))
-        world.options = EngineOptions(batch_size=size, allowed_lateness=6.0, quorum=1)
+        world.options = EngineOptions(batch_size=size, allowed_lateness=6.0)
         script = [(f"user {i % 5}", float(i % 11), float(t)) for i, t in enumerate(times)]
         stats = world.run(ScriptedSource(script, ids=[i % 30 for i in range(len(times))]))
         lines = {role: sorted(world.lines(role)) for role in ("reports", "means", "stages", "dead_letters")}
@@ -225,6 +237,7 @@ def test_other_settings_are_refused_by_the_store(new_rounds: Any) -> None:
 
 def test_an_unbounded_source_closes_windows_as_time_passes(new_rounds: Any) -> None:
     world = new_rounds()
+    world.clock = SettableClock(4 * DAY - 100)
     turns = iter([False] * 20)
     stream: list[Any] = [*samples(), Script.PAUSE]
     stats = world.run(ScriptedSource(stream, bounded=False), stop=lambda: next(turns, True))

@@ -164,3 +164,17 @@ def test_a_run_reads_standard_input_and_says_what_it_cannot_follow(
     )
     follow = ("--source", str(tmp_path / "x.jsonl"), "--follow")
     assert meanstream("run", "agents", *follow, *options, *places).message.startswith("refresh must be given with")
+
+
+def test_held_at_its_end_a_file_gives_what_was_there_and_goes_on_later(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(line(0) + line(1) + line(2))
+    with closing(GrowingFile(path, MAPPING)) as source, path.open("ab", buffering=0) as writer:
+        assert len(source.next_batch(2).samples) == 2  # the third is read, and not given yet
+        assert source.hold()
+        writer.write(line(3))
+        assert not source.at_hold()
+        assert len(source.next_batch(9).samples) == 1
+        assert (source.at_hold(), len(source.next_batch(9).samples)) == (True, 0)
+        source.go_on()
+        assert len(source.next_batch(9).samples) == 1

@@ -1,11 +1,18 @@
-"""Workers that read partitions of a topic: which offsets, batch after batch, and how far event time has come."""
+"""Workers that read partitions of a topic: which offsets, batch after batch, and how far event time has come.
+
+Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline close by it, and
+times are protected there (`meanstream.streaming.rounds.closing`). Where reading ends, event time of rounds stands still
+until then. Where it does not, event time is the clock at a moment, once a partition was read to where it ended at that
+moment; batches are cut there. Partitions are read side by side, so a sample just behind the moment may still count
+while another partition is read: the time that computing takes decides, as between two batches of the engine.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -42,6 +49,13 @@ SPARE_SECONDS = 0.5
 """Within this a runner hears of a pause: what is left then must be whole seconds."""
 SILENT_SECONDS = 60.0
 """So long records that must be there may not come before reading is given up."""
+
+
+class PartitionMoment(NamedTuple):
+    """The clock, and the offset at which a partition ended then."""
+
+    clock: float
+    end: int
 
 
 class EventTimeProvider(WatermarkEstimatorProvider):  # type: ignore[misc]
@@ -157,6 +171,11 @@ class ReadRange(Step):
             yield from self._batch(taken, claim.following, watermark)
             at, until = claim.following, time.monotonic() + SILENT_SECONDS
 
+    @property
+    def _by_clock(self) -> bool:
+        """Whether times are protected, so that event time is not made of them."""
+        return self._unit == "user"
+
     def _batch(self, taken: Taken, stop: int, watermark: Any) -> Iterator[Any]:
         """Parse what lies before the stop, then move event time."""
         samples, rejects = self._parser.parse(taken.records.before(stop))
@@ -164,7 +183,7 @@ class ReadRange(Step):
             yield at_window_time(parsed_timestamp(samples.time.min()), parsed_compact(samples))
         for letter in dead_letters_of_parse(rejects, self._name, self._unit):
             yield TaggedOutput(DEAD_LETTERS, letter)
-        if len(samples):
+        if len(samples) and not self._by_clock:
             _advance(watermark, parsed_timestamp(samples.time.max()))
 
 
@@ -190,10 +209,13 @@ class ReadPartition(ReadRange):
         """Read for a turn, or until there is nothing more for now."""
         metric_counter("reading_turns", private=self._unit == "user").inc()  # a turn is as long as there is to read
         partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + self._turn
+        moment: PartitionMoment | None = None
         while time.monotonic() < until:
+            if self._by_clock:
+                moment = self._moment(partition, at, moment, watermark)
             taken = self._reader.take(partition, at, self._batch_size, WAIT_SECONDS)
             if taken.following > at:
-                claim = Claim(at, taken.following)
+                claim = Claim(at, taken.following if moment is None else min(taken.following, moment.end))
                 if not tracker.try_claim(claim):
                     return
                 self._silent_since.pop(partition, None)
@@ -203,11 +225,30 @@ class ReadPartition(ReadRange):
                 tracker.try_claim(Claim(at, UNBOUNDED))  # there is no rest: event time passes this partition
                 return
             elif taken.ended:
-                self._idle(partition, watermark)
+                if not self._by_clock:
+                    self._idle(partition, watermark)
                 # Beam's runner for Flink waits for whole seconds, of what is left when it hears of them.
                 tracker.defer_remainder(Duration(max(1, math.ceil(until - time.monotonic())) + SPARE_SECONDS))
                 return
         tracker.defer_remainder()
+
+    def _moment(
+        self, partition: int, at: int, moment: PartitionMoment | None, watermark: Any
+    ) -> PartitionMoment | None:
+        """Let event time come to a moment whose records were all read, and begin the next; None if none is begun."""
+        if moment is not None and at < moment.end:
+            return moment
+        if moment is not None:
+            _advance(watermark, parsed_timestamp(np.float64(moment.clock)))
+        clock = time.time()
+        try:
+            end = self._reader.marks([partition])[partition].high
+        except ValueError:  # no broker answers: event time waits
+            return None
+        if at < end:
+            return PartitionMoment(clock, end)
+        _advance(watermark, parsed_timestamp(np.float64(clock)))
+        return None
 
     def _idle(self, partition: int, watermark: Any) -> None:
         """Let event time pass a partition in which nothing has come for long."""

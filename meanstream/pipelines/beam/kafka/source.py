@@ -44,10 +44,12 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     """Private: JSON values of a topic to batches of samples, each committed record once, at offsets that Beam keeps.
 
     Which record is good is the engine's parser's decision; what is not good becomes a dead letter with the engine's
-    reason. A partition is read by one worker, in order, and its event time is its newest sample: give downstream
-    windows the lateness that they shall allow. A runner's checkpoint holds offset and event time of each partition,
-    and reading resumes there, on any worker. No consumer group is joined and nothing is committed to Kafka, so that a
-    topic can be read beside an engine and as often as one likes.
+    reason. A partition is read by one worker, in order. Its event time is its newest sample: give downstream windows
+    the lateness that they shall allow. Of rounds (`privacy_unit="user"`) it is the clock, once all was read that was
+    there at that moment: samples' times are protected. Where reading ends, no sample of rounds is late. A runner's
+    checkpoint holds offset and event time of each partition, and reading resumes there, on any worker. No consumer
+    group is joined and nothing is committed to Kafka, so that a topic can be read beside an engine and as often as one
+    likes.
 
     Ranges and `until_end` run on every runner. Without end: on Flink, with `--streaming`, `--checkpointing_interval`
     and `--finish_bundle_before_checkpointing`, and without `--shutdown_sources_after_idle_ms`: once the step before
@@ -81,8 +83,8 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         Without end: read what is there, and then end, so that event time passes all windows. For the last run of a job,
         which goes on from its savepoint.
     idle_seconds : float, optional
-        Without end: a partition in which nothing came for so long is taken to be that long behind the clock. By
-        default event time waits for every partition.
+        Without end, with "sample": a partition in which nothing came for so long is taken to be that long behind the
+        clock. By default event time waits for every partition.
     privacy_unit : str
         "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as
         they tell how many samples somebody sends and when. "sample", for agents alone, where that is public.
@@ -126,6 +128,8 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         bounded = ranges is not None or until_end
         require(idle_seconds is None or not bounded, "idle_seconds", "be left out where reading ends", idle_seconds)
         require(idle_seconds is None or idle_seconds > 0, "idle_seconds", "be positive", idle_seconds)
+        rule = "be left out for rounds, whose event time is the clock"
+        require(idle_seconds is None or privacy_unit != "user", "idle_seconds", rule, idle_seconds)
         require(privacy_unit in UNITS, "privacy_unit", f"be one of {', '.join(UNITS)}", privacy_unit)
         self._letter = dead_letter_kind_of_parse(privacy_unit)
         self._plan = PlanRanges(location, None if ranges is None else dict(ranges), until_end=until_end)

@@ -58,8 +58,9 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
     mapping : ColumnMapping
         Which field means what.
     timestamp_attribute : str, optional
-        Attribute that holds the event time (milliseconds since the epoch, or RFC 3339), which moves event time on. A
-        sample's own time is that of its payload: give downstream windows the lateness that they shall allow.
+        Not for rounds (`privacy_unit="user"`). Attribute that holds the event time (milliseconds since the epoch, or
+        RFC 3339), which moves event time on. A sample's own time is that of its payload: give downstream windows the
+        lateness that they shall allow.
     id_label : str, optional
         On Dataflow: attribute by which the runner itself drops repeated messages.
     secret : SecretPlace, optional
@@ -98,6 +99,8 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         name = check_pubsub_name("subscription", "subscriptions", subscription)
+        rule = "be left out for rounds, whose windows must not close by samples' times"
+        require(timestamp_attribute is None or privacy_unit != "user", "timestamp_attribute", rule, timestamp_attribute)
         self._id_label = id_label
         self._messages = beam.io.ReadFromPubSub(
             subscription=subscription, with_attributes=True, timestamp_attribute=timestamp_attribute, id_label=id_label

@@ -17,6 +17,7 @@ from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.rounds.intake import RoundsIntake
 from meanstream.streaming.rounds.open_windows import OpenWindows
+from meanstream.streaming.rounds.places import places_key
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.stats import RoundsStats
 from meanstream.streaming.rounds.summarize import summarize_entries
@@ -26,11 +27,11 @@ _COUNTED = ("events", "accepted", "agents")
 
 
 class ReadSums(Step):
-    """Private: a file or a topic to users' sums per window, batch by batch, keyed by shard.
+    """Private: a file or a topic to users' sums per window, keyed by shard, when the windows close.
 
-    Which samples count is decided by the engine's own intake, in the order of the file: plausible times, duplicates,
-    lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
-    partitions in parallel has `meanstream.pipelines.beam.kafka.source.ReadKafka`.
+    Which samples count, and who takes part, is decided by the engine's own intake: plausible times, duplicates, places
+    of users. So a file, or a topic, is read by one worker, from its beginning, which holds the sums of open windows; a
+    pipeline of one's own that reads partitions in parallel has `meanstream.pipelines.beam.kafka.source.ReadKafka`.
     """
 
     def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
@@ -41,18 +42,21 @@ class ReadSums(Step):
 
     def process(self, element: SourcePlace) -> Iterator[Any]:
         """Read it whole."""
-        stats = RoundsStats()
-        id_key = key_derived_from_secret(self._secret.load(), "sample ids")
-        source = element.open(id_key)
-        intake = RoundsIntake(self._settings, self._options, source.name, stats)
-        hashes, nothing = RememberedWords(), OpenWindows(self._settings.windows)
+        stats, secret = RoundsStats(), self._secret.load()
+        source = element.open(key_derived_from_secret(secret, "sample ids"))
+        intake = RoundsIntake(self._settings, self._options, source, stats, places_key(secret))
+        hashes, waiting, ended = RememberedWords(), OpenWindows(self._settings.windows, intake.places), False
         with closing(source):
-            while not (batch := source.next_batch(self._options.batch_size)).exhausted:
-                entries = intake.admit_to_windows(batch.samples, batch.rejects, time.time())
-                intake.closed(nothing, batch.active, ended=False)
+            while not ended:
+                batch, now = source.next_batch(self._options.batch_size), time.time()
+                ended = batch.exhausted
+                entries = intake.admit_to_windows(batch.samples, batch.rejects, now)
                 stats.rejected.update(batch.rejects.reason)
-                parts = summarize_entries(self._settings.windows, entries, self._settings.grid)
-                if parts:
-                    names = intake.names
+                waiting.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
+                reached = intake.closed(waiting, now, ended=ended)
+                while (one := waiting.first_ended(reached)) is not None:
+                    parts, names = {one[0]: intake.places.enter(*one, now)}, intake.names
                     yield from summarize_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
+        if refused := intake.places.take_refused():
+            stats.rejected["too_many_agents"] += refused
         count_intake_metrics(_COUNTED, stats, private=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
+from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
 from meanstream.pipelines.commands.run.beam import Command, Places, run_beam_command
 from meanstream.pipelines.options.shared import WAIT_FOR
 
@@ -19,7 +19,6 @@ ELSEWHERE: dict[str, object] = {
     **dict.fromkeys(("metrics", "private_metrics", "private_figures")),
     "wait_for": WAIT_FOR,
     "max_future": f"{MAX_FUTURE:g}s",
-    "quorum": QUORUM,
     "max_dead_letters": MAX_DEAD_LETTERS,
 }
 """Options of the engine alone; a pipeline of one's own takes `ReportRounds` and `AnswerReports`."""

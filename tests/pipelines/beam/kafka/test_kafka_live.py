@@ -73,7 +73,7 @@ def test_event_time_waits_for_the_slowest_partition(
     send(1, 0, 110)
     pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions([*cluster, *STREAMING]))
     place = f"kafka://{broker_address}/{topic}"
-    read = pipeline | ReadKafka(place, ColumnMapping(), until_end=False, batch_size=5, turn=1)
+    read = pipeline | ReadKafka(place, ColumnMapping(), until_end=False, batch_size=5, turn=1, privacy_unit="sample")
     windows = read.samples | beam.FlatMap(one_by_one) | beam.WindowInto(FixedWindows(50))
     _ = windows | beam.CombineGlobally(sum).without_defaults() | beam.ParDo(Append(str(out)))
     result = pipeline.run()

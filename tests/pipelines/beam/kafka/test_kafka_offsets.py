@@ -22,7 +22,7 @@ from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRang
 from meanstream.pipelines.beam.kafka.read import EventTimeProvider, ReadPartition, ReadRange
 from meanstream.pipelines.beam.kafka.source import ReadKafka
 from meanstream.streaming.events.columns import column_places
-from meanstream.streaming.kafka.partition import Taken
+from meanstream.streaming.kafka.partition import Marks, Taken
 from meanstream.streaming.kafka.values import PartitionRecords
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -44,13 +44,16 @@ class FakeReader:
             PartitionRecords(np.full(len(there), partition), np.array(there, np.int64), values), following, True
         )
 
+    def marks(self, partitions: list[int]) -> dict[int, Marks]:
+        return {partition: Marks(0, self.end) for partition in partitions}
+
     def close(self) -> None:
         """Nothing is open."""
 
 
-def worker(kind: type[ReadRange], end: int, batch: int, **more: Any) -> ReadRange:
+def worker(kind: type[ReadRange], end: int, batch: int, unit: str = "user", **more: Any) -> ReadRange:
     with patch.object(reading, "PartitionReader", lambda *_, **__: FakeReader(end)):
-        read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, "user", **more)
+        read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, unit, **more)
         read.setup()
     return read
 
@@ -70,7 +73,7 @@ def test_cut_anywhere_every_record_is_read_once(cuts: list[int], batch: int) -> 
     while encoded is not None:
         tracker = ThreadsafeRestrictionTracker(provider.create_tracker(coder.decode(encoded)))
         watermark = EventTimeProvider().create_watermark_estimator(event_time)
-        taken = worker(ReadRange, 20, batch).process((0, 1, 15), RestrictionTrackerView(tracker), watermark)
+        taken = worker(ReadRange, 20, batch, "sample").process((0, 1, 15), RestrictionTrackerView(tracker), watermark)
         encoded = None
         left = cuts.pop() if cuts else 99
         for out in taken:

@@ -216,7 +216,9 @@ def test_dataflow_reads_the_subscription_itself(monkeypatch: pytest.MonkeyPatch)
     place = ["--project=some-project", "--region=europe-west1", "--temp_location=gs://some-bucket/temp", "--no_auth"]
     pipeline = beam.Pipeline(runner=DataflowRunner(), options=PipelineOptions(["--streaming", *place]))
     subscription = f"{PROJECT}/subscriptions/anything"
-    _ = pipeline | ReadPubSub(subscription, BY_FIELD, timestamp_attribute="at", id_label="sent_as")
+    _ = pipeline | ReadPubSub(
+        subscription, BY_FIELD, timestamp_attribute="at", id_label="sent_as", privacy_unit="sample"
+    )
     steps = pipeline.to_runner_api().components.transforms.values()
     (read,) = [step.spec.payload for step in steps if step.spec.urn == "beam:transform:pubsub_read:v1"]
     payload = beam_runner_api_pb2.PubSubReadPayload.FromString(read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -54,21 +53,23 @@ def test_a_store_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     assert "lateness must be 7200.0 as in the store" in run_agents(tmp_path, lateness="1h").message
 
 
-@pytest.mark.parametrize("version", ["version-1.db", "version-2.db", "version-2-rounds.db"])
+@pytest.mark.parametrize("version", ["version-1.db", "version-2.db"])
 def test_a_store_of_before_goes_on_with_the_default_of_before(tmp_path: Path, version: str) -> None:
     store = Path(shutil.copy(DATA / version, tmp_path))
-    found = (RoundsOptions if "rounds" in version else AgentsOptions)(source="flights.csv", store=store)
+    found = AgentsOptions(source="flights.csv", store=store)
     assert found.lateness_in_force().seconds == 3600.0
 
 
-def test_rounds_keep_it_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [[], ["--no-sort"]])
+def test_rounds_of_a_file_that_ends_have_none(tmp_path: Path, how: list[str]) -> None:
     write_samples(tmp_path / "flights.csv")
     given = {"source": tmp_path / "flights.csv", "store": tmp_path / "state.db", "sink": tmp_path / "means.jsonl"}
-    typed = arguments({**given, **ROUNDS, "lower": -30, "upper": 120, "epsilon": 4, "log_format": "json"})
+    typed = arguments({**given, **ROUNDS, "lower": -30, "upper": 120, "epsilon": 4, "dry_run": True, "json": True})
     environment = {"MEANSTREAM_SECRET": SECRET}
-    assert meanstream("run", "rounds", *typed, "--allowed-lateness", "5m", environment=environment).code == 0
-    ran = meanstream("run", "rounds", *typed, environment=environment)
-    lines = [json.loads(line) for line in ran.err.decode().splitlines()]
-    found = next(line for line in lines if line["event"] == "samples may be late")
-    assert (ran.code, found["lateness"], found["why"]) == (0, "5m", "the store was begun with it")
-    assert noted(tmp_path) == 300.0
+    ran = meanstream("run", "rounds", *typed, *how, "--allowed-lateness", "5m", environment=environment)
+    assert (ran.code, ran.message) == (
+        2,
+        "allowed_lateness must be left out for a file that ends: no sample of it is late, got '5m'",
+    )
+    ran = meanstream("run", "rounds", *typed, *how, environment=environment)
+    assert (ran.code, ran.json["allowed_lateness"]) == (0, "0s: no sample of a file that ends is late")
