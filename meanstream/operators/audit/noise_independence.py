@@ -1,9 +1,10 @@
 """Whether single draws are independent and as large as declared, from what is public: exact laws, and samples bounded.
 
-Two columns of draws are `g + d` and `h + e`: noise that is standard normal, and what samples add. Given the first column
+Two columns of draws are `g + d` and `h + e`: noise that is standard normal, and what samples add. Given the first one
 `h` is still noise, so its product with that column is normal, with a deviation that is the column's length. Of d and e
 there are public bounds; and as the noise has a known length, the columns' lengths bound theirs (Cauchy and Schwarz). A
-product beyond what this law and these bounds allow shows noise that is shared.
+product beyond what this law and these bounds allow shows noise that is shared. Samples may be anything that does not
+follow the noise.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
     )
 
 
-def _learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64) -> Floats:
+def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     """Give log-likelihood ratios of unseen reports, learned from others: each column, in quantiles, and each bit.
 
     Numbers that share noise tell little each, and all by what tells them from those beside them: scores are of
@@ -213,16 +213,23 @@ def _learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64)
     """
     every, half = np.concatenate([reports, unseen]), len(coins)
     alone, beside = np.zeros(len(every)), np.zeros(len(every))
-    for score, columns in ((alone, every.T), (beside, np.diff(every, axis=1).T)):
-        for column in columns:
-            edges = np.unique(np.quantile(column[:half], np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf"))
-            score += _ratios(np.searchsorted(edges, column), coins, len(edges) + 1)
-            if score is alone and len(edges) > 2:  # votes are packed, a bit for each bin
-                for bit in range(63):
-                    alone += _ratios((column >> bit) & 1, coins, 2)
-                    beside += _ratios(((column ^ (column >> 1)) >> bit) & 1, coins, 2)
+    for column in every.T:
+        place = _places(column, half)
+        alone += _ratios(place, coins)
+        if place.max() > 2:  # votes are packed, a bit for each bin
+            for bit in range(63):
+                alone += _ratios((column >> bit) & 1, coins)
+                beside += _ratios(((column ^ (column >> 1)) >> bit) & 1, coins)
+    for column in np.diff(every, axis=1).T:
+        beside += _ratios(_places(column, half), coins)
     told = [_bounds(score[:half], coins)[1] for score in (alone, beside)]
     return (beside if told[1] > 1.5 * told[0] else alone)[half:]
+
+
+def _places(column: Ints, half: int, parts: int = 64) -> Ints:
+    """Put numbers into quantiles of the first ones."""
+    edges = np.quantile(column[:half], np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf")
+    return np.searchsorted(np.unique(edges), column)
 
 
 def _bounds(score: Floats, coins: Ints) -> list[float]:
@@ -236,9 +243,9 @@ def _bounds(score: Floats, coins: Ints) -> list[float]:
     ]
 
 
-def _ratios(place: Ints, coins: Ints, n: int) -> Floats:
+def _ratios(place: Ints, coins: Ints) -> Floats:
     """Log-likelihood ratios by category, learned from those with coins; 0 where chance may have made them."""
-    seen = place[: len(coins)]
+    seen, n = place[: len(coins)], int(place.max()) + 1
     ones, zeros = (np.bincount(seen[coins == coin], minlength=n) + 1.0 for coin in (1, 0))
     found = np.log(ones / ones.sum()) - np.log(zeros / zeros.sum())
     return np.asarray(np.where(np.abs(found) > 4.0 * np.sqrt(1.0 / ones + 1.0 / zeros), found, 0.0)[place])
