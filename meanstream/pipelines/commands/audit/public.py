@@ -130,5 +130,6 @@ def _spent(settings: AgentsSettings, spent: Ints, rejected: Counter[str]) -> lis
     return [
         f"{len(spent):,} agents, {int(spent.sum()):,} releases, at most {int(spent.max(initial=0)):,} of one agent "
         f"({_budget(settings)}); lines left out: {left_out}",
-        "a scale 5 % too small is told from 100,000 releases, once in a million audits by chance; a larger one is none",
+        "a scale 5 % too small is seen from 100,000 releases; a larger one beyond what samples explain",
+        "single draws are compared across bins, releases and agents; chance alone is blamed once in a million rows",
     ]
