@@ -38,7 +38,7 @@ class Released:
 
     agents: int
     seconds: int
-    options: tuple[str, ...] = ("--schedule", "geometric:2,1.2", "--quantiles", "0.5")
+    options: tuple[str, ...] = ("--schedule", "geometric:2,1.2", "--exceeds", "0.5", "--histogram-share", "0.1")
 
     def into(self, folder: Path) -> dict[str, str]:
         """Run it; give where its store and its releases are."""

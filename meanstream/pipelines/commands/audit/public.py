@@ -101,7 +101,8 @@ def audit_store_rows(
 
 def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditRow]:
     fault = ", ".join(f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason])
-    yield replace(law.row(name), fault=fault or None)
+    row = law.row(name)
+    yield replace(row, fault="; ".join(filter(None, (fault, row.fault))) or None)
     yield from law.rows_of_counts(name)
 
 
