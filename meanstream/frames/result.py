@@ -15,6 +15,8 @@ from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import ReleaseColumns
 from meanstream.streaming.engine.options import EngineOptions
 
+CALLS = (2, 30)
+"""Of which a result says what they cost together: a second look, and a month of days."""
 DRAWN = 60
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
 
@@ -107,8 +109,9 @@ class PrivateMeans(PrivateFrame):
         *,
         keys: Sequence[str],
         names: Sequence[str],
+        counted: bool,
     ) -> PrivateMeans:
-        """Put a result together."""
+        """Put a result together; `counted` says whether a ledger charges its releases."""
         every = ReleaseColumns.joined(list(found)) if found else None
         columns: dict[str, Any] = {}
         if every is not None:
@@ -124,10 +127,25 @@ class PrivateMeans(PrivateFrame):
         )
         return cls(
             table=table,
-            said=(guarantee,),
+            said=(guarantee,) if counted else (guarantee, _calls_add_up(settings)),
             level=options.level,
             keys=tuple(keys),
             asked=frame,
             settings=settings,
             releases=pa.table(columns),
         )
+
+
+def _calls_add_up(settings: AgentsSettings) -> str:
+    """Say what calls on other frames cost together: a row in all of them is released by each.
+
+    Examples
+    --------
+    >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
+    'No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58'
+    """
+    two, many = (f"{settings.epsilon_over(calls):.3g}" for calls in CALLS)
+    return (
+        f"No ledger counts this call: {CALLS[0]} calls on different frames are epsilon {two} together, "
+        f"{CALLS[1]} calls {many}; store= charges each row once"
+    )

@@ -77,8 +77,11 @@ def private_windows(
     Notes
     -----
     **Privacy.** (epsilon, delta of the estimator) towards all that one user has in a window; who took part in which
-    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that; each call without
-    `secret` costs it again. With equal settings, secret and name the answers are the engine's, byte for byte.
+    window is public. A user in k windows has k times epsilon, unless `user_budget` ends that, within one call. Only the
+    same frame under the same `secret` and `name` gives the same answers again; every other call costs epsilon again for
+    each window that it answers, and nothing counts that: 30 calls are 30 times epsilon. The result says so; `meanstream
+    run rounds` has a store that counts. With equal settings, secret and name the answers are the engine's, byte for
+    byte.
 
     Examples
     --------
@@ -153,7 +156,11 @@ class PrivateWindows(PrivateFrame):
         delta = f", delta {events[0]['delta']:g}" if events and events[0]["delta"] else ""
         return cls(
             table=pa.table(table),
-            said=(f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",),
+            said=(
+                f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
+                f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
+                "together for a window in both; `meanstream run rounds --store` counts",
+            ),
             level=settings.level,
             keys=("window",),
             asked=frame,

@@ -125,6 +125,8 @@ class OwnMeans:
         Variance of that mean (the variance of one sample divided by `count`), in squared value units.
     ahead : bool array
         As in `OwnSamples`.
+    noise_variance : float array
+        How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
     """
 
     agent: Ints
@@ -132,10 +134,12 @@ class OwnMeans:
     mean: Floats
     variance: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
+    noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        if len(self.ahead) != len(self.agent):
-            object.__setattr__(self, "ahead", np.zeros(len(self.agent), np.bool_))
+        for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
+            if len(getattr(self, name)) != len(self.agent):
+                object.__setattr__(self, name, np.zeros(len(self.agent), kind))
 
     def __len__(self) -> int:
         return len(self.agent)

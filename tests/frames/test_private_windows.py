@@ -117,3 +117,8 @@ def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None
         meanstream.private_windows(
             None, by="u", value="v", time="t", window="1d", lower=0, upper=1, epsilon=1, delta=1e-6
         )
+
+
+def test_a_result_says_that_calls_add_up() -> None:
+    found = meanstream.private_windows(TABLE, **ASKED, central=True)
+    assert found.said[1].startswith("No ledger counts this call: 2 calls on different frames are epsilon 2 together")

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.audit.canaries import Canaries, CanaryOutputs
+from meanstream.operators.audit.canaries import COUNTED, Canaries, CanaryOutputs
 from meanstream.operators.audit.one_run import LEAST_CANARIES, gaussian_one_run, guesses_one_run, pure_guesses
 from meanstream.operators.audit.record import AuditRow
 from meanstream.operators.noise.group import group_epsilon
@@ -93,6 +93,8 @@ class CanaryEvidence:
         if pairs:
             odd, even = slice(1, 2 * pairs, 2), slice(0, 2 * pairs, 2)
             self._add("another agent", self.canaries.contrasts(noise[even], noise[odd], coins[even]))
+        for kind in COUNTED:
+            self._add(f"another bin of {kind}", self.canaries.bin_contrasts(kind, outputs, coins))
         if self.canaries.releases > 1:
             self._add("another release", self.canaries.release_contrasts(noise, coins))
 

@@ -15,9 +15,10 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from meanstream.operators.agents.forgetting import DecayedSums, told_numbers
+from meanstream.operators.agents.histogram import SampleHistogram
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.spread_vote import FACTOR
+from meanstream.operators.agents.spread_vote import FACTOR, SpreadVote
 from meanstream.operators.audit.counters import counter_columns, counter_response
 from meanstream.operators.audit.one_run import CONFIDENCE
 from meanstream.operators.counters.sliding import Sliding
@@ -33,6 +34,8 @@ BEYOND = 2
 MOST_RELEASES = 200
 """Of an agent, from its first: where there are more, what a sample changes in later ones is left out."""
 _CALIBRATED = ("mechanism", "fresh", "vote", "histogram")
+COUNTED = ("votes", "histograms")
+"""What is counted in bins, each of which has noise of its own."""
 ENOUGH = 0.9999
 """Of the squared norm of a column without end: so much is in the releases that are asked for."""
 
@@ -298,14 +301,17 @@ class Canaries:
         """
         sign = 2.0 * coins - 1.0
         found = sign * (self.noise_left(outputs, coins) @ self.filters.T) / self.settings.fresh.variance
-        units, settings = self.settings.per_person or 1, self.settings
-        for counts, told, each in (
-            (settings.vote, outputs.votes, units),  # pairs of a second
-            (settings.histogram, outputs.histogram, self.per_second),
-        ):
+        for kind in COUNTED:
+            counts, told, each = self._counted(kind, outputs)
             if counts is not None:
                 found += sign * self._noise_of_counts(told, coins, each) / counts.noise.variance
         return np.asarray(found / self.own_mu + 0.5 * self.own_mu)
+
+    def _counted(self, kind: str, outputs: CanaryOutputs) -> tuple[SpreadVote | SampleHistogram | None, Ints, int]:
+        """Give the law of what is counted in bins, what came out, and how many pairs or samples a second adds."""
+        if kind == "votes":
+            return self.settings.vote, outputs.votes, self.settings.per_person or 1
+        return self.settings.histogram, outputs.histogram, self.per_second
 
     def contrasts(self, noise: Floats, other: Floats, coins: Ints) -> tuple[Floats, float]:
         """Score each agent's first coin against noise that should be independent, and tell the mu of such a score.
@@ -323,6 +329,27 @@ class Canaries:
         spread = math.sqrt(2.0 * self.settings.fresh.variance)
         score = (2.0 * coins[:, 0] - 1.0) * (noise[:, 0] - noise[:, 1]) * math.copysign(1.0, moved) / spread
         return np.asarray(score + 0.5 * abs(moved) / spread), abs(moved) / spread
+
+    def bin_contrasts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> tuple[Floats, float]:
+        """Score each agent's first coin by the bin of it against another bin of "votes" or "histograms".
+
+        Which other bin it is goes round from agent to agent. Where two bins have one noise, their difference shows the
+        coin for certain. The mu is that of the first bin and the last, which a coin moves both.
+        """
+        counts, told, each = self._counted(kind, outputs)
+        release = self._casts[0]
+        if counts is None or release is None:
+            return np.zeros(0), 0.0
+        units = self.settings.per_person or 1
+        shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
+        ones = units * coins[:, : min(release + 1, self.number)].sum(axis=1)
+        shown[:, -1] -= ones
+        shown[:, 0] -= each * (release + 1) - ones
+        other = np.arange(len(coins)) % (shown.shape[1] - 1)
+        spread = math.sqrt(2.0) * counts.noise.stddev
+        moved = units * np.where(other == 0, 2.0, 1.0)
+        noise = shown[:, -1] - shown[np.arange(len(coins)), other]
+        return ((2.0 * coins[:, 0] - 1.0) * noise + 0.5 * moved) / spread, 2.0 * units / spread
 
     def likelihoods(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Give the log-likelihood ratio of each agent's first coin, for Laplace noise."""

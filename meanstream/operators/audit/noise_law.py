@@ -1,8 +1,9 @@
-"""The law of the noise from public releases alone: its scale cannot be smaller than what was promised.
+"""The law of the noise from public releases alone: its scale is what was promised, and single draws are independent.
 
 Whoever reads releases knows neither samples nor noise. But the mechanism's filter turns an agent's sums into increments
 with fresh, independent noise, whose law is known; what an agent's mean explains is taken off, and samples can only add
-to what is left. So what is left bounds the noise from above, hence epsilon from below.
+to what is left. So what is left bounds the noise from above, hence epsilon from below. What samples may add has a
+bound, too: draws that are larger than with it, or go together, are not those that were promised.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import gammaincinv
 
 from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
-from meanstream.operators.audit.counters import counter_response
+from meanstream.operators.audit.noise_draws import DrawsOfSums, NoiseDraws, draws_of_counts, public_sums
+from meanstream.operators.audit.noise_independence import NoiseIndependence
 from meanstream.operators.audit.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.operators.audit.record import AuditRow
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
@@ -26,8 +27,9 @@ from meanstream.operators.noise.group import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
 
-MOST_RELEASES = 16
-"""Of an agent, from its first: later ones comprise so many samples that these hide the noise."""
+MOST_RELEASES, MOST_OF_MEMORY = 16, 128
+"""Of an agent, from its first: later ones comprise so many samples that these hide the noise; with a memory that
+forgets, each adds as few as the one before."""
 LEAST_FREEDOM = 1000
 """Degrees of freedom below which nothing is said of the scale."""
 LEAST_NOISE = 1.0
@@ -81,17 +83,9 @@ class NoiseLaw:
 
     def __init__(self, settings: AgentsSettings) -> None:
         self._settings = settings
-        most = min(settings.horizon, MOST_RELEASES)
-        # Releases that forget are no prefix sums: nothing is said of them.
-        self._unknown = (
-            "its releases forget"
-            if settings.remembers.forgets
-            else "less than the integers' rounding"
-            if settings.fresh.variance < LEAST_NOISE**2
-            else None
-        )
-        self._response = counter_response(settings.mechanism, most)
-        self._parts: list[tuple[Ints, Ints, Ints, Floats]] = []
+        self._most = min(settings.horizon, MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES)
+        self._unknown = "less than the integers' rounding" if settings.fresh.variance < LEAST_NOISE**2 else None
+        self._parts: list[tuple[Ints | Floats, ...]] = []
         self._counted = _counted(settings)
         self._counts: dict[str, list[Ints]] = {kind: [] for kind in self._counted}
 
@@ -99,16 +93,19 @@ class NoiseLaw:
         """Take releases, in any order, each id once."""
         for kind, counts in self._counts.items():
             said = releases.votes if kind == "votes" else releases.histogram
-            counts.append(np.column_stack([releases.agent, said[:, 0], said[:, 2:].sum(axis=1) - said[:, 1]]))
+            counts.append(_each_time(np.column_stack([releases.agent, said])[said[:, 0] > 0]))
         if self._unknown is not None:
             return
-        early = (releases.index >= 1) & (releases.index <= len(self._response))
-        fields = releases.agent, releases.index, releases.count, releases.total.astype(np.float64)
-        self._parts.append(tuple(field[early] for field in fields))  # type: ignore[arg-type]
+        resolution = self._settings.grid.resolution
+        variance = releases.noise_variance * (releases.count / resolution) ** 2
+        fields = releases.agent, releases.index, releases.count, releases.total.astype(np.float64), variance
+        early = (releases.index >= 1) & (releases.index <= self._most)
+        self._parts.append(tuple(field[early] for field in fields))
 
     def row(self, name: str) -> AuditRow:
         """Say what the releases prove."""
-        left, freedom = self._left()
+        single = NoiseIndependence(laplace=isinstance(self._settings.fresh, LaplaceNoise))
+        left, freedom = self._left(single)
         settings = self._settings
         laplace = isinstance(settings.fresh, LaplaceNoise)
         claim = settings.epsilon if laplace else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
@@ -129,8 +126,9 @@ class NoiseLaw:
             proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
-            method=f"scale of the noise {'at most ' if enough else ''}{told}, {freedom:,} degrees of freedom",
-            assumption="samples only add to what is seen of the noise; that of votes is off by as much",
+            method=f"scale of the noise {'at most ' if enough else ''}{told}, {_said(freedom, single)}",
+            assumption="samples lie within the bounds: they only add to what is seen of the noise",
+            fault=single.fault(),
         )
 
     def rows_of_counts(self, name: str) -> Iterator[AuditRow]:
@@ -146,7 +144,8 @@ class NoiseLaw:
         """
         settings, counted = self._settings, self._counted[kind]
         rounds = counted.noise.stddev < LEAST_NOISE
-        left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind)
+        single = NoiseIndependence()
+        left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single)
         ratio = left / max(freedom, 1)
         mu = counted.sensitivity * (settings.per_person or 1) / counted.noise.stddev
 
@@ -163,44 +162,69 @@ class NoiseLaw:
             proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
-            method=f"scale of the noise in {kind} {told}, {freedom:,} degrees of freedom",
+            method=f"scale of the noise in {kind} {told}, {_said(freedom, single)}",
             assumption=f"none of the samples: bins add up to the public number of {counted.of}",
+            fault=single.fault() or _fault_of_scale(ratio, freedom),
         )
 
-    def _left_of_counts(self, kind: str) -> tuple[float, int]:
+    def _left_of_counts(self, kind: str, single: NoiseIndependence) -> tuple[float, int]:
         """Sum of squares of what bins add up to beyond what they count, in variances of that, and its freedom."""
-        counts = np.unique(np.concatenate([np.zeros((0, 3), np.int64), *self._counts[kind]]), axis=0)
-        agent, number, beyond = counts[counts[:, 1] > 0].T
+        none = np.zeros((0, 3 + self._counted[kind].bins), np.int64)
+        said, counted = _each_time(np.concatenate([none, *self._counts[kind]])), self._counted[kind]
+        agent, number, beyond = said[:, 0], said[:, 1], said[:, 3:].sum(axis=1) - said[:, 2]
+        for draws in draws_of_counts(agent, said[:, 1:], counted.noise.stddev):
+            single.take_sizes(draws)
+            together = NoiseDraws(*(part[draws.usable[:, :, 0]] for part in draws))
+            single.take_together("bins", together)
+            for one in range(counted.bins):
+                single.take_in_turn(kind, NoiseDraws(*(part[:, :, one] for part in draws)))
         same = np.diff(agent, prepend=-1) == 0
         new = np.where(same, np.diff(number, prepend=0), number)
         noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)
         some = new > 0
-        of_one = self._counted[kind].bins * (self._counted[kind].noise.variance + 1 / 12)
+        of_one = counted.bins * (counted.noise.variance + 1 / 12)
         return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
 
-    def _left(self) -> tuple[float, int]:
+    def _left(self, single: NoiseIndependence) -> tuple[float, int]:
         """Sum of squares beyond each agent's mean, in variances of a draw, and its degrees of freedom."""
-        if not self._parts:
-            return 0.0, 0
-        agent, index, count, total = (np.concatenate(part) for part in zip(*self._parts, strict=True))
-        n, most = int(agent.max(initial=-1)) + 1, len(self._response)
-        counts, totals = np.zeros((n, most), np.int64), np.full((n, most), np.nan)
-        counts[agent, index - 1], totals[agent, index - 1] = count, total
-        # What comes after a gap is not used, nor increments whose samples could vary more than the noise.
-        added = np.diff(counts, axis=1, prepend=0)
-        usable = ~np.isnan(totals) & (added <= max(2.0, self._settings.fresh.variance / self._settings.grid.span**2))
-        lengths = np.where(usable.all(axis=1), most, np.argmin(usable, axis=1))
         left, freedom = 0.0, 0
-        for length in range(2, most + 1):
-            rows = lengths == length
-            if rows.any():
-                filtered = self._response[:length, :length]
-                seen = solve_triangular(filtered, totals[rows, :length].T, lower=True).T
-                size = solve_triangular(filtered, counts[rows, :length].T.astype(np.float64), lower=True).T
-                fitted = (seen * size).sum(axis=1) ** 2 / (size**2).sum(axis=1)
-                left += float(((seen**2).sum(axis=1) - fitted).sum())
-                freedom += int(rows.sum()) * (length - 1)
-        return left / self._settings.fresh.variance, freedom
+        if not self._parts:
+            return left, freedom
+        agent, index, *columns = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        solved = DrawsOfSums(self._settings, self._most)
+        for sums in public_sums(agent, index, tuple(columns), self._most):
+            draws = solved.of(sums)
+            single.take_sizes(draws)
+            single.take_in_turn("releases", draws)
+            # What comes after increments whose samples could vary more than the noise is not used.
+            usable = draws.usable & np.logical_and.accumulate(draws.added <= self._most_added, axis=1)
+            seen, size = (np.where(usable, part, 0.0) for part in (draws.seen, draws.size))
+            length = (size**2).sum(axis=1)
+            fitted = (seen * size).sum(axis=1) ** 2 / np.where(length > 0, length, 1.0)
+            left += float(((seen**2).sum(axis=1) - fitted).sum())
+            freedom += int(np.maximum(usable.sum(axis=1) - 1, 0).sum())
+        return left, freedom
+
+    @property
+    def _most_added(self) -> float:
+        """Samples of a release that vary less than its noise."""
+        return max(2.0, self._settings.fresh.variance / self._settings.grid.span**2)
+
+
+def _each_time(said: Ints) -> Ints:
+    """Give each noising of an agent's counts once, in the order of agents: releases repeat it until the next."""
+    return said[np.unique(said[:, 0] << 16 | np.minimum(said[:, 1], 0xFFFF), return_index=True)[1]]
+
+
+def _said(freedom: int, single: NoiseIndependence) -> str:
+    return f"{freedom:,} degrees of freedom, {single.comparisons:,} pairs of draws compared"
+
+
+def _fault_of_scale(ratio: float, freedom: int) -> str | None:
+    """Say that noise is larger than declared, where chance has no part in it; smaller noise is a matter of epsilon."""
+    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(0.5 * freedom, 1.0 - ALARM_ERROR):
+        return None
+    return f"noise of {math.sqrt(ratio):.2f} times the declared scale"
 
 
 def _most_scale(share: float, squares: float, error: float) -> float:

@@ -188,13 +188,7 @@ def pure_one_run(name: str, reports: Ints, coins: Ints, *, epsilon: float, what:
 
 def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what: str) -> AuditRow:
     """Bound pure epsilon from scores that were fixed before these coins were looked at; positive ones stand for 1."""
-    n, order = len(score), np.argsort(-np.abs(score), kind="stable")
-    right = np.cumsum(((score > 0) == (coins == 1))[order])
-    taken = [max(1, math.ceil(part * n)) for part in PARTS]
-    bounds = [
-        max(_logit(clopper_pearson_lower(int(right[k - 1]), k, error / len(PARTS))) for k in taken)
-        for error in (1.0 - CONFIDENCE, ALARM_ERROR)
-    ]
+    n, bounds = len(score), _bounds(score, coins)
     share = 1.0 / (1.0 + math.exp(-epsilon))
     is_sure = np.abs(score) >= SURE * epsilon
     least = share + float(ndtri((1.0 - CONFIDENCE) / len(PARTS))) * math.sqrt(share * (1.0 - share) / n)
@@ -211,24 +205,50 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
     )
 
 
-def _learned_score(reports: Ints, coins: Ints, unseen: Ints, *, parts: int = 64) -> Floats:
-    """Give log-likelihood ratios of unseen reports, learned from others: each column, in quantiles, and each bit."""
-    score = np.zeros(len(unseen))
-    for column in range(reports.shape[1]):
-        seen, asked = reports[:, column], unseen[:, column]
-        edges = np.unique(np.quantile(seen, np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf"))
-        score += _ratios(np.searchsorted(edges, seen), coins, np.searchsorted(edges, asked), len(edges) + 1)
-        if len(edges) > 2:  # votes are packed, a bit for each bin
+def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
+    """Give log-likelihood ratios of unseen reports, learned from others: each column, in quantiles, and each bit.
+
+    Numbers that share noise tell little each, and all by what tells them from those beside them: scores are of
+    neighbors where the others are guessed far better by these.
+    """
+    every, half = np.concatenate([reports, unseen]), len(coins)
+    alone, beside = np.zeros(len(every)), np.zeros(len(every))
+    for column in every.T:
+        place = _places(column, half)
+        alone += _ratios(place, coins)
+        if place.max() > 2:  # votes are packed, a bit for each bin
             for bit in range(63):
-                score += _ratios((seen >> bit) & 1, coins, (asked >> bit) & 1, 2)
-    return score
+                alone += _ratios((column >> bit) & 1, coins)
+                beside += _ratios(((column ^ (column >> 1)) >> bit) & 1, coins)
+    for column in np.diff(every, axis=1).T:
+        beside += _ratios(_places(column, half), coins)
+    told = [_bounds(score[:half], coins)[1] for score in (alone, beside)]
+    return (beside if told[1] > 1.5 * told[0] else alone)[half:]
 
 
-def _ratios(seen: Ints, coins: Ints, asked: Ints, n: int) -> Floats:
-    """Log-likelihood ratios by category; 0 where chance may have made them."""
+def _places(column: Ints, half: int, parts: int = 64) -> Ints:
+    """Put numbers into quantiles of the first ones."""
+    edges = np.quantile(column[:half], np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf")
+    return np.searchsorted(np.unique(edges), column)
+
+
+def _bounds(score: Floats, coins: Ints) -> list[float]:
+    """Bound epsilon by how many of the surest guesses are right, at `CONFIDENCE` and at `ALARM_ERROR`."""
+    n, order = len(score), np.argsort(-np.abs(score), kind="stable")
+    right = np.cumsum(((score > 0) == (coins == 1))[order])
+    taken = [max(1, math.ceil(part * n)) for part in PARTS]
+    return [
+        max(_logit(clopper_pearson_lower(int(right[k - 1]), k, error / len(PARTS))) for k in taken)
+        for error in (1.0 - CONFIDENCE, ALARM_ERROR)
+    ]
+
+
+def _ratios(place: Ints, coins: Ints) -> Floats:
+    """Log-likelihood ratios by category, learned from those with coins; 0 where chance may have made them."""
+    seen, n = place[: len(coins)], int(place.max()) + 1
     ones, zeros = (np.bincount(seen[coins == coin], minlength=n) + 1.0 for coin in (1, 0))
     found = np.log(ones / ones.sum()) - np.log(zeros / zeros.sum())
-    return np.asarray(np.where(np.abs(found) > 4.0 * np.sqrt(1.0 / ones + 1.0 / zeros), found, 0.0)[asked])
+    return np.asarray(np.where(np.abs(found) > 4.0 * np.sqrt(1.0 / ones + 1.0 / zeros), found, 0.0)[place])
 
 
 def _logit(share: float) -> float:

@@ -53,7 +53,8 @@ def look_up_posterior(
         Maps own means (n,) and variances (n,) or (1,) to a `Posterior`; the bits of an entry do not depend on the
         entries beside it, nor on where it stands, for n of at least `LANES`.
     mean, variance : float array, shape (n_agents,)
-        Variances of at most the squared width of the bounds.
+        Positive and finite; those of more than the squared width of the bounds, as noisy releases have, are evaluated
+        exactly.
     n_components : int
         Cost of one evaluation.
     lower, upper : float
@@ -139,7 +140,8 @@ class _Lattice:
         return cls(start=lower - width, stop=upper + width, variance=variance, step=step, first=first)
 
     def covers(self, mean: Floats, variance: Floats) -> Bools:
-        return np.asarray((mean >= self.start) & (mean <= self.stop) & (variance >= self.variance[-1]))
+        inside = (mean >= self.start) & (mean <= self.stop)
+        return np.asarray(inside & (variance >= self.variance[-1]) & (variance <= self.variance[0]))
 
     def height(self, variance: Floats) -> tuple[Ints, Floats]:
         """Level above each variance, and how far below that level it is, in levels."""

@@ -10,6 +10,7 @@ import numpy as np
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.mixture_posterior import (
     MixturePrior,
+    bounded_means,
     mixture_posterior,
     posterior_doubted_interval,
     posterior_far_half_width,
@@ -135,18 +136,18 @@ class FittedByCount:
         n_classes = len(self.start) - 1
         # As int16, for which a stable sort is a radix sort.
         of = np.minimum(prior_family_class(own.count[block]), n_classes - 1).astype(np.int16)
-        mean, variance, count = own.mean[block], own.variance[block], own.count[block]
+        columns = (own.mean[block], own.variance[block], own.noise_variance[block], own.count[block])
         answers, components, order = found, component, None
         if (of != of[0]).any():
             order = np.argsort(of, kind="stable")
-            mean, variance, count = mean[order], variance[order], count[order]
+            columns = tuple(column[order] for column in columns)
             answers, components = np.empty_like(found), np.empty_like(component)
         starts = np.cumsum(np.bincount(of + 1, minlength=n_classes + 1))
         for c in np.flatnonzero(np.diff(starts)).tolist():
             for start in range(starts[c], starts[c + 1], _PART):
                 part = slice(start, min(start + _PART, starts[c + 1]))
-                columns, components[part] = self._answers(c, mean[part], variance[part], count[part], level)
-                for answer, column in zip(answers, columns, strict=True):
+                of_part, components[part] = self._answers(c, *(column[part] for column in columns), level=level)
+                for answer, column in zip(answers, of_part, strict=True):
                     answer[part] = column
         if order is None:
             return
@@ -156,18 +157,18 @@ class FittedByCount:
             of_sorted.take(back, out=column, mode="clip")  # which no place needs, and which needs no copy
 
     def _answers(
-        self, c: int, mean: Floats, variance: Floats, count: Ints, level: float
+        self, c: int, mean: Floats, variance: Floats, noise_variance: Floats, count: Ints, *, level: float
     ) -> tuple[tuple[Floats, ...], Ints]:
         """Answer some agents of one class of counts."""
         lower, upper = self.plain.lower, self.plain.upper
         width, part = upper - lower, slice(self.start[c], self.start[c + 1])
-        # Bounded data have a variance of at most a quarter of the squared range (Popoviciu); 0 would divide by 0.
-        variance = np.clip(variance, (1e-9 * width) ** 2, width**2)
+        mean, variance = bounded_means(mean, variance, lower=lower, upper=upper)
+        outside = self._outside(np.minimum(variance - noise_variance, width**2), count)
         prior = MixturePrior(
             weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
             variance=self.variance[part], is_class=self.is_class[part], width=width,
         )  # fmt: skip
-        value, posterior = mixture_posterior(prior, mean, variance, self._outside(variance, count))
+        value, posterior = mixture_posterior(prior, mean, variance, outside)
         stddev = np.sqrt(variance)
         most = TRANSLATION * stddev
         value = np.clip(np.clip(value, mean - most, mean + most), lower, upper)

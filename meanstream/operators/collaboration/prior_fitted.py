@@ -9,6 +9,7 @@ import numpy as np
 
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.mixture_posterior import (
+    bounded_means,
     mixture_densities,
     mixture_distances,
     mixture_sum,
@@ -115,11 +116,9 @@ class FittedPrior:
         level : float
             Nominal coverage of the interval.
         """
-        # Bounded data have a variance of at most a quarter of the squared range (Popoviciu); 0 would divide by 0.
-        width = self.upper - self.lower
-        variance = np.clip(own.variance, (1e-9 * width) ** 2, width**2)
+        mean, variance = bounded_means(own.mean, own.variance, lower=self.lower, upper=self.upper)
         posterior = look_up_posterior(
-            self.posterior, own.mean, variance, len(self.weight), lower=self.lower, upper=self.upper
+            self.posterior, mean, variance, len(self.weight), lower=self.lower, upper=self.upper
         )
         value = np.clip(posterior.value, self.lower, self.upper)
         half_width = half_width_alone(posterior.variance, level)

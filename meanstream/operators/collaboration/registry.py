@@ -141,5 +141,8 @@ def answers_from_releases(
     >>> answer.value.tolist(), answer.upper.round(2).tolist()
     ([2.0], [3.96])
     """
-    own = OwnMeans(agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance)
+    own = OwnMeans(
+        agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,
+        noise_variance=releases.noise_variance,
+    )  # fmt: skip
     return fitted.estimate(own, level=level)

@@ -97,6 +97,24 @@ def test_a_release_of_unknown_variance_is_left_out(name: str) -> None:
     np.testing.assert_allclose(answer.value, expected.value, rtol=1e-9)
 
 
+@pytest.mark.parametrize("learned", ["learned_prior", "pooled_prior", "james_stein"])
+@pytest.mark.parametrize("widths", [2.0, 20.0, 200.0, 1e6])
+def test_a_mean_with_more_noise_than_the_bounds_are_wide_says_next_to_nothing(learned: str, widths: float) -> None:
+    """A group of one row has a release like this; the answer is that of the prior, up to what one deviation says."""
+    _, releases, _, variance = population()
+    fitted = make_collaboration(learned, lower=0.0, upper=1.0).fit(releases, variance)
+    agent = np.arange(3)
+    own = OwnMeans(
+        agent=agent,
+        count=np.ones_like(agent),
+        mean=np.array([0.5, 0.5 + widths, 0.5 - widths]),
+        variance=np.array([np.inf, widths**2, widths**2]),
+    )
+    answer = fitted.estimate(own)
+    assert abs(answer.value[1:] - answer.value[0]).max() < 0.25 / widths + 1e-3
+    assert np.isfinite([answer.lower, answer.upper]).all()
+
+
 def test_the_description_is_plain_data(name: str) -> None:
     _, releases, _, variance = population()
     described = make_collaboration(name, lower=0.0, upper=1.0).fit(releases, variance).describe()

@@ -133,6 +133,19 @@ def test_the_table_interpolates_what_evaluation_gives() -> None:
     assert np.mean(table.component == exact.component) > 0.99
 
 
+def test_the_table_leaves_out_variances_beyond_the_bounds() -> None:
+    """Releases of few samples have them: the table's nodes end at the squared width, and what is beyond is exact."""
+    fitted = fit(classes(300, 0.05), 0.05**2)
+    n = 1 << 14
+    variance = np.full(n, 0.01)
+    variance[:1000] = np.geomspace(1.01, 1e4, 1000)
+    mean = 0.5 + np.random.default_rng(4).normal(0, 0.3, n)
+    found = look_up_posterior(fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0)
+    exact = fitted.posterior(mean[:1000], variance[:1000])
+    np.testing.assert_array_equal(found.value[:1000], exact.value)
+    np.testing.assert_array_equal(found.variance[:1000], exact.variance)
+
+
 @pytest.mark.parametrize(("scale", "shift"), [(150.0, -30.0), (1e-6, 0.0), (1.0, 1e6)])
 def test_units_do_not_matter(scale: float, shift: float) -> None:
     mean = classes(100, 0.05)

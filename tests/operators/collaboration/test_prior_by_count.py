@@ -21,7 +21,7 @@ from meanstream.operators.collaboration.mixture_posterior import (
 )
 from meanstream.operators.collaboration.prior_by_count import _few_points
 from meanstream.operators.collaboration.prior_by_count_fitted import TRANSLATION
-from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
@@ -317,6 +317,19 @@ def test_a_large_spread_of_own_samples_is_no_member_of_a_class() -> None:
     wide = replace(between, variance=np.where(np.arange(600) < 20, 4 * between.variance, between.variance))
     mixed = World(made.truth, wide, made.releases).answer()
     assert (np.abs(mixed.value[:20] - 0.35) < np.abs(steady.value[:20] - 0.35)).all()
+
+
+def test_noise_of_a_release_is_no_spread_of_its_samples() -> None:
+    """A release in the place of the own mean is noisy; that alone makes nobody a stranger to the classes."""
+    truth = np.array([0.2, 0.8])[np.arange(300) % 2]
+    made = world(truth, np.full(300, 40), 8, epsilon=1.5)
+    fitted = make_collaboration("learned_prior", lower=0.0, upper=1.0)
+    population = fitted.fit_summary(fitted.summarize(made.releases), STDDEV**2)
+    total = STDDEV**2 / made.releases.count + made.releases.noise_variance
+    answer = answers_from_releases(population, made.releases, total)
+    without = OwnMeans(agent=made.own.agent, count=made.own.count, mean=made.releases.mean, variance=total)
+    strangers = population.estimate(without)
+    assert np.sum((answer.value - truth) ** 2) < 0.5 * np.sum((strangers.value - truth) ** 2)
 
 
 def test_points_of_a_posterior_are_its_quantiles_in_whatever_order() -> None:

@@ -110,17 +110,9 @@ def _coins(rng: np.random.Generator, n: int, canaries: Canaries) -> Any:
     return rng.integers(0, 2, (n, canaries.number))
 
 
-def _again(canaries: Canaries) -> Iterator[tuple[str, Canaries]]:
-    """Give the lives whose noise must be independent of the first one's."""
-    from meanstream.pipelines.commands.audit.engine_run import replayed
-
-    name = str(canaries.settings.name)
-    yield "another input", replayed(canaries, name)
-    yield "another deployment", replayed(canaries, f"{name}-2")
-
-
 def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: bytes) -> Iterator[AuditRow]:
     from meanstream.operators.audit.agents import CHUNK, run_canaries
+    from meanstream.pipelines.commands.audit.engine_run import other_input
     from meanstream.streaming.long_work import tracked_work
     from meanstream.streaming.store.secret import noise_from_secret
 
@@ -133,17 +125,23 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: 
         evidence.take(outputs, coins)
         if first == 0:
             few = min(n, AGAIN)
-            others, beside = _coins(rng, few, canaries), outputs.chosen(slice(few))
-            for told, again in _again(canaries):
-                found = run_canaries(again, noise_from_secret(secret, again.settings.name), others)
-                evidence.take_again(told, beside, coins[:few], again=again, other=found, others=others)
+            others, beside, same = _coins(rng, few, canaries), outputs.chosen(slice(few)), coins[:few]
+            again = other_input(canaries)
+            found = run_canaries(again, noise, others)
+            evidence.take_again("another input", beside, same, again=again, other=found, others=others)
+            # Settings and samples are the same: what differs is the name in the key, and nothing else.
+            found = run_canaries(canaries, noise_from_secret(secret, f"{canaries.settings.name}-2"), same)
+            evidence.take_again("another deployment", beside, same, again=canaries, other=found, others=same)
     yield from evidence.rows()
 
 
 def _through_engine(
     evidence: CanaryEvidence, rng: np.random.Generator, secret: str, options: Any, kills: int
 ) -> Iterator[AuditRow]:
-    from meanstream.pipelines.commands.audit.engine_run import deaths, read_outputs, run_canary_engine
+    from dataclasses import replace
+
+    from meanstream.operators.audit.canaries import compressed
+    from meanstream.pipelines.commands.audit.engine_run import deaths, other_input, read_outputs, run_canary_engine
     from meanstream.streaming.crash import no_crash
 
     canaries = evidence.canaries
@@ -160,10 +158,12 @@ def _through_engine(
         evidence.what += f", {died} deaths, a replay into a lost store"
         outputs = read_outputs(canaries, seen, n)
         evidence.take(outputs, coins)
-        beside = outputs.chosen(slice(few))
-        for told, again in _again(canaries):
-            found, _ = run_canary_engine(folder / told, again, others, secret=secret, options=options, crash=no_crash)
-            evidence.take_again(
-                told, beside, coins[:few], again=again, other=read_outputs(again, found, few), others=others
-            )
+        beside, same = outputs.chosen(slice(few)), coins[:few]
+        renamed = replace(canaries, settings=compressed(canaries.settings, f"{canaries.settings.name}-2"))
+        for told, again, theirs in (
+            ("another input", other_input(canaries), others),
+            ("another deployment", renamed, same),
+        ):
+            found, _ = run_canary_engine(folder / told, again, theirs, secret=secret, options=options, crash=no_crash)
+            evidence.take_again(told, beside, same, again=again, other=read_outputs(again, found, few), others=theirs)
     yield from evidence.rows()

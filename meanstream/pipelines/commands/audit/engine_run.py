@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.audit.agents import canary_names
-from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, compressed, put_calibration
+from meanstream.operators.audit.canaries import Canaries, CanaryOutputs, put_calibration
 from meanstream.operators.limits import MAX_AGENTS, MAX_FUTURE, QUORUM
 from meanstream.operators.records import VOTE_BINS, Ints
 from meanstream.streaming.agents.engine import Engine
@@ -186,6 +186,6 @@ def _each_once(agent: Ints, index: Ints) -> list[Ints]:
     return [order[rank == r] for r in range(int(rank.max(initial=-1)) + 1)]
 
 
-def replayed(canaries: Canaries, name: str) -> Canaries:
-    """Give the same canaries with other inputs, in a deployment of this name."""
-    return replace(canaries, settings=compressed(canaries.settings, name), known=0.5)
+def other_input(canaries: Canaries) -> Canaries:
+    """Give the same canaries in the same deployment, with other inputs."""
+    return replace(canaries, known=0.5)

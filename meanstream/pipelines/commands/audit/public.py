@@ -101,7 +101,8 @@ def audit_store_rows(
 
 def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditRow]:
     fault = ", ".join(f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason])
-    yield replace(law.row(name), fault=fault or None)
+    row = law.row(name)
+    yield replace(row, fault="; ".join(filter(None, (fault, row.fault))) or None)
     yield from law.rows_of_counts(name)
 
 
@@ -130,5 +131,6 @@ def _spent(settings: AgentsSettings, spent: Ints, rejected: Counter[str]) -> lis
     return [
         f"{len(spent):,} agents, {int(spent.sum()):,} releases, at most {int(spent.max(initial=0)):,} of one agent "
         f"({_budget(settings)}); lines left out: {left_out}",
-        "a scale 5 % too small is told from 100,000 releases, once in a million audits by chance; a larger one is none",
+        "a scale 5 % too small is seen from 100,000 releases; a larger one beyond what samples explain",
+        "single draws are compared across bins, releases and agents; chance alone is blamed once in a million rows",
     ]
