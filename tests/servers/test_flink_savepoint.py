@@ -1,4 +1,7 @@
-"""A job on a real Flink cluster that is stopped and begun again from its state goes on as if nothing had happened."""
+"""A job on a real Flink cluster that is stopped and begun again from its state goes on as if nothing had happened.
+
+From a savepoint it goes on with two workers where it had one; `test_flink_scaling.py` has the sweep.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ def test_a_restored_job_releases_what_is_left(
     state = flink.stop_with_savepoint(first.id) if kept == "savepoint" else stop_at_checkpoint(flink, first)
     producer.write(WINDOWS)
     producer.end()
-    again = world.start("again", f"--savepoint_path={state}")
+    parallelism = 2 if kept == "savepoint" else 1
+    again = world.start("again", f"--savepoint_path={state}", f"--parallelism={parallelism}")
     try:
         world.wait([again], (2 * WINDOWS - 1) * WINDOW, "nothing after the restore")
         world.wait_for_estimates(again, (2 * WINDOWS - 1) * WINDOW)

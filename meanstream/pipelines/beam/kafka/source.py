@@ -137,9 +137,14 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds, privacy_unit)
 
     def expand(self, pbegin: Any) -> FromKafka:
-        """Plan once, then read each partition."""
+        """Plan once, then read each partition.
+
+        The first shuffle keeps the impulse a step of its own at every parallelism. With parallelism 1 Flink would
+        join it with the plan, give the two another id, and not find its state again after scaling.
+        """
+        begin = pbegin | "Begin" >> beam.Impulse() | "Apart" >> beam.Reshuffle()
         plan = beam.ParDo(self._plan).with_output_types(PartitionRange)
-        ranges = pbegin | "Begin" >> beam.Impulse() | "Plan" >> plan | "Once" >> beam.Reshuffle()
+        ranges = begin | "Plan" >> plan | "Once" >> beam.Reshuffle()
         split = ranges | "Read" >> beam.ParDo(self._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(
             AgentBatch
         )
