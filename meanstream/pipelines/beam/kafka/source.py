@@ -62,7 +62,8 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         `kafka://HOST:PORT/TOPIC?OPTION=VALUE`, as the engine's source takes it. Workers read a file of properties
         (`config=`) themselves: secrets do not travel with the pipeline.
     mapping : ColumnMapping
-        Which field means what. By their ids `CollaborateAgents` and `RunRounds` take each sample once in its window.
+        Which field means what. By their ids `CollaborateAgents` and `RunRounds` take each sample once in its window;
+        without a column of ids by topic, partition and offset, so that a record counts once however often it is read.
     ranges : mapping of int to (int, int), optional
         Replay: first offset and the offset after the last one of each partition that is read, and nothing else.
     until_end : bool

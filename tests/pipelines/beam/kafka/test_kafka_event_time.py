@@ -33,6 +33,8 @@ class Tracker(OffsetsTracker):
 class Partitions:
     """A topic, a clock, and turns of one worker on its partitions."""
 
+    log = "id of the topic"
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, idle_seconds: float | None) -> None:
         self.passed = 0.0
         clock = SimpleNamespace(monotonic=lambda: STARTED + self.passed, time=lambda: EPOCH + self.passed)
