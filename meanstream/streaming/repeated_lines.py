@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 EVERY_SECONDS = 1.0
 MOST_LINES = 1000
-"""So many different lines are remembered."""
+"""Number of different lines that are remembered."""
 
 
 class OncePerSecond(logging.Filter):

@@ -177,7 +177,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         return nothing and not (seconds and self._passed_by_clock(seconds))
 
     def _passed_by_clock(self, seconds: float) -> bool:
-        """Let samples go that the clock has passed, or else the answers that are due by it; tell whether there are any.
+        """Let samples go that the clock has passed, or else the answers that are due by it; say whether there are any.
 
         What has gone is in the next commit, and never waits again.
         """
@@ -194,8 +194,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         return self._update(batch.active, batch.rejects, ended=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
-        told = self.agents, self._followed, self._event_time
-        self.delivery.deliver(*told, stop, ended=ended, by_clock=self._by_clock)
+        known = self.agents, self._followed, self._event_time
+        self.delivery.deliver(*known, stop, ended=ended, by_clock=self._by_clock)
 
     def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed; note what was beyond a person's limit."""

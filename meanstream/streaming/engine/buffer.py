@@ -101,7 +101,7 @@ class EventBuffer:
         return self._in_order(parts)
 
     def has_before(self, time: float) -> bool:
-        """Tell whether a sample waits that is older."""
+        """Say whether an older sample waits."""
         return any(bool(piece.time[piece.start] < time) for piece in self._pieces.values())
 
     def waiting(self) -> tuple[Ints, Floats]:

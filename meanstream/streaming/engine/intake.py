@@ -87,11 +87,11 @@ class Intake:
         return self._buffer.drain(reached)
 
     def by_clock(self, seconds: float) -> float:
-        """Give how far event time has come by the clock after so many seconds without a record."""
+        """Give how far event time has come by the clock after some seconds without a record."""
         return self._watermark.by_clock(seconds)
 
     def pass_silence(self, seconds: float) -> bool:
-        """Let the samples go that the clock has passed; tell whether there are any.
+        """Let the samples go that the clock has passed; say whether there are any.
 
         Event time passes none that has not come yet: what comes later, after all that came before, is never late.
         """

@@ -56,8 +56,8 @@ class EngineOptions:
         At the end of a bounded source every agent with new samples releases once more, within its horizon.
     idle_after : float or None
         Seconds without a record after which event time goes on by the clock, so that samples which wait are let go.
-        Only where a source tells that it has no partition with more to come, as topics do. None: never. Rounds ignore
-        it: their windows end by what is public.
+        Only for sources that say when no partition has more to come, as topics do. None: never. Rounds do not use it:
+        their windows end by what is public.
     poll : float
         Seconds to wait when a source has nothing.
     """

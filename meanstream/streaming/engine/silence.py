@@ -7,7 +7,7 @@ STEP_SECONDS = 1.0
 
 
 class Silence:
-    """Adds up the seconds in which a source was asked and had nothing.
+    """Adds up the seconds in which the engine looked at a source that had nothing.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Silence:
         self._looked: float | None = None
 
     def look(self, now: float, *, quiet: bool) -> float:
-        """Tell, in whole seconds, how long there has been nothing; 0 while that is not long enough."""
+        """Give the silence so far in whole seconds; 0 while it is not long enough."""
         step = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), STEP_SECONDS)
         self._looked = now
         self._seconds = self._seconds + step if quiet else 0.0

@@ -103,7 +103,7 @@ class Watermark:
         return max((self.newest, *(leading.time for leading in self._leading.values())))
 
     def by_clock(self, seconds: float) -> float:
-        """Give how far event time has come by the clock, where nothing has come for so many seconds.
+        """Give how far event time has come by the clock after some seconds without a record.
 
         One sender's fast clock does not hurry the others here either, unless it is the only sender.
         """

@@ -63,7 +63,7 @@ class PartitionReader:
     Attributes
     ----------
     log : str
-        Tells the topic from every other one: its id, or where brokers give none the cluster's and its name.
+        Identifies the topic: its id, or where brokers give none the cluster's id and the topic's name.
 
     Raises
     ------

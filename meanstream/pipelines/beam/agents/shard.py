@@ -167,7 +167,7 @@ class AgentShard:
         """Take in the samples of windows, in the order of event time; release what is due; the last tick is the newest.
 
         What it releases is what it would release with a turn for each window. A sample of another window is late: its
-        window has been told without it. A window that was told stays so, even where its tick comes again.
+        window has been released without it. A released window stays closed, even where its tick comes again.
         """
         tick = ticks[-1]
         number = max(tick.number, self.reached)

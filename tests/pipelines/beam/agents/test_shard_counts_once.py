@@ -117,7 +117,7 @@ def test_any_order_and_any_repeats_release_what_each_record_once_releases(seed: 
     assert run(deliveries) == (expected, again)
 
 
-def test_a_window_that_was_told_stays_told_when_older_ticks_come_again() -> None:
+def test_a_released_window_stays_closed_when_older_ticks_come_again() -> None:
     whole = records()
     one = shard()
     for number in (3, 4, 5):
