@@ -104,7 +104,7 @@ def test_ids_tell_records_apart_where_there_are_some() -> None:
 def test_the_same_records_of_another_topic_are_other_samples() -> None:
     found, counters = reading(["samples", "others"], SummarizeUsers(rounds_settings(), shards=2))
     assert sum(batch.n_samples for _, batch in found) == 300
-    assert "rejected_duplicate" not in counters
+    assert counters.get("rejected_duplicate", 0) == 0
 
 
 def test_a_federation_steps_once_for_each_record() -> None:
