@@ -153,7 +153,8 @@ PUBLIC_METRICS = {
         "budget_left_seconds",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
         "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
-        "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",
+        "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second",
+        "input_silent_seconds", "partition_lag_events",
         "start_timestamp_seconds",
         "answer_lag_seconds",
     },
@@ -169,6 +170,7 @@ PUBLIC_METRICS = {
         "events", "received_releases", "estimates", "refreshes", "agents", "releasing_agents",
         "released_half_width", "released_half_width_median", "released_class_size", "released_class_size_median",
         "prior_components", "prior_spread", "prior_count_ratio", "answer_lag_seconds", "ready", "events_per_second",
+        "input_silent_seconds",
         "start_timestamp_seconds", "kafka_connected",
     },
     "StatisticianMetrics": {
@@ -202,7 +204,8 @@ PRIVATE_COLLABORATION_METRICS = PRIVATE_METRICS - {"clipped"}
 """What the operator of `run collaborate` sees at an address of its own."""
 
 PRIVATE_ROUNDS_METRICS = {
-    *_OF_THE_MACHINE, "allowed_lateness_seconds", "delivery_seconds", "events_per_second", "partition_lag_events",
+    *_OF_THE_MACHINE, "allowed_lateness_seconds", "delivery_seconds", "events_per_second",
+    "input_silent_seconds", "partition_lag_events",
     "accepted", "clipped", "events", "letters_unwritten", "refusals", "input_lag_events", "rounds_open_windows",
     "users_seen", "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "watermark_lag_seconds",
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""A job on a real Flink cluster that is stopped and begun again from its state goes on as if nothing had happened."""
+"""A job on a real Flink cluster that is stopped and begun again from its state goes on as if nothing had happened.
+
+From a savepoint it goes on with two workers where it had one; `test_flink_scaling.py` has the sweep.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,11 @@ def test_a_job_goes_on_from_a_savepoint_and_from_a_checkpoint_and_under_no_other
     producer.end()
 
     assert_refused_under_others(world, kept["savepoint"])
-    again = {name: world.start(name, f"--savepoint_path={state}") for name, state in kept.items()}
+    workers = {"savepoint": 2, "checkpoint": 1}  # a job may be scaled where it goes on
+    again = {
+        name: world.start(name, f"--savepoint_path={state}", f"--parallelism={workers[name]}")
+        for name, state in kept.items()
+    }
     try:
         world.wait(list(again.values()), (2 * WINDOWS - 1) * WINDOW, "nothing after the restore")
         for job in again.values():

@@ -237,6 +237,16 @@ SPOILED = {
             "meanstream_reading_turns_total > 16000\n        for: 1m",
         ),
     ],
+    "MeanstreamInputSilent": [
+        ('silent_seconds{pauses!="expected"} > 900', 'silent_seconds{pauses!="expected"} > 100'),
+        ('silent_seconds{pauses!="expected"} > 900', 'silent_seconds{pauses!="expected"} > 9e9'),
+        ('silent_seconds{pauses!="expected"}', "silent_seconds"),
+        (
+            'increase(meanstream_events_total{job="flink"}[15m]) == 0',
+            'increase(meanstream_events_total{job="flink"}[15m]) < 99',
+        ),
+        ('and meanstream_events_total{job="flink"} offset 15m', ""),
+    ],
     "MeanstreamInputLagGrowing": [
         ("meanstream_input_lag_events > 10000 +", "meanstream_input_lag_events > 10 +"),
         ("deriv(meanstream_input_lag_events[10m]) > 0", "deriv(meanstream_input_lag_events[10m]) > -1e9"),

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.sources.mapping import ColumnMapping
 
+IDLE_AFTER, NEVER = "1m", "never"
+"""By default event time of a topic goes on by the clock after so much silence; or it never does."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSideOptions(StreamOptions):
@@ -40,7 +43,7 @@ class AgentSideOptions(StreamOptions):
     LATENESS: ClassVar[str] = "lateness"
     HELP_ORDER: ClassVar[str] = """
         config source agent value time id person layout numbers_in_text sort
-        follow until_end lateness batch_size max_future
+        follow until_end lateness idle_after batch_size max_future
         quorum max_agents
         out_of_bounds name lower upper epsilon delta per_person mode counter noise calibration horizon levels schedule
         memory final_release spread_share exceeds histogram_share
@@ -60,6 +63,13 @@ class AgentSideOptions(StreamOptions):
         int,
         cli_option("So many senders (2, or 1) must reach a time before others are late by it; unsorted input.", INPUT),
     ] = QUORUM
+    idle_after: Annotated[
+        str | None,
+        cli_option(
+            "Silence of a whole topic after which waiting samples count, or never; default 1m.",
+            INPUT,
+        ),
+    ] = None
     max_agents: MaxAgentsOption = MAX_AGENTS
     out_of_bounds: Annotated[str, cli_option("clip: a value outside counts as the nearest bound.", INPUT)] = "clip"
 
@@ -241,11 +251,29 @@ class AgentSideOptions(StreamOptions):
         return replace(
             super().engine_options(),
             quorum=quorum_for(self.quorum, self.source, sort=self.sort),
+            idle_after=self.idle_seconds(),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
             final_release=not is_live_source(self.source or "") if self.final_release is None else self.final_release,
             collaboration="none",
             refresh=None,
         )
+
+    def idle_seconds(self) -> float | None:
+        """Say after how much silence event time goes on by the clock; None where it does not.
+
+        Raises
+        ------
+        ValueError
+            If that is asked for of a source that is no topic.
+        """
+        from meanstream.operators.durations import parse_duration
+        from meanstream.operators.validation import require
+        from meanstream.streaming.kafka.location import is_kafka_location
+
+        if self.source is None or not is_kafka_location(self.source):
+            require(self.idle_after is None, "idle_after", "be left out unless the source is a topic", self.idle_after)
+            return None
+        return None if self.idle_after == NEVER else parse_duration("idle_after", self.idle_after or IDLE_AFTER)
 
     def column_mapping(self) -> ColumnMapping:
         """Say which column means what."""

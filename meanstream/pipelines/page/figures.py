@@ -87,6 +87,7 @@ def page_figures(
         "first_release": None if last is None else last.first_release,
         "next_release": _due(view.next_release),
         "answered_until": view.answered_until,
+        "last_record": _last_record(view.turns),
     }
     convergence = _convergence(view.precision) | {"drifts": _drift_figure(view.turns)}
     return common | records | due | {"convergence": convergence, "population": population}
@@ -174,6 +175,14 @@ def _flow(view: PageView) -> dict[str, Any]:
         "overall": turns[-1].events / turns[-1].seconds if turns and turns[-1].seconds > 0 else None,
         "recent": _recent_rate(turns),
     }
+
+
+def _last_record(turns: Sequence[TurnRecord]) -> float | None:
+    """Time of day of the newest turn that read something; None where no turn that is known did."""
+    before = (0, *(turn.events for turn in turns))
+    return next(
+        (turn.clock for turn, read in zip(reversed(turns), before[-2::-1], strict=True) if turn.events > read), None
+    )
 
 
 def _recent_rate(turns: Sequence[TurnRecord]) -> float | None:

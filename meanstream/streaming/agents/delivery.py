@@ -63,14 +63,17 @@ class Delivery(CommittedDelivery):
         stop: Callable[[], bool],
         *,
         ended: bool,
+        by_clock: bool = False,
     ) -> None:
         """Write what was committed, then the estimates that are due, and make all durable; see `keep_trying`."""
-        self.keep_trying(partial(self._deliver, agents, followed, event_time, ended=ended), stop)
+        self.keep_trying(partial(self._deliver, agents, followed, event_time, ended=ended, by_clock=by_clock), stop)
 
-    def _deliver(self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool) -> None:
+    def _deliver(
+        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
+    ) -> None:
         written = self._write_charged(), self._write_outbox()
         with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
-            made = self._write_estimates(agents, followed, event_time, ended=ended)
+            made = self._write_estimates(agents, followed, event_time, ended=ended, by_clock=by_clock)
         final = self._due.final_after(made, ended=ended)
         same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._due.final)
         if same and made is None:
@@ -91,12 +94,12 @@ class Delivery(CommittedDelivery):
         self._due.take(note)
 
     def _write_estimates(
-        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool
+        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
     ) -> MadeEstimates | None:
         """Write the estimates that are due; None if none was, or nobody asks for any."""
         if self._sinks.estimates is None and self._sinks.population is None:
             return None
-        made = self._due.make(agents, followed, event_time, ended=ended)
+        made = self._due.make(agents, followed, event_time, ended=ended, by_clock=by_clock)
         if made is not None:
             self._sinks.write("estimates", made.estimates)
             self._sinks.write("population", made.population)

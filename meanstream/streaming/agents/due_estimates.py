@@ -61,15 +61,20 @@ class DueEstimates:
         self.final = False
 
     def make(
-        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool
+        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
     ) -> MadeEstimates | None:
-        """Refresh, if it is due: at the end for everybody, before that for agents with samples since the last time."""
+        """Refresh, if it is due: at the end for everybody, before that for agents with samples since the last time.
+
+        It is due once event time has come to another multiple of `refresh`, or `by_clock`.
+        """
         if not agents.n_agents or (ended and self.final):
             return None
         which = None
         if not ended:
             last = self._refresh_time
-            if self._refresh is None or not math.isfinite(event_time) or not _entered(event_time, last, self._refresh):
+            if self._refresh is None or not math.isfinite(event_time):
+                return None
+            if not _entered(event_time, last, self._refresh) and not (by_clock and event_time != last):
                 return None
             which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):

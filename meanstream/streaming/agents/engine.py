@@ -35,6 +35,7 @@ from meanstream.streaming.engine.intake import Intake
 from meanstream.streaming.engine.letter_room import LetterRoom
 from meanstream.streaming.engine.loop import EngineLoop
 from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.silence import Silence
 from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.columns import Batch, Position, Rejects
@@ -137,6 +138,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
         self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
+        self._silence, self._by_clock = Silence(self._options.idle_after), False
         self._saved_agents = 0
         self._spent_before = np.zeros(0, np.int64)
         outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
@@ -155,6 +157,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._followed.restore(state["variance"], self.agents.latest())
         restore_own_releases(self._store, self._followed)
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
+        self._by_clock = bool(state.get("by_clock"))
 
     def _begun(self) -> dict[str, Any]:
         self.stats.agents = self._saved_agents = self.agents.n_agents
@@ -166,12 +169,33 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _has_waiting(self) -> bool:
         return bool(self._intake.waiting)
 
+    def _nothing_new(self, batch: Batch) -> bool:
+        """Say so, unless the clock has let something go in the silence of the source."""
+        nothing = super()._nothing_new(batch)
+        quiet = nothing and not batch.active and not any(self.health.connections().values())
+        seconds = self._silence.look(self._clock.now(), quiet=quiet)
+        return nothing and not (seconds and self._passed_by_clock(seconds))
+
+    def _passed_by_clock(self, seconds: float) -> bool:
+        """Let samples go that the clock has passed, or else the answers that are due by it; say whether there are any.
+
+        What has gone is in the next commit, and never waits again.
+        """
+        if self._intake.pass_silence(seconds):
+            return True
+        refresh, at = self._options.refresh, self._event_time
+        if not refresh or not math.isfinite(at) or self._by_clock:
+            return False
+        self._by_clock = self._intake.by_clock(seconds) >= (at // refresh + 1) * refresh
+        return self._by_clock
+
     def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
         self._intake.admit(batch.samples, batch.rejects, self._clock.now())
         return self._update(batch.active, batch.rejects, ended=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
-        self.delivery.deliver(self.agents, self._followed, self._event_time, stop, ended=ended)
+        known = self.agents, self._followed, self._event_time
+        self.delivery.deliver(*known, stop, ended=ended, by_clock=self._by_clock)
 
     def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed; note what was beyond a person's limit."""
@@ -181,7 +205,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if len(due.time):
             released.append(self.agents.update(due.agent, due.value, due.time, due.person))
             self._note(released[0].fates, due.position, rejects)
-            self._event_time = float(due.time[-1])
+            self._event_time, self._by_clock = float(due.time[-1]), False
         if math.isfinite(self._intake.watermark):
             released.append(self.agents.advance(self._intake.watermark))
         if ended and self._options.final_release and math.isfinite(self._event_time):
@@ -244,6 +268,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             "ended": ended,
             "variance": self._followed.snapshot(),
             "event_time": known_time(self._event_time),
+            "by_clock": self._by_clock,
         }
         self._store.put_state("engine", state)
         self._save_history()

@@ -100,6 +100,10 @@ class EventBuffer:
             self._merge()
         return self._in_order(parts)
 
+    def has_before(self, time: float) -> bool:
+        """Say whether an older sample waits."""
+        return any(bool(piece.time[piece.start] < time) for piece in self._pieces.values())
+
     def waiting(self) -> tuple[Ints, Floats]:
         """Give the agents and the event times of all that waits."""
         pieces = self._pieces.values()

@@ -16,6 +16,7 @@ from meanstream.streaming.engine.stats import EngineStats
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
+from meanstream.streaming.repeated_lines import OncePerSecond
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.sinks.sink import DeliveryFailedError, SinkPosition
 from meanstream.streaming.store.source_identity import OLDER_COPY
@@ -25,6 +26,7 @@ FIRST_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between attempts to deliver; the last one again and again."""
 
 _log = logging.getLogger("meanstream.delivery")
+_log.addFilter(OncePerSecond())
 
 OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
     CrashPoint.WRITE_NOTICES: {"budget": "notices", "refusal": "notices", "drift": "notices"},

@@ -86,6 +86,21 @@ class Intake:
         self._seen.forget(reached - self._options.allowed_lateness)
         return self._buffer.drain(reached)
 
+    def by_clock(self, seconds: float) -> float:
+        """Give how far event time has come by the clock after some seconds without a record."""
+        return self._watermark.by_clock(seconds)
+
+    def pass_silence(self, seconds: float) -> bool:
+        """Let the samples go that the clock has passed; say whether there are any.
+
+        Event time passes none that has not come yet: what comes later, after all that came before, is never late.
+        """
+        until = min(self.by_clock(seconds), float(np.nextafter(self._watermark.last, math.inf)))
+        if not self._buffer.has_before(until):
+            return False
+        self._watermark.pass_by(until)
+        return True
+
     def save(self, store: Store, saved_agents: int) -> dict[str, Any]:
         """Write what changed within the transaction of a store; return the rest as plain values."""
         store.add_agents(saved_agents, self.names[saved_agents:])

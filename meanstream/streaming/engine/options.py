@@ -55,6 +55,10 @@ class EngineOptions:
         late from then on.
     final_release : bool
         At the end of a bounded source every agent with new samples releases once more, within its horizon.
+    idle_after : float or None
+        Seconds without a record after which event time goes on by the clock, so that samples which wait are let go.
+        Only for sources that say when no partition has more to come, as topics do. None: never. Rounds do not use it:
+        their windows end by what is public.
     poll : float
         Seconds to wait when a source has nothing.
     """
@@ -74,6 +78,7 @@ class EngineOptions:
     refresh: float | None = 86_400.0
     drain: bool = True
     final_release: bool = True
+    idle_after: float | None = None
     poll: float = 0.1
 
     def __post_init__(self) -> None:
@@ -94,4 +99,7 @@ class EngineOptions:
             object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
             require_positive(stddev=self.stddev)
             require(self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev)  # its square is a number
+        if self.idle_after is not None:
+            require(math.isfinite(self.idle_after), "idle_after", "be finite", self.idle_after)
+            require_positive(idle_after=self.idle_after)
         require_positive(poll=self.poll)

@@ -94,9 +94,21 @@ class Watermark:
 
     def finish(self) -> float:
         """Pass everything: the source has ended."""
-        newest = max((leading.time for leading in self._leading.values()), default=-math.inf)
-        self.reached = float(np.nextafter(max(self.newest, newest, self.reached), math.inf))
+        self.reached = float(np.nextafter(max(self.last, self.reached), math.inf))
         return self.reached
+
+    @property
+    def last(self) -> float:
+        """Newest event time that anybody has sent."""
+        return max((self.newest, *(leading.time for leading in self._leading.values())))
+
+    def by_clock(self, seconds: float) -> float:
+        """Give how far event time has come by the clock after some seconds without a record.
+
+        One sender's fast clock does not hurry the others here either, unless it is the only sender.
+        """
+        newest = self.newest if math.isfinite(self.newest) else self.last
+        return newest - self._lateness + seconds
 
     def pass_by(self, time: float) -> None:
         """Pass a time, whatever has come."""

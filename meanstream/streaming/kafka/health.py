@@ -10,7 +10,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from meanstream.streaming.repeated_lines import OncePerSecond
+
 logger = logging.getLogger("meanstream.kafka")
+logger.addFilter(OncePerSecond())
 
 QUIET_SECONDS = 60.0
 """Lines of one kind are not repeated within so many seconds; the next one says how many were left out."""

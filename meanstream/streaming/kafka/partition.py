@@ -60,6 +60,11 @@ class PartitionReader:
     beside : sequence of str
         What is taken of messages besides their values.
 
+    Attributes
+    ----------
+    log : str
+        Identifies the topic: its id, or where brokers give none the cluster's id and the topic's name.
+
     Raises
     ------
     ValueError
@@ -69,7 +74,10 @@ class PartitionReader:
     def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
         self._beside = beside
         self._location = location
-        topic = require_topic(make_client_admin(location), location, "READ")
+        admin = make_client_admin(location)
+        topic = require_topic(admin, location, "READ")
+        cluster = "" if topic.id else admin.list_topics(topic.name, timeout=ASK_SECONDS).cluster_id
+        self.log = topic.id or f"{cluster}/{topic.name}"
         wrong = [p for p in location.partitions or () if p >= topic.partitions]
         require(not wrong, "partitions", f"be below {topic.partitions}, as topic {topic.name!r} has them", wrong)
         self.partitions: tuple[int, ...] = location.partitions or tuple(range(topic.partitions))

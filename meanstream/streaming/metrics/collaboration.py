@@ -43,9 +43,9 @@ class CollaborationMetrics(Metrics):
         name: DISTRIBUTIONS[name] for name in ("released_half_width", "released_class_size")
     }
     durations: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = {name: LIVE[name] for name in ("ready", "events_per_second")} | {
-        "start_timestamp_seconds": LIVE["start_timestamp_seconds"]
-    }
+    live: ClassVar[dict[str, str]] = {
+        name: LIVE[name] for name in ("ready", "events_per_second", "input_silent_seconds")
+    } | {"start_timestamp_seconds": LIVE["start_timestamp_seconds"]}
     foretells: ClassVar[bool] = False
     shows_partitions: ClassVar[bool] = False
     reasons: ClassVar[tuple[str, ...]] = NOT_RECEIVED

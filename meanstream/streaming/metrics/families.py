@@ -47,6 +47,7 @@ LIVE = {
     "ledger_rows": "Rows of the ledger.",
     "ledger_bytes": "Bytes of the outputs in the ledger.",
     "events_per_second": "Records read per second, over the last minute.",
+    "input_silent_seconds": "Seconds since the last record was read, or since the start.",
     "start_timestamp_seconds": "When this process began to be watched.",
 }
 DISK = {

@@ -150,6 +150,7 @@ class Metrics(Collector):
         self._outlook = budget_outlook(settings, store) if self.foretells else None
         self._began = self._clock.now()
         self._rate = RecentRate(self._began)
+        self._records, self._came = 0, self._began  # how many were read, and when the last ones were
         self._process = ProcessCollector(registry=None) if self.process else None
         self._shown: dict[str, Any] = {}  # replaced as a whole, so that a scrape never sees half of a turn
         self._of_population: dict[str, Any] = {}
@@ -166,6 +167,8 @@ class Metrics(Collector):
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
         self._rate.note(self._clock.now(), stats.events)
+        if stats.events > self._records:
+            self._records, self._came = stats.events, self._clock.now()
         self._shown = {
             "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
             "agents": stats.agents,
@@ -265,6 +268,7 @@ class Metrics(Collector):
             "ledger_rows": rows,
             "ledger_bytes": size,
             "events_per_second": self._rate.per_second(now),
+            "input_silent_seconds": max(now - self._came, 0.0),
             "start_timestamp_seconds": self._began,
         }
 

@@ -56,6 +56,7 @@ def submit(
     settings: AgentsSettings = SETTINGS,
     shards: int = SHARDS,
     read: Mapping[str, Any] = READ,
+    mapping: ColumnMapping = ColumnMapping(),  # noqa: B008 - it is frozen
 ) -> str:
     """Start agents on a topic without end; give the job's id.
 
@@ -71,10 +72,12 @@ def submit(
         Of agents.
     read : mapping
         Options of `ReadKafka`.
+    mapping : ColumnMapping
+        Which field of a record means what.
     """
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}", *more))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
-    made = Made(settings, shards, SecretPlace(file=str(secret)), read)
+    made = Made(settings, shards, SecretPlace(file=str(secret)), read, mapping)
     _build(pipeline, f"kafka://{address}", topics, made, fresh=fresh)
     pipeline.run()
     return cluster.job_id(name)
@@ -87,12 +90,13 @@ class Made(NamedTuple):
     shards: int
     secret: SecretPlace
     read: Mapping[str, Any]
+    mapping: ColumnMapping
 
 
 def _build(pipeline: beam.Pipeline, address: str, topics: Topics, made: Made, *, fresh: bool) -> None:
-    settings, shards, secret, how = made
-    how = {"until_end": False, "privacy_unit": "sample", **how}
-    read = pipeline | ReadKafka(f"{address}/{topics.samples}", ColumnMapping(), **how)
+    settings, shards, secret, how, mapping = made
+    how = {"until_end": False, "privacy_unit": "sample", "secret": secret, **how}
+    read = pipeline | ReadKafka(f"{address}/{topics.samples}", mapping, **how)
     if fresh:
         with mock.patch.object(parts, "ReleaseShard", FreshReleaseShard):
             answers: Any = read.samples | ReleaseMeans(settings, secret=secret, refresh=WINDOW, shards=shards)

@@ -102,5 +102,5 @@ class PacedProducer:
 
     def _send(self, sample: tuple[str, float, float], partition: int) -> None:
         agent, value, time = sample
-        text = json.dumps({"agent": agent, "value": value, "time": time})
+        text = json.dumps({"agent": agent, "value": value, "time": time, "id": f"{agent} at {time!r} in {partition}"})
         self._producer.produce(self.topic, text.encode(), partition=partition)

@@ -64,14 +64,14 @@ _OWN = tuple(field.name for field in fields(OwnSamples))
 def pack_for_coder(samples: AgentSamples) -> Packed:
     """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
     numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
+    if samples.key.any():
+        numbers["key"] = samples.key.view(np.int64)
     first: dict[str, Any] = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
     if len(samples):
         first["times"] = [float(samples.time.min()), float(samples.time.max())]
     columns = packed_shrunk("agent", samples.agent) | packed_shrunk("point", samples.point)
     for name, column in numbers.items():
         columns |= packed_steps(name, column)
-    if samples.key.any():
-        columns["key"] = samples.key
     if len(samples.person):
         columns["person"] = samples.person
     return Packed(packed("samples", first, columns, samples.names))
@@ -87,12 +87,15 @@ def unpack_for_coder(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_for_coder` wrote."""
     _, first, columns = unpacked(encoded, "samples")
     time, position = (numbers_of_packed(name, columns, first[name]) for name in ("time", "position"))
+    key = columns.get("key", np.zeros(0, np.uint64))
+    if key.itemsize < 8:  # steps: keys stand in the order of places
+        key = numbers_of_packed("key", columns, first["key"])
     return AgentSamples(
         names=names_of_packed(columns),
         agent=packed_grown("agent", columns),
         point=packed_grown("point", columns),
         time=time.view(np.float64),
-        key=columns.get("key", np.zeros(0, np.uint64)),
+        key=key.view(np.uint64),
         position=position,
         person=columns.get("person", np.zeros(0, np.uint64)),
     )

@@ -84,7 +84,7 @@ class FederationShard:
     def turn(self, samples: Sequence[AgentSamples], number: int, windows: AgentWindows) -> PairTurn:
         """Take in the samples of a window, in the order of event time; step as often as everybody has a sample."""
         unused = self._enqueue(samples, windows)
-        self.reached = number
+        self.reached = max(self.reached, number)  # a window that was taken stays closed
         agent, n = self._queue["agent"], len(self.settings.agents)
         steps = int(np.bincount(agent, minlength=n).min())
         order = np.argsort(agent, kind="stable")  # within an agent they stand in their order

@@ -167,9 +167,10 @@ class AgentShard:
         """Take in the samples of windows, in the order of event time; release what is due; the last tick is the newest.
 
         What it releases is what it would release with a turn for each window. A sample of another window is late: its
-        window has been told without it.
+        window has been released without it. A released window stays closed, even where its tick comes again.
         """
         tick = ticks[-1]
+        number = max(tick.number, self.reached)
         samples, too_many = self._admitted(samples, words)
         agent, point, time = self._joined(samples, words)
         part = windows.number(time)
@@ -179,7 +180,7 @@ class AgentShard:
         if order is not None:
             agent, point, time, part = agent[order], point[order], time[order], part[order]
             person = None if person is None else person[order]
-        end = windows.end(tick.number)
+        end = windows.end(number)
         taken = self._taken(agent, point, time, person, part, answers=end is not None)
         released, fates = taken.released, taken.fates
         if end is not None:
@@ -188,7 +189,7 @@ class AgentShard:
             released.append(self.agents.advance(float(np.nextafter(tick.newest, np.inf))))
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
-        self.reached = tick.number
+        self.reached = number
         self._note([agent, *(batch.releases.agent for batch in released)], agent, person, fates)
         own, part = taken.own, taken.part
         if own is None:
@@ -343,6 +344,8 @@ def _order(
         order = np.lexsort((position, time))
         return order[~late[order]], 0
     key = np.concatenate([part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples])
+    if not late.any() and np.all(time[1:] >= time[:-1]) and np.all(key[1:] > key[:-1]):
+        return None, 0
     order = np.lexsort((position, key, time))
     order = order[~late[order]]
     owner = agent.astype(np.int64)

@@ -25,6 +25,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
+from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
 from meanstream.pipelines.beam.metrics import metric_counter
 from meanstream.pipelines.beam.parse import (
     DEAD_LETTERS,
@@ -180,7 +181,8 @@ class ReadRange(Step):
         """Parse what lies before the stop, then move event time."""
         samples, rejects = self._parser.parse(taken.records.before(stop))
         if len(samples):
-            yield at_window_time(parsed_timestamp(samples.time.min()), parsed_compact(samples))
+            compact = parsed_compact(with_record_keys(self._reader.log, samples))
+            yield at_window_time(parsed_timestamp(samples.time.min()), compact)
         for letter in dead_letters_of_parse(rejects, self._name, self._unit):
             yield TaggedOutput(DEAD_LETTERS, letter)
         if len(samples) and not self._by_clock:

@@ -64,7 +64,8 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         `kafka://HOST:PORT/TOPIC?OPTION=VALUE`, as the engine's source takes it. Workers read a file of properties
         (`config=`) themselves: secrets do not travel with the pipeline.
     mapping : ColumnMapping
-        Which field means what. By their ids `CollaborateAgents` and `RunRounds` take each sample once in its window.
+        Which field means what. By their ids `CollaborateAgents` and `RunRounds` take each sample once in its window;
+        without a column of ids by topic, partition and offset, so that a record counts once however often it is read.
     ranges : mapping of int to (int, int), optional
         Replay: first offset and the offset after the last one of each partition that is read, and nothing else.
     until_end : bool
@@ -141,9 +142,14 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds, privacy_unit)
 
     def expand(self, pbegin: Any) -> FromKafka:
-        """Plan once, then read each partition."""
+        """Plan once, then read each partition.
+
+        The first shuffle keeps the impulse a step of its own at every parallelism. With parallelism 1 Flink would
+        join it with the plan, give the two another id, and not find its state again after scaling.
+        """
+        begin = pbegin | "Begin" >> beam.Impulse() | "Apart" >> beam.Reshuffle()
         plan = beam.ParDo(self._plan).with_output_types(PartitionRange)
-        ranges = pbegin | "Begin" >> beam.Impulse() | "Plan" >> plan | "Once" >> beam.Reshuffle()
+        ranges = begin | "Plan" >> plan | "Once" >> beam.Reshuffle()
         split = ranges | "Read" >> beam.ParDo(self._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(
             AgentBatch
         )

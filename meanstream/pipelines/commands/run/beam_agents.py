@@ -17,6 +17,7 @@ ELSEWHERE = {
     "wait_for": WAIT_FOR,
     "max_future": f"{MAX_FUTURE:g}s",
     "quorum": QUORUM,
+    "idle_after": None,
     "max_dead_letters": MAX_DEAD_LETTERS,
     "refresh": None,
     "dead_letters": None,

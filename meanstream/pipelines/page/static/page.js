@@ -41,7 +41,7 @@ function headlines(found) {
   const gain = found.convergence.gain;
   const better = gain !== null && gain < 1 ? ["wider than alone", `${(1 / gain).toFixed(2)} times`]
     : ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`];
-  const fresh = [["event time (UTC)", utc(found.counts.event_time)], ["answers behind the clock", behind(found.answered_until)]];
+  const fresh = [["event time (UTC)", utc(found.counts.event_time)], ["answers behind the clock", behind(found.answered_until)], ["since the last record", behind(found.last_record)]];
   if (found.kind === "collaborate") return [["own agents", number(found.counts.own_agents)], better, ...fresh];
   const next = found.next_release;
   const due = !next ? "-" : next.event_time === null ? next.why : utc(next.event_time);

@@ -35,6 +35,8 @@ class Tracker(OffsetsTracker):
 class Partitions:
     """A topic, a clock, and turns of one worker on its partitions."""
 
+    log = "id of the topic"
+
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, idle_seconds: float | None, unit: PrivacyUnit = "sample"
     ) -> None:

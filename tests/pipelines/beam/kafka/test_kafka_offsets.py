@@ -33,6 +33,8 @@ GAPS = (3, 4, 11)
 class FakeReader:
     """A partition of some records, in place of a broker's."""
 
+    log = "id of the topic"
+
     def __init__(self, end: int) -> None:
         self.end = end
 
