@@ -127,7 +127,7 @@ def _with_chosen_draws(settings: AgentsSettings) -> AgentsSettings:
         counts = getattr(settings, name)
         parts[name] = counts and replace(counts, noise=_ChosenLaw(counts.noise.stddev))
     if settings.kept is not None:
-        parts["kept"] = replace(settings.kept, sums=replace(settings.kept.sums, fresh=fresh))
+        parts["kept"] = replace(settings.kept, sums=cast("Any", replace(settings.kept.sums, fresh=fresh)))
     found.__dict__.update(parts)
     return found
 

@@ -7,7 +7,7 @@ are public. So every release gives its own draw, off by what its samples add; th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -30,7 +30,7 @@ _EQUAL = 1e-6
 class PublicSums(NamedTuple):
     """Public: releases of some agents by number, shape (n, releases); `there` says which there are."""
 
-    count: Floats
+    samples: Floats
     total: Floats
     variance: Floats
     there: Bools
@@ -59,6 +59,10 @@ class NoiseDraws(NamedTuple):
     usable: Bools
     added: Floats
 
+    def part(self, where: Any) -> NoiseDraws:
+        """Give the draws at an index of all columns."""
+        return NoiseDraws(*(cast("Any", column[where]) for column in self))
+
 
 def public_sums(agent: Ints, index: Ints, columns: tuple[Floats, ...], most: int) -> Iterator[PublicSums]:
     """Put releases in rows, one for each agent, some agents at a time; later ones than `most` are left out.
@@ -77,10 +81,11 @@ def public_sums(agent: Ints, index: Ints, columns: tuple[Floats, ...], most: int
     ends = np.searchsorted(agent[some], [*starts, np.iinfo(np.int64).max])
     for start, first, last in zip(starts, ends[:-1], ends[1:], strict=True):
         part = some[first:last]
-        found = np.full((3, min(BLOCK, int(agent.max()) + 1 - start), most), np.nan)
+        found = np.full((3, min(BLOCK, int(agent.max()) + 1 - int(start)), most), np.nan)
         for row, column in zip(found, columns, strict=True):
             row[agent[part] - start, index[part] - 1] = column[part]
-        yield PublicSums(*np.nan_to_num(found), ~np.isnan(found[0]))
+        samples, total, variance = np.nan_to_num(found)
+        yield PublicSums(samples, total, variance, ~np.isnan(found[0]))
 
 
 class DrawsOfSums:
@@ -96,10 +101,10 @@ class DrawsOfSums:
 
     def __init__(self, settings: AgentsSettings, most: int) -> None:
         self._settings, self._counter = settings, settings.mechanism
-        windows = isinstance(self._counter, Sliding)
-        self._response = _increment_response(self._counter, most) if windows else counter_response(self._counter, most)
-        # What increments move draws by: of windows, increments are what is solved for.
-        work = np.eye(most) if windows else self._counter.workload(most)
+        if isinstance(self._counter, Sliding):  # increments are what is solved for
+            self._response, work = _increment_response(self._counter, most), np.eye(most)
+        else:
+            self._response, work = counter_response(self._counter, most), self._counter.workload(most)
         self._strategy = np.asarray(solve_triangular(self._response, work, lower=True))
         self._rounding = np.abs(np.linalg.inv(self._response)).sum(axis=1)
 
@@ -120,7 +125,7 @@ class DrawsOfSums:
             return self._of_window(sums, self._counter)
         if isinstance(self._counter, Decayed):
             return self._of_half_life(sums, self._counter)
-        added = np.diff(sums.count, axis=1, prepend=0)
+        added = np.diff(sums.samples, axis=1, prepend=0)
         return sums.total, added, added > 0
 
     def _of_half_life(self, sums: PublicSums, counter: Decayed) -> tuple[Floats, Floats, Bools]:
@@ -129,12 +134,12 @@ class DrawsOfSums:
         After a turn without samples, or a sum that begins anew, no whole number of new samples explains what is
         declared, and the agent is left there.
         """
-        index = np.arange(1, sums.count.shape[1] + 1)
+        index = np.arange(1, sums.samples.shape[1] + 1)
         rounding = 2 * ROUNDED / (1.0 - counter.decay**2)
         scaled = counter.noise_variance(index) * self._settings.fresh.variance + rounding
         scale = np.sqrt(np.maximum(sums.variance - ROUNDED, 0.0) / scaled)
         scale[scale == 0] = np.inf
-        weight = sums.count / scale
+        weight = sums.samples / scale
         decay = np.append(0.0, counter.workload(len(index)).diagonal(-1))
         added = weight - decay * np.pad(weight[:, :-1], ((0, 0), (1, 0)))
         whole = np.maximum(np.rint(added), 0.0)
@@ -142,12 +147,12 @@ class DrawsOfSums:
         squared = np.zeros(len(whole))
         for k in range(len(index)):
             squared = decay[k] ** 2 * squared + whole[:, k]
-            clear[:, k] &= told_numbers(weight[:, k], np.maximum(squared, 1.0)) == sums.count[:, k]
+            clear[:, k] &= told_numbers(weight[:, k], np.maximum(squared, 1.0)) == sums.samples[:, k]
         return sums.total / scale, whole, clear
 
     def _of_window(self, sums: PublicSums, counter: Sliding) -> tuple[Floats, Floats, Bools]:
         """Take windows apart: a sum is of the newest increments, and the declared variance shows of how many."""
-        n, most = sums.count.shape
+        n, most = sums.samples.shape
         ends = np.zeros((2, n, most + 1))  # of samples, and of their noised sum
         clear = np.zeros((n, most), np.bool_)
         rows = np.arange(n)
@@ -159,7 +164,7 @@ class DrawsOfSums:
             found = away.argmin(axis=1)
             clear[:, k] = away[rows, found] <= _EQUAL
             before = k - found
-            ends[:, :, k + 1] = np.stack([sums.count[:, k], sums.total[:, k]]) + ends[:, rows, before]
+            ends[:, :, k + 1] = np.stack([sums.samples[:, k], sums.total[:, k]]) + ends[:, rows, before]
         added, total = np.diff(ends, axis=2)
         return total, added, clear & (added > 0)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv, ndtri
@@ -46,7 +47,7 @@ class _Product:
             min(math.sqrt(bound), law.samples(self.n, squares))
             for squares, bound in ((one, one_bound), (other, other_bound))
         )
-        return abs(product) / (law.most * (math.sqrt(one) + second) + min(bounds, first * second))
+        return float(abs(product) / (law.most * (math.sqrt(one) + second) + min(bounds, first * second)))
 
     @property
     def correlation(self) -> float:
@@ -109,7 +110,7 @@ class NoiseIndependence:
         """Take draws of which each is new."""
         some = draws.usable & (draws.bound <= MOST_HIDDEN)
         seen, bound = draws.seen[some], draws.bound[some]
-        self._sizes.add(len(seen), 0.0, seen @ seen, 0.0, 0.0, bound @ bound, 0.0)
+        self._sizes.add(len(seen), 0.0, float(seen @ seen), 0.0, 0.0, float(bound @ bound), 0.0)
 
     def take_together(self, of: str, draws: NoiseDraws) -> None:
         """Take draws that were made at once, a row each, with one bound: any two of a row should be independent."""
@@ -118,8 +119,8 @@ class NoiseIndependence:
         products = seen.T @ seen
         for j in range(len(products)):
             for k in range(j + 1, len(products)):
-                sums = (products[j, k], products[j, j], products[k, k], bounds, bounds, bounds)
-                self._product(f"{of} {j} and {k}").add(len(seen), *sums)
+                squares = products[[j, j, k], [k, j, k]].tolist()
+                self._product(f"{of} {j} and {k}").add(len(seen), *squares, bounds, bounds, bounds)
 
     def take_in_turn(self, of: str, draws: NoiseDraws) -> None:
         """Take draws of agents, shape (n, number): each should be independent of later ones, and of a neighbor's."""
@@ -130,11 +131,11 @@ class NoiseIndependence:
             self._compare(f"{of} {lag} apart", draws, np.s_[:, first], np.s_[:, first + lag])
         self._compare(f"{of} of two agents", draws, np.s_[0:even:2], np.s_[1:even:2])
 
-    def _compare(self, name: str, draws: NoiseDraws, one: object, other: object) -> None:
+    def _compare(self, name: str, draws: NoiseDraws, one: Any, other: Any) -> None:
         usable = draws.usable & (draws.bound <= MOST_MOVED)
-        some = usable[one] & usable[other]  # type: ignore[index]
+        some = usable[one] & usable[other]
         if some.any():
-            (x, bound_x), (y, bound_y) = ((draws.seen[at][some], draws.bound[at][some]) for at in (one, other))  # type: ignore[index]
+            (x, bound_x), (y, bound_y) = ((draws.seen[at][some], draws.bound[at][some]) for at in (one, other))
             bounds = (bound_x @ bound_y, bound_x @ bound_x, bound_y @ bound_y)
             self._product(name).add(len(x), x @ y, x @ x, y @ y, *bounds)
 

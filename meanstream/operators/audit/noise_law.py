@@ -18,7 +18,7 @@ from scipy.special import gammaincinv
 from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.spread_vote import PAIR_SENSITIVITY
-from meanstream.operators.audit.noise_draws import DrawsOfSums, NoiseDraws, draws_of_counts, public_sums
+from meanstream.operators.audit.noise_draws import DrawsOfSums, draws_of_counts, public_sums
 from meanstream.operators.audit.noise_independence import NoiseIndependence
 from meanstream.operators.audit.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.operators.audit.record import AuditRow
@@ -174,10 +174,10 @@ class NoiseLaw:
         agent, number, beyond = said[:, 0], said[:, 1], said[:, 3:].sum(axis=1) - said[:, 2]
         for draws in draws_of_counts(agent, said[:, 1:], counted.noise.stddev):
             single.take_sizes(draws)
-            together = NoiseDraws(*(part[draws.usable[:, :, 0]] for part in draws))
+            together = draws.part(draws.usable[:, :, 0])
             single.take_together("bins", together)
             for one in range(counted.bins):
-                single.take_in_turn(kind, NoiseDraws(*(part[:, :, one] for part in draws)))
+                single.take_in_turn(kind, draws.part(np.s_[:, :, one]))
         same = np.diff(agent, prepend=-1) == 0
         new = np.where(same, np.diff(number, prepend=0), number)
         noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)

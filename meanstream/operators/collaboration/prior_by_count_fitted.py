@@ -136,17 +136,19 @@ class FittedByCount:
         n_classes = len(self.start) - 1
         # As int16, for which a stable sort is a radix sort.
         of = np.minimum(prior_family_class(own.count[block]), n_classes - 1).astype(np.int16)
-        columns = (own.mean[block], own.variance[block], own.noise_variance[block], own.count[block])
+        columns = [own.mean[block], own.variance[block], own.noise_variance[block]]
+        count = own.count[block]
         answers, components, order = found, component, None
         if (of != of[0]).any():
             order = np.argsort(of, kind="stable")
-            columns = tuple(column[order] for column in columns)
+            columns, count = [column[order] for column in columns], count[order]
             answers, components = np.empty_like(found), np.empty_like(component)
         starts = np.cumsum(np.bincount(of + 1, minlength=n_classes + 1))
         for c in np.flatnonzero(np.diff(starts)).tolist():
             for start in range(starts[c], starts[c + 1], _PART):
                 part = slice(start, min(start + _PART, starts[c + 1]))
-                of_part, components[part] = self._answers(c, *(column[part] for column in columns), level=level)
+                mean, variance, noise_variance = (column[part] for column in columns)
+                of_part, components[part] = self._answers(c, mean, variance, noise_variance, count[part], level=level)
                 for answer, column in zip(answers, of_part, strict=True):
                     answer[part] = column
         if order is None:
