@@ -9,7 +9,7 @@ What a page may say, in a comment of HTML right before a block, which no reader 
 - `<!-- file: NAME -->`: the block is written to that file;
 - `<!-- not run: REASON -->`: it is not run; lines of `meanstream` are still read by its parser.
 
-`<!-- slow -->` anywhere marks the page so; a page that runs against `broker:9092` gets a broker of its own.
+A page that runs against `broker:9092` gets a broker of its own.
 """
 
 from __future__ import annotations
@@ -98,11 +98,6 @@ def blocks_of(page: Path, text: str | None = None) -> list[Block]:
 def needs_broker(page: Path) -> bool:
     """Tell whether a block of the page that runs speaks to a broker."""
     return any(block.runs and BROKER in block.text for block in blocks_of(page))
-
-
-def is_slow(page: Path) -> bool:
-    """Tell whether a page says that it takes long."""
-    return "<!-- slow -->" in page.read_text(encoding="utf-8")
 
 
 def commands_in(block: Block) -> Iterator[list[str]]:

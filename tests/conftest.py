@@ -67,7 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
     longest_files_first(items, durations)
     if config.option.grids:
-        out = drawn_out(items, durations, config.option.grids)
+        optional = (item for item in items if not item.get_closest_marker("always"))
+        out = drawn_out(optional, durations, config.option.grids)
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
         items[:] = [item for item in items if item.nodeid not in out]
 

@@ -17,7 +17,6 @@ from tests.code_blocks import (
     PageRun,
     blocks_of,
     commands_in,
-    is_slow,
     needs_broker,
     page_environment,
     refused,
@@ -28,7 +27,7 @@ README = ROOT / "README.md"
 NAMES = {str(page.relative_to(ROOT)): page for page in PAGES}
 EVERY = [block for page in PAGES for block in blocks_of(page)]
 RUN = [
-    pytest.param(page, id=name, marks=[pytest.mark.slow] if is_slow(page) else [])
+    pytest.param(page, id=name, marks=[pytest.mark.always] if page == README else [])
     for name, page in NAMES.items()
     if any(block.runs for block in blocks_of(page)) and not needs_broker(page)
 ]

@@ -185,7 +185,6 @@ REFUSED = {
 """What the option that is added is refused with, and how."""
 
 
-@pytest.mark.slow
 def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
     """One copy of the tree for all of them: no recipe needs another, and starting interpreters is most of the cost."""
     tree = tmp_path / "tree"

@@ -150,7 +150,6 @@ def test_a_bill_of_materials_is_what_is_locked(tree: Path, tmp_path: Path) -> No
             check(version, *parts)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not UV.exists(), reason="uv is of the Makefile's environment")
 def test_what_is_built_of_these_files_passes(tmp_path: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.slow
 def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-q", "-d", tmp_path / "trees"]
     ran = subprocess.run([*command, DOCS, tmp_path / "site"], capture_output=True, text=True, check=False)

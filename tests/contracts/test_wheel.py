@@ -25,7 +25,7 @@ version = "1"
 packages = ["streaming"]
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not UV.exists(), reason="uv is of the Makefile's environment")]
+pytestmark = pytest.mark.skipif(not UV.exists(), reason="uv is of the Makefile's environment")
 
 
 def run(*command: object, folder: Path) -> str:

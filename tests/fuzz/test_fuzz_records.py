@@ -9,8 +9,6 @@ import pytest
 from meanstream.streaming.sources.csv_file import CsvFormat
 from tests.fuzz.records import Findings, fuzz_records
 
-pytestmark = pytest.mark.slow
-
 
 def test_no_record_depends_on_its_neighbors_or_the_batch() -> None:
     found = last(fuzz_records(7, 4000, block=200))

@@ -40,8 +40,6 @@ from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.surfaces import METRICS_PATHS
 from tests.privacy.test_answers_of_others import table_from_the_least_mean
 
-pytestmark = pytest.mark.slow
-
 Ports = tuple[int, ...]
 Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
 MANY = 20_000

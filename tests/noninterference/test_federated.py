@@ -19,8 +19,6 @@ from tests.noninterference.agents_worlds import (
 )
 from tests.noninterference.comparison import Seen, nothing_differs
 
-pytestmark = pytest.mark.slow
-
 
 def assert_ended_well(seen: Seen) -> None:
     assert {data for name, data in seen.items() if name.endswith("exit code")} == {b"0"}

@@ -14,8 +14,6 @@ from meanstream.streaming.store import ledger_reader
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.rounds_worlds import CHANGES, at_once, charged_as, on_beam, one_process, two_sides
 
-pytestmark = pytest.mark.slow
-
 Ports = tuple[int, ...]
 
 

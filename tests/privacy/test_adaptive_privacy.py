@@ -160,7 +160,7 @@ def response_masses(stage: VoteStage, public: Public, mean: float, votes: Random
     return interval_masses(respond, [*(i * votes.unlikely_mass for i in range(others + 1)), 2**63])
 
 
-@pytest.mark.parametrize("epsilon", [pytest.param(e, marks=pytest.mark.slow if e < 1 else ()) for e in EPSILONS])
+@pytest.mark.parametrize("epsilon", EPSILONS)
 def test_every_report_of_every_stage(epsilon: float) -> None:
     estimator = built(epsilon)
     seen = set()

@@ -76,7 +76,6 @@ class Legs:
         return sum(len(job.refusals.look()) for job in self._jobs)
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.parametrize("column", [None, "id"])
 def test_a_job_goes_on_with_other_parallelisms(
@@ -91,7 +90,6 @@ def test_a_job_goes_on_with_other_parallelisms(
     assert legs.refusals() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "control"])
 def test_a_second_reader_counts_nothing_twice(

@@ -14,7 +14,6 @@ import pytest
 
 from meanstream.operators.simulation.rounds import RoundsConfig, RoundsResult, simulate_rounds
 
-pytestmark = pytest.mark.slow
 RUNS = 250
 
 

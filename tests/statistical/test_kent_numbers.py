@@ -23,8 +23,6 @@ from meanstream.pipelines.commands.reproduce.kent_curves import (
     kent_curves_univariate,
 )
 
-pytestmark = pytest.mark.slow
-
 REFERENCE_RUNS = 500
 
 
@@ -91,7 +89,6 @@ def test_the_best_constants_of_section_a2_are_the_best() -> None:
         assert min(errors, key=errors.__getitem__) == best, (epsilon, errors)
 
 
-@pytest.mark.slow
 def test_four_times_the_budget_goes_on_with_the_samples_where_one_does_not() -> None:
     # 100 users: .031 to .015 at epsilon 1; 5e-4, 4e-5, 6e-6, 9e-7 at 4, each the least over half-widths.
     widths = [0.0024, 0.0061, 0.0157, 0.04, 0.1]
@@ -206,7 +203,6 @@ def test_four_components_at_500_samples() -> None:
     check(simulate(200, **kent_curves_mixture(4.0, 1000, 500, FOUR, 4)), 0.00226, rounding=0.03)
 
 
-@pytest.mark.slow
 def test_density_with_the_budget_that_was_really_spent() -> None:
     """The reference .0148 (C .25) is met by 5 coordinates per user with epsilon 1 each, as Algorithm 12 is printed.
 

@@ -42,7 +42,6 @@ def agrees(mse: float, stderr: float, reference: float, relative: float = 0.05) 
     return abs(mse - reference) < 4 * math.hypot(stderr, relative * reference)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURE_2)
 def test_figure_2(name: str) -> None:
     options, reference = FIGURE_2[name]
@@ -73,7 +72,6 @@ def test_intervals_cover() -> None:
     assert 0.9 < result.coverage[-1] < 0.98
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("counter", "noise", "expected"), [("pm1", "gaussian", 7.3e-6), ("pm2", "laplace", 3.0e-6)])
 def test_figure_4(counter: str, noise: str, expected: float) -> None:
     """M = 15 at t = 30000."""

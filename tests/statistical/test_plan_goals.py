@@ -37,7 +37,6 @@ def test_the_thirty_cells() -> None:
     assert {name: len(values) for name, values in LITERAL.items()} == dict.fromkeys(POPULATIONS, len(EPSILONS))
 
 
-@pytest.mark.slow
 def test_error_prediction_and_coverage_in_some_cells() -> None:
     ratios, coverage = [], []
     for name, epsilon in CELLS:

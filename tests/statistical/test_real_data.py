@@ -18,7 +18,6 @@ from tests.pipelines.command_line import meanstream
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "real_data.py"
 
 
-@pytest.mark.slow
 def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to 1.5 times."""
     table, picture, subgroups = tmp_path / "table.md", tmp_path / "picture.png", tmp_path / "subgroups.md"
@@ -43,7 +42,6 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     assert ratio["all others"] < ratio["all"] < 1 < ratio["the farthest 5 %"]
 
 
-@pytest.mark.slow
 def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One secret, one stream: the command line's answers, votes and last releases included, are the benchmark's."""
     monkeypatch.syspath_prepend(PROGRAM.parent)

@@ -12,8 +12,6 @@ from meanstream.operators.simulation.rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.simulation.words import SeededWords
 from meanstream.pipelines.commands.reproduce.dame_figures import ESTIMATED, SHARES
 
-pytestmark = pytest.mark.slow
-
 REFERENCE_ERROR = 0.075
 """Relative standard error of the reference values, of 400 runs each."""
 RUNS = 60

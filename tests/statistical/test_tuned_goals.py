@@ -19,8 +19,6 @@ from meanstream.operators.simulation.summaries import (
     follow_summaries,
 )
 
-pytestmark = pytest.mark.slow
-
 PRIOR = make_collaboration("learned_prior", lower=LOWER, upper=UPPER)
 
 
@@ -41,7 +39,6 @@ def test_twenty_exact_classes_are_found() -> None:
     assert compare_summaries(PRIOR, "twenty classes", 30_000, runs=6).to_oracle <= 1.3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_streams_with_unknown_variances_are_never_worse_than_learning_alone(scenario: str) -> None:
     """Where the default had been worse: variances not yet known, the newest release out of date, much noise.

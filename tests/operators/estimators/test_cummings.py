@@ -321,7 +321,6 @@ def test_public_sizes_are_counted_as_they_are():
     assert found["sizes"] == np.bincount(grid_size_bins(given.count), minlength=len(SIZES)).tolist()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case[0] != "cummings.ideal"])
 def test_intervals_cover(name, mode):
     # Nominal 95 %: of 200, fewer than 176 (.88) would be seen with probability 1e-4 each at exactly .95.
@@ -339,7 +338,6 @@ def test_the_ratio_falls_back_where_noise_drowns_the_weights():
     assert found.stages[1]["fallback"] == "weights"
 
 
-@pytest.mark.slow
 def test_skewed_users_are_covered_because_the_spread_is_measured():
     # Users' rates 0.2 + 0.1 (Exp - 1) / 1: their median deviation says less than their deviation. 200 runs as above.
     rng, covered, n = np.random.default_rng(10), 0, 5000

@@ -17,8 +17,6 @@ from meanstream.operators.rounds.records import Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.words import SeededWords
 
-pytestmark = pytest.mark.slow
-
 LARGE = SizeDistribution.parse("point:1000")
 SMALL = SizeDistribution.parse("point:2")
 

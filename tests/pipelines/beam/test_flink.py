@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from meanstream.pipelines.beam.runners import runner_arguments
 from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import SECRET, samples
-
-pytestmark = pytest.mark.slow
 
 
 def test_flink_gives_the_bytes_of_the_engine(flink: FlinkCluster, tmp_path: Path) -> None:

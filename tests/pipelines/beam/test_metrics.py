@@ -51,8 +51,6 @@ from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[3]
 STEPS = (answer, budget, curator, intake, metrics, release, stages, summarize)
 OPERATIONS = ROOT / "docs" / "beam.md"
@@ -129,7 +127,6 @@ def agents_of(
     )
 
 
-@pytest.mark.slow
 def test_flink_counts_the_same(flink: FlinkCluster, tmp_path: Path) -> None:
     path = flawed_file(tmp_path)
     stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]

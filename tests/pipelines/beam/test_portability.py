@@ -36,8 +36,6 @@ from tests.pipelines.beam.support.portability import (
 )
 from tests.pipelines.command_line import meanstream
 
-pytestmark = pytest.mark.slow
-
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 PLACE = "projects/some-project/secrets/noise/versions/1"
 AGENTS = ("--lower=0", "--upper=10", "--epsilon=1", "--delta=1e-6", f"--secret={PLACE}", "--id=id", "--name=test")
@@ -228,7 +226,6 @@ def with_step(monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
     monkeypatch.setitem(launcher.PIPELINES, "agents", make)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_step_that_carries_something_of_this_machine_is_found(
     name: str, needles: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

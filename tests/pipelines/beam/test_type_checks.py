@@ -32,8 +32,6 @@ from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings
 from tests.streaming.support.rounds_world import samples as rounds_samples
 
-pytestmark = pytest.mark.slow
-
 CHECKS = ["--runtime_type_check", "--performance_runtime_type_check"]
 NO_SAMPLES: list[Any] = [None, b"", ("agent 1", "much", 0.0)]
 MAYBE_NONE = {"drifts", "notices", "refusals", "results"}

@@ -24,8 +24,6 @@ from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstre
 from tests.pipelines.commands.run import test_run_rounds
 from tests.pipelines.forked import run_forked
 
-pytestmark = pytest.mark.slow
-
 KEY = {"MEANSTREAM_SECRET": SECRET}
 REASONS = (errno.ENOSPC, errno.EIO, errno.EACCES, errno.EPIPE, errno.EROFS)
 OF_AGENTS = ("releases", "estimates", "population", "dead_letters", "notices")
@@ -139,7 +137,6 @@ def test_every_role_and_every_kind_of_sink_is_tried() -> None:
     assert set(BREAKS) == set(FILES)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", FILES)
 @pytest.mark.parametrize("host", HOSTS)
 def test_wherever_a_sink_breaks_the_next_run_goes_on(host: str, suffix: str, tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from meanstream.streaming.events.columns import Batch, Rejects
 from meanstream.streaming.testing import Abort, Script, ScriptedSource
 from tests.streaming.support.dying import DieAt, Died, lives_of, visited
 
-pytestmark = pytest.mark.slow
-
 ON_KAFKA = {CrashPoint.PRODUCE, CrashPoint.SEND_MARKER, CrashPoint.COMMIT_TRANSACTION}
 POINTS = [point for point in CrashPoint if point not in ON_KAFKA]
 
@@ -80,7 +78,6 @@ def test_killed_at_every_step_the_outputs_are_the_same_bytes(
         assert ledger(world.folder) == ledger(reference.folder)
 
 
-@pytest.mark.slow
 def test_killed_at_every_step_no_person_counts_more_often(new_world: Callable[[str], Any]) -> None:
     """The counts of persons are of the same commit as the sums: a restart repeats neither."""
     persons = np.random.default_rng(4).integers(1, 25, 120).tolist()

@@ -101,7 +101,6 @@ def test_without_a_histogram_every_byte_is_as_before(new_world: Callable[[str], 
     assert not any(b"histogram" in line or b"quantiles" in line for one in plain.files().values() for line in [one])
 
 
-@pytest.mark.slow
 def test_killed_at_every_step_the_outputs_are_the_same_bytes(new_asking: Callable[[str], Any]) -> None:
     whole = new_asking("whole")
     whole.run(ScriptedSource(samples(n=24)))

@@ -16,8 +16,6 @@ from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.command_line import SECRET, arguments, options, run_agents, write_samples
 from tests.pipelines.forked import run_forked
 
-pytestmark = pytest.mark.slow
-
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
 FULL = r"^store must have space on a working disk, got '(database or disk is full|disk I/O error)' for '{}'; what was "
 LIMITED = """
@@ -39,7 +37,6 @@ def limited(pages: int) -> Callable[..., None]:
     return begin_limited
 
 
-@pytest.mark.slow
 def test_wherever_the_space_ends_a_run_with_space_goes_on(new_world: Callable[[str], Any]) -> None:
     reference = new_world("reference")
     reference.run(ScriptedSource(SAMPLES))

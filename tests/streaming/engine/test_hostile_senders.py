@@ -42,7 +42,6 @@ def test_one_fast_clock_changes_nobody_elses_releases(
     assert seen["spoiled"] == seen["honest"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 7, 10_000])
 def test_names_without_end_are_refused_by_number(batch_size: int, new_world: Callable[[str], Any]) -> None:
     events = HONEST[: 100 * batch_size]  # each batch costs a turn

@@ -23,7 +23,6 @@ POINTS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("point", "moment"), POINTS)
 def test_killed_anywhere_it_counts_each_record_once(
     point: CrashPoint, moment: Moment, new_world: Callable[[str], Any], tmp_path: Path

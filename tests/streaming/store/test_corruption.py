@@ -118,7 +118,6 @@ def holds(trials: Trials, outcome: Any) -> bool:
     return bool(outcome == trials.expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_changed_byte_anywhere_in_the_file_is_refused_or_without_effect(seed: int, stopped: Trials) -> None:
     rng = np.random.default_rng(seed)
@@ -132,14 +131,12 @@ def test_a_changed_byte_anywhere_in_the_file_is_refused_or_without_effect(seed: 
     assert found > 20
 
 
-@pytest.mark.slow
 def test_a_changed_byte_of_the_header_is_refused_or_without_effect(stopped: Trials) -> None:
     for place in range(HEADER):
         for mask in (1, 0xFF) if place in USED else (0xFF,):
             assert holds(stopped, stopped.flipped("s.db", place, mask)), (place, mask)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["s.db", "s.db-wal", "s.db.lock", "s.db-shm"])
 def test_after_a_kill_a_changed_byte_of_any_file_is_refused_or_without_effect(name: str, killed: Trials) -> None:
     """The write-ahead log above all: SQLite takes a damaged one for one that ends earlier."""
@@ -155,7 +152,6 @@ def test_after_a_kill_a_changed_byte_of_any_file_is_refused_or_without_effect(na
     assert refused > 30 or not log
 
 
-@pytest.mark.slow
 def test_a_file_that_was_cut_off_is_refused_or_without_effect(stopped: Trials) -> None:
     size = (stopped.left.folder / "s.db").stat().st_size
     for left in (1, 99, 512, 4096, 4097, 8192, size // 2, size - 4096):

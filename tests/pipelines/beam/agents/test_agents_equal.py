@@ -40,8 +40,6 @@ from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.prism import on_prism
 from tests.streaming.conftest import World
 
-pytestmark = pytest.mark.slow
-
 ROLES = ("estimates", "releases", "population", "notices")
 
 

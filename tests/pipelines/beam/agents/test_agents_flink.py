@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from meanstream.pipelines.beam.runners import runner_arguments
 from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, flawed_file
 from tests.pipelines.command_line import arguments, meanstream
 from tests.streaming.support.rounds_world import SECRET
-
-pytestmark = pytest.mark.slow
 
 
 def test_flink_gives_the_releases_of_the_engine(cluster: list[str], tmp_path: Path) -> None:

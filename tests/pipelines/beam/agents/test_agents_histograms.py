@@ -70,7 +70,6 @@ def collaborate(how: dict[str, Any], stream: list[Any], settings: Any = WITH) ->
     return sorted(line for batch in found for line in batch.lines), released
 
 
-@pytest.mark.slow
 def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -88,7 +87,6 @@ def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
         assert_same_estimates(ours, twin, WITH)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"refresh": 10 * HOUR}], ids=["once", "windows"])
 def test_shards_together_are_answered_as_each_alone(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
@@ -99,7 +97,6 @@ def test_shards_together_are_answered_as_each_alone(how: dict[str, Any], monkeyp
     assert all(len(json.loads(line)["quantiles"]) == 2 for line in found[0])
 
 
-@pytest.mark.slow
 def test_a_reader_of_releases_learns_the_same_prior() -> None:
     """Of batches, of single events, and of both twice; the prior of fewer of them is another."""
     stream, windows = samples(), AgentWindows(refresh=None)
@@ -170,7 +167,6 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.slow
 def test_histograms_that_cannot_have_been_told_are_left_out(events: list[Release]) -> None:
     """The releases that they came with count; the prior is that of the others'."""
     (bins,) = {len(event.histogram.counts) for event in events if event.histogram is not None}

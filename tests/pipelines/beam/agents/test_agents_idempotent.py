@@ -47,8 +47,6 @@ from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
 from tests.streaming.support.rounds_world import SECRET
 
-pytestmark = pytest.mark.slow
-
 REPEAT = ["--direct_runner_bundle_repeat=4"]
 WINDOWS = AgentWindows(refresh=20 * HOUR)
 

@@ -215,7 +215,6 @@ def _then_pass(write: Any) -> Any:
     return Both()
 
 
-@pytest.mark.slow
 def test_flink_from_offset_to_offset_and_to_topics(
     flink: FlinkCluster,  # noqa: F811
     broker_address: str,  # noqa: F811

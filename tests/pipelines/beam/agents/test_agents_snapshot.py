@@ -43,8 +43,6 @@ from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_sam
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.pipelines.beam.support.prism import on_prism
 
-pytestmark = pytest.mark.slow
-
 OPTIONS = EngineOptions()
 REFRESHES = [None, 28 * HOUR]
 
@@ -140,7 +138,6 @@ def windows_of(lines: Iterable[bytes]) -> list[dict[str, bytes]]:
     return [windows[n] for n in sorted(windows)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_federation_of_two_answers_as_one_pipeline_would(alone: bool, world: tuple[float | None, World]) -> None:
     refresh, made = world

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from confluent_kafka import Producer
@@ -24,7 +23,6 @@ from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fix
 from tests.servers.support.flink_cluster import STREAMING
 from tests.streaming.support.rounds_world import SECRET
 
-pytestmark = pytest.mark.slow
 PATIENCE = 150.0
 
 

@@ -284,7 +284,6 @@ def test_the_extra_is_named_where_the_client_is_missing(monkeypatch: pytest.Monk
         WritePubSub(f"{PROJECT}/topics/means")
 
 
-@pytest.mark.slow
 def test_flink_sends_releases(clients: Clients, server: str, flink: FlinkCluster, tmp_path: Path) -> None:  # noqa: F811
     """Its workers have the server's address in their environment."""
     lines = agents_world.engine_on(tmp_path, STREAM).lines("releases")

@@ -30,8 +30,6 @@ from tests.pipelines.beam.support.collecting import lines, run
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors, write
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 
-pytestmark = pytest.mark.slow
-
 CURATORS: dict[str, dict[str, Any]] = {
     "ratio": {"estimator": "cummings.ratio"},
     "sizes public": {"estimator": "cummings.known_sizes", "users": 60},

@@ -25,8 +25,6 @@ from tests.pipelines.beam.support.collecting import lines, run
 from tests.pipelines.beam.support.prism import on_prism
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings, samples
 
-pytestmark = pytest.mark.slow
-
 CASES = {
     "two stages": {},
     "users declared": {"users": 12},

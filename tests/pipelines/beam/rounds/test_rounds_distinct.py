@@ -29,8 +29,6 @@ from tests.pipelines.beam.support.collecting import collector, lines, run, run_p
 from tests.streaming.rounds.test_rounds_vectors import vector_settings, vectors
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings, samples
 
-pytestmark = pytest.mark.slow
-
 STREAM = samples()
 N = len(STREAM)
 CASES: dict[str, dict[str, Any]] = {
@@ -111,7 +109,6 @@ def none_repeats(user: Any, key: Any) -> Any:
     return np.zeros(len(key), np.bool_)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["without ids", "without comparing them"])
 @pytest.mark.parametrize("case", CASES)
 def test_were_they_not_told_apart_the_answers_would_differ(

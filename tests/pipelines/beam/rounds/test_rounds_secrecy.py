@@ -103,7 +103,6 @@ class _Result:
         return self._found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize(
     ("run", "estimator"), [(on_a_file, "one_shot"), (on_a_file, "cummings.known_sizes"), (elements, "one_shot")]

@@ -27,8 +27,6 @@ from meanstream.streaming.testing import ScriptedSource
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 
-pytestmark = pytest.mark.slow
-
 PRIVATE = (ForRound, UserBatch, UserSamples, SampleColumns, UserSums, Summaries)
 
 

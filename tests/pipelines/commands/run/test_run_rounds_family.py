@@ -20,8 +20,6 @@ from tests.pipelines.command_line import SECRET, files, meanstream
 from tests.pipelines.commands.explain.test_explain_rounds import explain
 from tests.pipelines.commands.run.test_run_rounds import lines, run, write_flights
 
-pytestmark = pytest.mark.slow
-
 USERS = ("--users", "400", "--sizes", "point:9")
 CURATORS = ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cummings.ideal")
 

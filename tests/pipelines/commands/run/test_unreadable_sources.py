@@ -202,7 +202,6 @@ def test_damage_at_the_head_is_refused_before_anything_is_begun(
     assert list(tmp_path.iterdir()) == [source]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sort", [True, False])
 def test_a_wrong_checksum_at_the_end_is_one_line_and_the_next_run_goes_on(sort: bool, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
