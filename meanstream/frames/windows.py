@@ -159,7 +159,7 @@ class PrivateWindows(PrivateFrame):
             said=(
                 f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
                 f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
-                "together for a window in both; `meanstream run rounds --store` counts",
+                "together for a window in both; `meanstream run rounds --store` keeps one",
             ),
             level=settings.level,
             keys=("window",),

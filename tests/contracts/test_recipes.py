@@ -200,7 +200,7 @@ def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
     assert {code for code, _ in ended(tree, commands)} == {0}
     refused = ended(tree, [(*AGENTS, *words) for words in REFUSED])
     assert refused == [(2, f"meanstream: {why}\n") for why in REFUSED.values()]
-    passed = tests_of(tree, *(test for tried in TRIED.values() for test in tried.tests))
+    passed = passed_in(tree, *(test for tried in TRIED.values() for test in tried.tests))
     for tried in TRIED.values():
         assert sum(passed.get(test, 0) for test in tried.tests) >= tried.least, (tried.tests, passed)
 
@@ -246,7 +246,7 @@ def ended(tree: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str]
     return ran
 
 
-def tests_of(tree: Path, *files: str) -> Counter[str]:
+def passed_in(tree: Path, *files: str) -> Counter[str]:
     """Run what is about additions in the copy's tests; count what passes, by file."""
     words = " or ".join(f"({tried.word})" for tried in TRIED.values() if tried.word)
     ran = python(tree, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *dict.fromkeys(files), "-k", words)

@@ -108,7 +108,9 @@ class WindowClosing:
         return {"closed": None if self.reached == _NEVER else self.reached}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from plain values."""
+        """Continue from plain values; `ValueError` if an earlier version wrote them, which closed windows otherwise."""
+        if "closed" not in state:
+            raise ValueError("store must be of this version, got rounds of an earlier one: begin a new store with --name")
         self.reached = _NEVER if state["closed"] is None else int(state["closed"])
 
     def _whole(self, micros: int) -> int:

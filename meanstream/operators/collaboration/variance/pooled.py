@@ -97,7 +97,8 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     >>> own = OwnSamples(agent=np.arange(2), count=np.array([0, 4]), mean=np.array([np.nan, 7.0]),
     ...                  squared_deviations=np.zeros(2))
     >>> pooled_own_means(own, 2.0, known=1.0)
-    OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]), ahead=array([False]))
+    OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]), ahead=array([False]),
+             noise_variance=array([0.]))
     """
     of_sample = variance_posterior_of_own(pool, own) if known is None else np.full(len(own), known)
     some = own.count > 0
