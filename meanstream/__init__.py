@@ -1,7 +1,7 @@
 """Private mean estimation on event streams, with an error bar on every answer.
 
-What Python users need is here; the transforms of Beam are in `meanstream.beam`. Nothing is imported before it is asked
-for: ``import meanstream`` loads no NumPy.
+What Python users need is here; the transforms of Beam are in `meanstream.beam`. A name is imported when
+it is first used: ``import meanstream`` loads no NumPy.
 
 Examples
 --------
@@ -60,7 +60,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, once."""
+    """Import the module of a public name when the name is first used."""
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415 - takes longer than everything else here
 
@@ -74,5 +74,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List what can be asked for."""
-    return sorted({*globals(), *__all__})
+    """List the public names and nothing else."""
+    return [*__all__]

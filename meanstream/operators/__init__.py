@@ -33,3 +33,6 @@ window, error                 [â_i, b̂_i], α            what a user's mean is
 Modules are imported by name (``from meanstream.operators.agents.agents import Agents``): importing this package alone
 imports nothing else, which keeps the command line fast.
 """
+
+if __name__ != "meanstream.operators":
+    raise ImportError(f"{__name__} is a link for readers of the code: import meanstream.operators instead")

@@ -10,7 +10,6 @@ HEAVY = {
     "apache_beam",
     "confluent_kafka",
     "cryptography",
-    "dp_accounting",
     "matplotlib",
     "meanstream.streaming",
     "msgspec",
