@@ -26,9 +26,10 @@ def text_of(name: str) -> str:
     return " ".join((ROOT / name).read_text().split())
 
 
-def test_the_readme_has_the_table_of_the_mechanism() -> None:
+def test_the_promise_has_the_figures_of_the_mechanism() -> None:
     settings = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6)
-    said = text_of("README.md")
+    assert f"ten samples of one person together have epsilon {settings.epsilon_for(10):.1f}." in text_of("README.md")
+    said = text_of("docs/privacy.md")
     found = re.search(r"at \(1, 1e-6\), 2 samples of one person together have epsilon ([^(]*)", said)
     assert found is not None
     figures = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", "2 samples have " + found[1])[1:]]
@@ -55,8 +56,8 @@ def test_many_samples_windows_and_jobs_are_spoken_of_where_epsilon_is() -> None:
     said = text_of("README.md")
     for part in (
         "A person with many samples is protected less",
-        "A user in several windows is protected less",
+        "Each further window costs epsilon again",
         "several agents, stores or jobs adds up",
-        "Nothing is claimed for sampling or shuffling",
     ):
         assert part in said
+    assert "Nothing is claimed of amplification by sampling or shuffling" in text_of("docs/privacy.md")

@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.test_readme import PYTHON
+from tests.code_blocks import blocks_of
 
 ROOT = Path(__file__).parents[2]
+WEEKLY = ROOT / "docs" / "tutorials" / "weekly.md"
+PROGRAMS = {
+    "frame": (ROOT / "examples" / "private_means.py").read_text(encoding="utf-8"),
+    "river": (ROOT / "examples" / "river_statistic.py").read_text(encoding="utf-8"),
+    "Beam": next(block.text for block in blocks_of(WEEKLY) if "import apache_beam" in block.text),
+}
+"""What a user writes, with no file but its own."""
 UV = Path(sys.executable).with_name("uv")
 OTHERS = """
 [build-system]
@@ -73,9 +80,9 @@ def test_neither_hides_the_other(python: Path, tmp_path: Path) -> None:
     assert run(python.with_name("meanstream"), "--version", folder=tmp_path).startswith("meanstream ")
 
 
-@pytest.mark.parametrize("block", PYTHON)
-def test_the_readmes_python_runs_there(block: str, python: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_users_program_runs_there(program: str, python: Path, tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "__init__.py").touch()
-    (tmp_path / "program.py").write_text(block)
+    (tmp_path / "program.py").write_text(program)
     assert run(python, "program.py", folder=tmp_path)

@@ -152,6 +152,7 @@ def _replay(
     result = {
         "epsilon": epsilon,
         "delta": delta,
+        "seed": seed,
         "flights": stream.num_rows,
         "aircraft": len(truth.agent),
         "min_samples": MIN_COUNT,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.demo.flights import Truth
 from meanstream.pipelines.commands.demo.score import MIN_COUNT
 
 if TYPE_CHECKING:
-    from meanstream.operators.records import Ints
     from meanstream.pipelines.commands.demo.agents import Answers
 
 ROWS = 5
@@ -22,18 +22,15 @@ def print_demo_table(truth: Truth, answers: Answers, result: dict[str, Any]) -> 
     table = Table(title="Mean departure delay of an aircraft, minutes (95 % intervals)")
     for name in ("aircraft", "flights", "alone", "private, collaborative", "pulled to the group", "held-back mean"):
         table.add_column(name, justify="left" if name == "aircraft" else "right")
-    for title, rows in (("most gain", _most_gain(answers)), ("typical", _typical(answers))):
-        table.add_section()
-        table.add_row(f"[bold]{title}[/bold]")
-        for i in rows:
-            table.add_row(
-                str(truth.agent[i]),
-                str(answers.count[i]),
-                _with_interval(answers.local[i], answers.local_lower[i], answers.local_upper[i]),
-                _with_interval(answers.value[i], answers.lower[i], answers.upper[i]),
-                f"{100 * (1 - 1 / max(answers.gain[i], 1.0)):.0f} %",
-                f"{truth.mean[i]:.1f}",
-            )
+    for i in _drawn(truth, answers, result["seed"]):
+        table.add_row(
+            str(truth.agent[i]),
+            str(answers.count[i]),
+            _with_interval(answers.local[i], answers.local_lower[i], answers.local_upper[i]),
+            _with_interval(answers.value[i], answers.lower[i], answers.upper[i]),
+            f"{100 * (1 - 1 / max(answers.gain[i], 1.0)):.0f} %",
+            f"{truth.mean[i]:.1f}",
+        )
     console = Console(width=110, highlight=False)
     console.print(table)
     for line in _report_lines(result):
@@ -42,9 +39,10 @@ def print_demo_table(truth: Truth, answers: Answers, result: dict[str, Any]) -> 
 
 def _report_lines(result: dict[str, Any]) -> list[str]:
     """Sentences below the table."""
+    enough = f"aircraft with at least {MIN_COUNT} flights in each half"
     lines = [
-        f"Squared error on the held-back flights, relative to learning alone, over the aircraft with at least "
-        f"{MIN_COUNT} flights in each half:"
+        f"Rows: the {ROWS} smallest SHA-256 of '{result['seed']} AIRCRAFT', of the {enough}.",
+        f"Squared error on the held-back flights, relative to learning alone, over all {enough}:",
     ]
     for method, s in result["squared_error_relative_to_alone"].items():
         lines.append(
@@ -66,20 +64,10 @@ def _with_interval(value: float, lower: float, upper: float) -> str:
     return f"{value:.1f} [{lower:.1f}, {upper:.1f}]"
 
 
-def _most_gain(answers: Answers) -> Ints:
-    """Aircraft with enough flights whose interval shrank most."""
+def _drawn(truth: Truth, answers: Answers, seed: int) -> list[int]:
+    """Draw scored aircraft by a hash of seed and name, which knows no result; those with few flights first."""
     import numpy as np
 
-    eligible = np.flatnonzero(answers.count >= MIN_COUNT)
-    best: Ints = eligible[np.argsort(-answers.gain[eligible], kind="stable")][:ROWS]
-    return best
-
-
-def _typical(answers: Answers) -> Ints:
-    """Aircraft from few to many flights: the quantiles .1, .3, .5, .7, .9 of their number."""
-    import numpy as np
-
-    known = np.flatnonzero(answers.count > 0)
-    ordered = known[np.argsort(answers.count[known], kind="stable")]
-    typical: Ints = ordered[(np.linspace(0.1, 0.9, ROWS) * (len(ordered) - 1)).astype(int)]
-    return typical
+    scored = np.flatnonzero((truth.count >= MIN_COUNT) & (answers.count >= MIN_COUNT) & np.isfinite(answers.value))
+    by_hash = sorted(scored, key=lambda i: hashlib.sha256(f"{seed} {truth.agent[i]}".encode()).digest())
+    return sorted(by_hash[:ROWS], key=lambda i: (answers.count[i], truth.agent[i]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from meanstream.pipelines.commands.demo import agents
 from meanstream.pipelines.commands.demo.flights import Truth, flights_file, hold_back_flights, read_flights
 from meanstream.pipelines.commands.demo.score import score_demo
+from tests.code_blocks import PAGES, blocks_of
 from tests.pipelines.command_line import meanstream
 from tests.pipelines.commands.demo.flights_of_few import flights_of_few_aircraft
 
@@ -58,6 +61,22 @@ def test_a_score_over_few_aircraft_is_none() -> None:
     assert score_demo(truth, count=few, value=nothing, local=nothing, lower=nothing, upper=nothing) is None
 
 
+def shown_demo() -> str:
+    """Give the demo's output as the README shows it."""
+    return next(block.text for block in blocks_of(PAGES[0]) if "Mean departure delay" in block.text)
+
+
+def lines_of(output: str) -> list[str]:
+    """Give the lines above the name of the picture, without the spaces around them."""
+    return [line.strip() for line in output.partition("\nPicture:")[0].splitlines()]
+
+
+def words_of(output: str) -> str:
+    """Leave out of the demo's output what other flights change: names, figures, widths, where lines break."""
+    said = re.sub(r"\bN\d\w*|-?\b\d[\d.,e-]*", "0", " ".join(lines_of(output)))
+    return re.sub(r"([━─])+", r"\1", " ".join(said.split()))
+
+
 def run_demo(folder: Path, seed: int = 0) -> dict[str, Any]:
     return meanstream("demo", "--quiet", "--json", "--seed", str(seed), "--out", str(folder)).json
 
@@ -74,8 +93,26 @@ def test_the_demo_learns_and_repeats_itself(tmp_path: Path, monkeypatch: pytest.
     assert Path(first["picture"]).stat().st_size > 20_000
     second = meanstream("demo", "--quiet", "--out", str(tmp_path / "second")).out.decode()
     assert f"{errors['learned_prior']['ratio']:.2f}" in second
+    assert words_of(second) == words_of(shown_demo())
     for name in ("learned_prior-releases.jsonl", "learned_prior-estimates.jsonl"):
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_the_rows_of_the_readme_are_those_of_the_rule() -> None:
+    """A hash of seed and name draws them, from the aircraft that are scored; a reader can repeat it."""
+    stream, truth = hold_back_flights(read_flights(flights_file()))
+    names, counts = np.unique(stream["tailnum"].to_pylist(), return_counts=True)
+    assert names.tolist() == truth.agent.tolist()
+    scored = names[(counts >= 20) & (truth.count >= 20)]
+    drawn = sorted(scored, key=lambda name: sha256(f"0 {name}".encode()).hexdigest())[:5]
+    assert sorted(re.findall(r"│ (N\w+) ", shown_demo())) == sorted(drawn)
+    assert f"{len(scored):,} aircraft" in shown_demo()
+
+
+@pytest.mark.full
+def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    printed = meanstream("demo", "--quiet", "--out", str(tmp_path / "demo")).out.decode()
+    assert lines_of(printed) == lines_of(shown_demo())
 
 
 @pytest.mark.full
