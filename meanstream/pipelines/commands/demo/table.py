@@ -69,5 +69,5 @@ def _drawn(truth: Truth, answers: Answers, seed: int) -> list[int]:
     import numpy as np
 
     scored = np.flatnonzero((truth.count >= MIN_COUNT) & (answers.count >= MIN_COUNT) & np.isfinite(answers.value))
-    by_hash = sorted(scored, key=lambda i: hashlib.sha256(f"{seed} {truth.agent[i]}".encode()).digest())
+    by_hash = sorted(scored.tolist(), key=lambda i: hashlib.sha256(f"{seed} {truth.agent[i]}".encode()).digest())
     return sorted(by_hash[:ROWS], key=lambda i: (answers.count[i], truth.agent[i]))
