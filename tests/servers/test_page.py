@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,7 @@ def run_agents(
 def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) -> None:
     opened = open_rounds_deployment(folder / "rounds.db", ROUNDS, environment=SECRET)
     engine = RoundsEngine(
-        source=SlowSource(samples(20_000)),
+        source=SlowSource(sorted(samples(20_000), key=itemgetter(2)), in_order=True),  # windows close on the way
         settings=ROUNDS,
         secret=opened.secret,
         store=opened.store,

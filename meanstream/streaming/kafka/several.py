@@ -49,12 +49,11 @@ class TopicReaders:
         KafkaLostError
             If reading of one of them cannot go on.
         """
-        self.begin_unless_begun()
-        going: list[int] = []
-        for turn in range(self._turn, self._turn + len(self._readers)):
-            i = turn % len(self._readers)  # another topic is first each time
-            if self._readers[i].done:
-                self._readers[i].rest()  # nothing behind the end of a bounded reading piles up
+        readers, going = self._begun(), list[int]()
+        for turn in range(self._turn, self._turn + len(readers)):
+            i = turn % len(readers)  # another topic is first each time
+            if readers[i].done:
+                readers[i].rest()  # nothing behind the end of a bounded reading piles up
             else:
                 going.append(i)
         self._turn += 1
@@ -84,22 +83,21 @@ class TopicReaders:
 
     def hold(self) -> bool:
         """Read on to where all topics end now; False if no broker says where one of them does."""
-        self.begin_unless_begun()
-        held = [reader.hold() for reader in self._readers]  # each of them, whatever the others say
+        held = [reader.hold() for reader in self._begun()]  # each of them, whatever the others say
         return all(held)
 
     def at_hold(self) -> bool:
         """Say whether that was given."""
-        return all(reader.at_hold() for reader in self._readers)
+        return all(reader.at_hold() for reader in self._begun())
 
     def go_on(self) -> None:
         """Read on."""
-        for reader in self._readers:
+        for reader in self._begun():
             reader.go_on()
 
     def position(self) -> Position:
         """Tell the next offset of each partition of each topic."""
-        return {"topic": self.name, "topics": {reader.name: reader.position() for reader in self._readers}}
+        return {"topic": self.name, "topics": {reader.name: reader.position() for reader in self._begun()}}
 
     def commit(self, position: Position) -> None:
         """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
@@ -110,10 +108,11 @@ class TopicReaders:
         """Count the offsets between what was given out and the end of each partition, as last heard of."""
         return {place: lag for reader in self._readers for place, lag in reader.lags().items()}
 
-    def begin_unless_begun(self) -> None:
-        """Find where to begin, and own the partitions, where nobody has."""
+    def _begun(self) -> Sequence[TopicReader]:
+        """Give the readers, once all have begun: one that is asked how far it is begins alone, and claims its topic."""
         if not all(reader.begun for reader in self._readers):
             self.begin(None)
+        return self._readers
 
     def begin(self, position: Position | None) -> None:
         """Find where to begin, own the partitions of all topics, and read them from there.
@@ -131,8 +130,7 @@ class TopicReaders:
     @property
     def done(self) -> bool:
         """Whether a bounded reading of all topics is complete."""
-        self.begin_unless_begun()
-        return all(reader.done for reader in self._readers)
+        return all(reader.done for reader in self._begun())
 
     def active(self, now: float, idle_seconds: float) -> tuple[int, ...]:
         """List the partitions that more is expected of soon."""
@@ -144,7 +142,7 @@ class TopicReaders:
         return tuple(self._numbers(lambda reader: reader.partitions))
 
     def _numbers(self, of: Callable[[TopicReader], Sequence[int]]) -> Iterator[int]:
-        return (self._number(i, partition) for i, reader in enumerate(self._readers) for partition in of(reader))
+        return (self._number(i, partition) for i, reader in enumerate(self._begun()) for partition in of(reader))
 
     def problem(self) -> str | None:
         """Say why no broker answers, or None."""

@@ -211,7 +211,7 @@ def test_a_transaction_that_stood_too_long_fails_and_is_written_again(world: Wor
 
 
 def test_records_that_time_out_while_the_broker_is_silent(world: World, broker: Broker) -> None:
-    configure(world, message_timeout_ms=1000 * SHORT_SECONDS)  # the transaction may stand longer
+    configure(world, transaction_timeout_ms=1000 * SHORT_SECONDS)  # records wait as long as it may stand
     sinks = world.open()
     note = sinks.positions()
     sinks.write("releases", releases(1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,7 @@ class Reader:
         self.name, self.left, self.bounded = location.topic, left, bounded
         self.waited: list[float] = []
         self.rested = 0
+        self.claimed = False
 
     @property
     def done(self) -> bool:
@@ -106,6 +107,17 @@ class Reader:
 
     def rest(self) -> None:
         self.rested += 1
+
+    def require_unowned(self) -> None:
+        if self.name == "b":
+            raise ValueError("b belongs to another store")
+
+    def _claim(self, *_: object) -> Any:
+        """As each reader does that is asked how far it is."""
+        self.claimed = True
+
+    begin = position = active = hold = at_hold = go_on = _claim
+    partitions = property(_claim)
 
     def close(self) -> None:
         pass
@@ -135,6 +147,30 @@ def test_a_record_is_waited_for_where_no_topic_has_one() -> None:
     assert opened.take(5) is None
     waited = [max(reader.waited) for reader in opened._readers]  # type: ignore[attr-defined]
     assert waited == [0.05, 0.05]  # each in its turn
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda opened: opened.take(1),
+        lambda opened: opened.position(),
+        lambda opened: opened.partitions,
+        lambda opened: opened.active(0.0, 1.0),
+        lambda opened: opened.done,
+        lambda opened: opened.hold(),
+        lambda opened: opened.at_hold(),
+        lambda opened: opened.go_on(),
+    ],
+    ids=["take", "position", "partitions", "active", "done", "hold", "at_hold", "go_on"],
+)
+def test_no_topic_begins_where_another_store_has_one(
+    ask: Callable[[TopicReaders], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reader, "begun", False)
+    opened = readers(1, 1)
+    with pytest.raises(ValueError, match="b belongs to another store"):
+        ask(opened)
+    assert not any(reader.claimed for reader in opened._readers)  # type: ignore[attr-defined]
 
 
 def test_a_topic_that_is_done_is_not_read_behind_its_end() -> None:
