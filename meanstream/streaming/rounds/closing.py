@@ -110,7 +110,9 @@ class WindowClosing:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from plain values; `ValueError` if an earlier version wrote them, which closed windows otherwise."""
         if "closed" not in state:
-            raise ValueError("store must be of this version, got rounds of an earlier one: begin a new store with --name")
+            raise ValueError(
+                "store must be of this version, got rounds of an earlier one: begin a new store with --name"
+            )
         self.reached = _NEVER if state["closed"] is None else int(state["closed"])
 
     def _whole(self, micros: int) -> int:
