@@ -146,4 +146,5 @@ class _Together(Step):
 
     def process(self, element: tuple[int, Iterable[UserBatch]]) -> Iterator[tuple[int, UserBatch]]:
         """Join them, in the order of the users' hashes."""
-        yield element[0], join_user_records(list(element[1]))
+        if batches := list(element[1]):  # there may be an empty pane, as for `JoinBatches`
+            yield element[0], join_user_records(batches)

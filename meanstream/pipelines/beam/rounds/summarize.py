@@ -124,6 +124,8 @@ class JoinBatches(Step):
         if pane.timing in (PaneInfoTiming.EARLY, PaneInfoTiming.LATE) or pane.index > 0:
             self._late.inc(sum(batch.n_samples for batch in batches))
             return
+        if not batches:  # a second pane of Flink, where event time passes a window and all its lateness at once
+            return
         for window, parts in _rounds(self._settings, batches):
             joined = self._joined(window, parts)
             if self._settings.windows.kind != "session":

@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.ledger import SpendLedger
+from meanstream.pipelines.beam.rounds.carried import _Together
 from meanstream.pipelines.beam.rounds.summarize import JoinBatches, SumBatches
 from meanstream.pipelines.beam.rounds.windows import CarryRounds, window_release_time
 from meanstream.pipelines.beam.state import StateOwner
@@ -105,6 +106,17 @@ def test_what_comes_after_the_release_is_counted(timing: int, index: int, late: 
     out = list(join.process((join._mark.key(0), [batch for _, batch in keyed]), pane))
     assert sum(counted) == late
     assert sum(len(batch) for _, batch in out) == (0 if late else 2)
+
+
+@pytest.mark.parametrize("window", ["1d", "session:3h"])
+def test_an_empty_pane_of_a_window_changes_nothing(window: str) -> None:
+    """Flink gives one where event time passes a window and all its lateness at once: of an old backlog, by clock."""
+    settings = rounds_settings(users=5, window=window)
+    join = JoinBatches(settings, 1, StateOwner(settings={}))
+    join.setup()
+    pane = PaneInfo(True, True, PaneInfoTiming.ON_TIME, 0, 0)
+    assert list(join.process((join._mark.key(0), []), pane) or ()) == []
+    assert list(_Together().process((0, []))) == []
 
 
 def test_sliding_windows_are_refused_unless_the_budget_covers_their_overlap() -> None:
