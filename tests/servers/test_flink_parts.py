@@ -154,8 +154,8 @@ def on_flink(
     for label, case in CASES.items():
         given = []
         for topic in topics[label]:
-            source, how = f"kafka://{address}/{topic}", {"turn": 1, "privacy_unit": "sample"}
-            read = ReadKafka(source, ColumnMapping(), until_end=False, **how)  # by the times of agents' samples
+            source = f"kafka://{address}/{topic}"  # whose event time is that of agents' samples
+            read = ReadKafka(source, ColumnMapping(), until_end=False, turn=1, privacy_unit="sample")
             given.append((pipeline | f"Read {topic}" >> read).samples)
         outputs = tuple(given) | label >> Applied(case.parts, secret)
         followed[label] = {role: new_topic() for role in outputs}
