@@ -11,14 +11,11 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import AsSingleton
 from confluent_kafka import Producer
 
 from meanstream.pipelines.beam.kafka.sink import WriteKafka
 from meanstream.pipelines.beam.kafka.source import ReadKafka
-from meanstream.pipelines.beam.rounds import parts
 from meanstream.pipelines.beam.rounds.file import write_rounds_file
-from meanstream.pipelines.beam.rounds.known import ESTIMATES, FINDINGS, WithFindings, known_findings_and_estimates
 from meanstream.pipelines.beam.rounds.stages import FormatReports
 from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.rounds import ReportBatch, ReportLines, ReportRounds, RunRounds
@@ -190,33 +187,3 @@ def ended(answers: Attempts) -> set[bytes]:
 def end_of(line: bytes) -> float:
     """When the window of an answer ends."""
     return datetime.fromisoformat(json.loads(line)["end"]).timestamp()
-
-
-class AsSideInput(WithFindings):
-    """Findings as a side input, as they must not be."""
-
-    def expand(self, pcoll: beam.PCollection) -> Any:
-        known = () if self._findings is None else (AsSingleton(self._findings, default_value=None),)
-        step = beam.ParDo(self._dofn, *known)
-        if self._out is None:
-            return known_findings_and_estimates(pcoll | step.with_outputs(FINDINGS, main=ESTIMATES))
-        return pcoll | step.with_output_types(self._out)
-
-
-def test_with_findings_as_a_side_input_the_job_fails(
-    flink: FlinkCluster,
-    broker_address: str,
-    new_topic: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the test above would see if the steps were not grouped with what they need."""
-    monkeypatch.setattr(parts, "WithFindings", AsSideInput)
-    source = new_topic()
-    send(broker_address, source, samples(240, USERS, float(DAYS)))
-    branch = rounds(SETTINGS["default"], secret_in(tmp_path)), new_topic()
-    job = submit(flink, broker_address, source, f"side-{flink.ports['rest']}", {"side input": branch})
-    try:
-        wait(lambda: any("ClassCastException" in text for text in flink.exceptions(job)), lambda: flink.status(job))
-    finally:
-        flink.cancel(job)
