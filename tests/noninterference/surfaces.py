@@ -68,7 +68,7 @@ OUTPUT_OPTIONS = {
 """Options, by the name of their parameter, that say where something is written or what is shown; `worlds` use them."""
 
 SETTINGS = {
-    "follow", "layout", "numbers_in_text", "answer_tokens", "kind", "print_config",
+    "follow", "layout", "numbers_in_text", "answer_tokens", "kind", "print_config", "idle_after",
     "max_agents", "max_dead_letters", "max_future", "spread_share", "max_users", "older_copy", "quorum", "wait_for",
     "agent", "agents", "allowed_lateness", "as_of", "batch_size", "between_users", "between_users_law", "calibration",
     "checkpoints", "class_sizes", "collaboration", "components", "config", "configs", "constant", "counter", "data",
