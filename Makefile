@@ -1,6 +1,6 @@
 # Two commands do all the set-up on a machine that has Python 3.11 or newer, pip and make:
 #   make demo    a year of flights becomes one private mean per aircraft (make demo-rounds: one per week, over aircraft)
-#   make test    the tests of the gate (make check: the everyday ones, in three minutes; make test-all: all of them)
+#   make test    the tests of the gate (make check: the everyday ones; make test-all: all of them)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
