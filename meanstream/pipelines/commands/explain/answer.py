@@ -1,4 +1,4 @@
-"""The first three lines of `explain`: who is protected against whom, how much, and what a person with ten samples has."""
+"""The first three lines of `explain`: who is protected against whom, how much, and a person with ten samples."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def explain_answer(
         "how_much": f"{total}: from {sources} they guess {guess} {once}.",
         "ten_samples": {
             "sample": f"If one person contributed ten samples: {ten}.",
-            "person": f"In one agent the same (at most {per_person} of them count). If one person is in ten agents: {ten}.",
+            "person": f"In one agent the same (at most {per_person} count). If one person is in ten agents: {ten}.",
             "window": f"In one window the same. If one user is in ten windows: {ten}.",
             "values": f"In one window the same. If one user is in ten windows: {ten}.",
         }[unit],

@@ -106,9 +106,10 @@ def explain_central_lines(release: dict[str, Any]) -> list[str]:
     """Write a release for reading."""
     delta = f", delta {release['delta']:g}" if release["delta"] else ""
     share = release["share_of_users"]
+    payers = "no one" if release["payers"] == "nobody" else release["payers"]
     who = f"from {share:.0%} of the users" if share < 1 else "from users chosen by their public sizes"
     return [
         f"release {release['release']}       {release['name']}: {who}, paid"
-        f" by {release['payers']} at epsilon {release['epsilon']:g}{delta}; noise: {release['noise']}",
+        f" by {payers} at epsilon {release['epsilon']:g}{delta}; noise: {release['noise']}",
         f"                {release['asks']}",
     ]

@@ -44,7 +44,7 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
         release_details=_release_details(mechanism["horizon"], facts["releases"]["schedule"]),
         composition=f"All releases of an agent together, over the life of its stream, by the {mechanism['counter']} "
         f"counter's column norm {mechanism['column_norm']:.6g}. {unit['adds_up']} {unit['amplification']}",
-        post_processing=f"{facts['collaboration']['estimate']}: a function of releases, except for each agent's own mean, "
+        post_processing=f"{facts['collaboration']['estimate']}: a function of releases, except an agent's own mean, "
         "which goes to that agent only.",
         mechanisms=f"- {mechanism['noise'].capitalize()} noise on exact integer sums, by the {mechanism['counter']} "
         f"counter; standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} of a fresh draw in the value's unit\n"

@@ -24,7 +24,7 @@ HOW = (
 )
 
 
-_READERS = typer.Typer(help="Not called: they give a configuration its options.")
+_READERS = typer.Typer(help="Options of a configuration; not a command.")
 
 
 @_READERS.command("agents")

@@ -158,7 +158,9 @@ def test_odds_and_errors_by_epsilon_are_those_of_the_mechanism() -> None:
         assert rows[epsilon] == pytest.approx(found["releases"]["noise_stddev_of_the_mean"])
     text = meanstream(*typed, "--epsilon", "1").out.decode()
     assert text.splitlines()[:3] == [
-        "protected       The value of each single sample, against everyone else together, even if they know all other samples.",
-        "how much        (1, 1e-06): from all releases they guess which of two equally likely values it has at most 54.7 % of the time.",
+        "protected       The value of each single sample, against everyone else together, even if they know all "
+        "other samples.",
+        "how much        (1, 1e-06): from all releases they guess which of two equally likely values it has at most "
+        "54.7 % of the time.",
         "ten samples     If one person contributed ten samples: at most 88.2 % of the time.",
     ]

@@ -160,9 +160,11 @@ def test_the_first_three_lines_answer() -> None:
     """Against whom, how much, and what a user with ten samples has: ten of one window are protected together."""
     named = {"lower": 0, "upper": 8, "epsilon": 1, "window": "1d", "users": 500}
     assert meanstream("explain", "rounds", *arguments(named)).out.decode().splitlines()[:3] == [
-        "protected       Everything that one user sends within a window, against everyone else together, the statistician "
+        "protected       Everything that one user sends within a window, against everyone else together, the "
+        "statistician "
         "included, even if they know all other samples.",
-        "how much        epsilon 1: from all that is published of a window they guess which of two equally likely contents "
+        "how much        epsilon 1: from all that is published of a window they guess which of two equally likely "
+        "contents "
         "it has at most 73.1 % of the time.",
         "ten samples     In one window the same. If one user is in ten windows: at most 100.0 % of the time.",
     ]

@@ -17,7 +17,7 @@ def test_json_and_the_tables_say_the_same() -> None:
     assert [row["quantile"] for row in found["rows"]] == [0.1, 0.5, 0.9]
     assert found["by_epsilon"]["1.0"] == pytest.approx(found["rows"][1]["together"])
     text = meanstream(*WHOLE, "--target-half-width", "12").out.decode()
-    for part in ("4,000 agents, epsilon 1", "of it privacy", "What epsilon buys", *found["sentences"][:1]):
+    for part in ("4,000 agents, epsilon 1", "of it privacy", "Error together by epsilon", *found["sentences"][:1]):
         assert " ".join(part.split()) in " ".join(text.split())
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
