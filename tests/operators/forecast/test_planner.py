@@ -230,7 +230,7 @@ def test_a_curator_is_told_apart_and_never_recommended() -> None:
     assert found.curator.users_needed is not None
     assert best.users_needed is None or found.curator.users_needed < best.users_needed
     assert f"use central.mean: half-width {found.curator.half_width:.3g}" in found.curator_sentence
-    assert f"{best.half_width:.3g} where users protect themselves ({best.name})" in found.curator_sentence
+    assert f"{best.half_width:.3g} if users protect themselves ({best.name})" in found.curator_sentence
     enough = forecast_rounds(users=found.curator.users_needed, **asked).curator
     assert 0.8 < enough.half_width <= 1.0
     assert forecast_rounds(users=4000, **asked).curator.users_needed is None
