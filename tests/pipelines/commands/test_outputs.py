@@ -211,7 +211,7 @@ def test_estimates_on_a_broken_pipe_are_one_line_and_the_next_run_goes_on(tmp_pa
     begin(folder, "agents")
     named = {**agents_options(folder, ".jsonl"), "sink": STDOUT}
     command = ["run", "agents", *arguments(options(folder, quiet=True, **named))]
-    line = "meanstream: sink must be writable, got '-' (Broken pipe); the next run goes on from the last commit"
+    line = "meanstream: sink must be writable, got '-' (Broken pipe); the next run continues from the last commit"
     with nobody_reads() as pipe:
         assert piped(command, pipe) == (1, [line])
     assert run_agents(folder, **named).code == 0
