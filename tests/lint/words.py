@@ -24,8 +24,10 @@ LONGEST = 35
 """Words of the longest sentence of a help text, and of a message with its reason and cure."""
 OUTPUT = re.compile(r"(?ms)^( *)(?:```|~~~).*?^\1(?:```|~~~)|<!--.*?-->|\$\$.*?\$\$")
 LEFT_OUT = re.compile(r"(?m)^ *\|.*$|^#.*$|^ *\[\^\w+\]:")
-LINK, CODE = re.compile(r"!?\[([^\]]*)\]\([^)]*\)"), re.compile(r"`[^`]*`")
+LINK, CODE = re.compile(r"!?\[([^\]]*)\]\([^)]*\)"), re.compile(r"`[^`]*`|\"[^\"\n]*\"")
 ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n|(?m:^\s*(?:[-*]|\d+\.)\s)")
+OWN = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+"""Pages at the top; what a version changed in its words of that day stays in CHANGELOG.md."""
 LOGGED = {"debug", "info", "warning", "error", "critical", "exception"}
 
 
@@ -101,7 +103,7 @@ def source_faults(source: Source) -> Iterator[str]:
 
 def pages() -> Iterable[Path]:
     """List the pages that a user reads."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [*map(ROOT.joinpath, OWN), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def check_words() -> Iterator[str]:

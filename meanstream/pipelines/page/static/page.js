@@ -21,7 +21,7 @@ function behind(seconds) {
   return moment(seconds) === null ? "-" : span(Date.now() / 1000 - seconds);
 }
 
-// What somebody asks first: how much better, what comes next, how long it lasts, how fresh it is.
+// The first questions: how much better, what comes next, how long it lasts, how fresh it is.
 function headlines(found) {
   if (found.kind === "rounds") {
     const last = found.windows[found.windows.length - 1];
