@@ -139,7 +139,7 @@ def private_means(
     given = {"spread_share": SPREAD_SHARE, **usual_histogram(asked, exceeds, settings), **settings}
     require(given.get("per_person") is None, "per_person", "be left out: a frame's unit is a row", "another")
     memory = given.get("memory", FOREVER)
-    require(memory == FOREVER, "memory", "be left out: the mean is of the whole frame, not of what is newest", memory)
+    require(memory == FOREVER, "memory", "be left out: the mean is of the whole frame, not of its newest rows", memory)
     private = AgentsSettings(
         lower=lower, upper=upper, epsilon=epsilon, delta=delta, horizon=horizon, schedule=chosen, name=name, **given
     )

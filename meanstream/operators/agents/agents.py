@@ -207,7 +207,7 @@ class Agents:
         ValueError
             With a memory that forgets: what was released on the way is not undone.
         """
-        require(self.settings.kept is None, "memory", "be forever where parts are told apart", self.settings.memory)
+        require(self.settings.kept is None, "memory", "be forever if parts are separated", self.settings.memory)
         if not len(agent):
             return self.own(np.zeros(0, np.int64)), np.zeros(0, np.int64)
         order = order_by_agent(agent, self.n_agents)
