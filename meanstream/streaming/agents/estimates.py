@@ -16,6 +16,7 @@ from meanstream.operators.collaboration.registry import (
 )
 from meanstream.operators.collaboration.shares.asked import SharesAnswers
 from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
@@ -171,7 +172,7 @@ class PersonalEstimates:
         told_shares: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
-        answer = alone_where_ahead(fitted.estimate(own, level=options.level), own)
+        answer = alone_where_ahead(estimate_with_two_variances(fitted, own, level=options.level), own)
         alone = FittedAlone().estimate(own, level=options.level)
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):
