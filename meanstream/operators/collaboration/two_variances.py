@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.registry import FittedPopulation
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
+
+if TYPE_CHECKING:
+    from meanstream.operators.collaboration.registry import FittedPopulation
 
 ALIKE = 1.02
 """Variances whose ratio is within this of 1 give one answer."""

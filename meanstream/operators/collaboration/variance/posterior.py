@@ -93,7 +93,7 @@ class VariancePosterior:
 
     @property
     def dependence(self) -> float | None:
-        """Public: the long-run variance over that of one sample, once it is sure that samples depend; else None."""
+        """Public: long-run variance over that of neighboring samples, once it is sure that they depend; else None."""
         if self.long_run is None or self.independent >= DEPENDENT:
             return None
         return self.long_run.median / self.median
