@@ -197,7 +197,13 @@ def _answered(
         empty = {name: column.slice(0, 0) for name, column in columns.items()}
         return _result(frame, samples, pa.table(empty | nobody), settings, options, found=found, counted=counted)
     people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
-    answer = answers_from_releases(people.fitted, people.releases, people.variance, level=options.level)
+    answer = answers_from_releases(
+        people.fitted,
+        people.releases,
+        people.variance,
+        value_variance=people.value_variance,
+        level=options.level,
+    )
     who = pa.array(newest.agent)
     table = {name: column.take(who) for name, column in columns.items()}
     ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
