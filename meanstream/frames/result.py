@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.frames.columns import frame_like
+from meanstream.frames.released import FrameReleases
+from meanstream.frames.same_kind import frame_like
 from meanstream.frames.table import ShownTable, table_axes, texts_of_row
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import ReleaseColumns
-from meanstream.streaming.engine.options import EngineOptions
 
-CALLS = (2, 30)
-"""Of which a result says what they cost together: a second look, and a month of days."""
 DRAWN = 60
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
 
@@ -37,16 +35,19 @@ class PrivateFrame(ShownTable):
         Name of the column of answers; `lower` and `upper` are its interval.
     level : float
         Nominal coverage of the intervals.
+    value : str
+        Name of the column of values.
     """
 
     level: float
     keys: tuple[str, ...]
     asked: Any = field(repr=False)
+    value: str
     answer: str = "mean"
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given."""
-        return frame_like(self.table, self.asked)
+        return frame_like(self.table, self.asked, self.keys)
 
     @property
     def guarantee(self) -> str:
@@ -103,49 +104,30 @@ class PrivateMeans(PrivateFrame):
         cls,
         frame: Any,
         table: pa.Table,
-        settings: AgentsSettings,
-        options: EngineOptions,
-        found: Sequence[ReleaseColumns],
+        released: FrameReleases,
+        level: float,
         *,
         keys: Sequence[str],
-        names: Sequence[str],
-        counted: bool,
+        value: str,
+        person: str | None,
     ) -> PrivateMeans:
-        """Put a result together; `counted` says whether a ledger charges its releases."""
-        every = ReleaseColumns.joined(list(found)) if found else None
+        """Put a result together."""
         columns: dict[str, Any] = {}
-        if every is not None:
-            columns = {"agent": pa.array(list(names)).take(pa.array(every.agent))}
+        if released.every:
+            every = ReleaseColumns.joined(released.every)
+            columns = {"agent": pa.array(released.samples.names).take(pa.array(every.agent))}
             columns |= {
-                told: getattr(every, name)
-                for told, name in (("index", "index"), ("n", "count"), ("total", "total"), ("mean", "mean"))
+                public: getattr(every, name)
+                for public, name in (("index", "index"), ("n", "count"), ("total", "total"), ("mean", "mean"))
             }
             columns["noise_variance"] = every.noise_variance
-        guarantee = (
-            f"({settings.epsilon:g}, {settings.delta:g})-differentially private towards the value of one row; public: "
-            "which groups there are and how many rows they have"
-        )
         return cls(
             table=table,
-            said=(guarantee,) if counted else (guarantee, _calls_add_up(settings)),
-            level=options.level,
+            said=released.sentences(person),
+            level=level,
             keys=tuple(keys),
             asked=frame,
-            settings=settings,
+            value=value,
+            settings=released.settings,
             releases=pa.table(columns),
         )
-
-
-def _calls_add_up(settings: AgentsSettings) -> str:
-    """Say what calls on other frames cost together: a row in all of them is released by each.
-
-    Examples
-    --------
-    >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
-    'No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58'
-    """
-    two, many = (f"{settings.epsilon_over(calls):.3g}" for calls in CALLS)
-    return (
-        f"No ledger counts this call: {CALLS[0]} calls on different frames are epsilon {two} together, "
-        f"{CALLS[1]} calls {many}; store= charges each row once"
-    )
