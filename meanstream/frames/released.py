@@ -16,6 +16,28 @@ CALLS = (2, 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerCharge:
+    """Public: what a call has charged, and where the ledger ends.
+
+    Attributes
+    ----------
+    made : int
+        Releases that this call has charged.
+    rows : int
+        Releases that the ledger has charged in all.
+    head : str
+        Last value of the ledger's chain, which stands for all of it.
+    store : str
+        Name of the store's file.
+    """
+
+    made: int
+    rows: int
+    head: str
+    store: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrameReleases:
     """Releases of a frame's groups.
 
@@ -29,15 +51,15 @@ class FrameReleases:
         Public: all releases so far, in their order.
     counted : array (groups,)
         Public: rows of each group that count.
-    made : int, optional
-        Public: releases that this call has charged; None where no ledger counts.
+    charge : LedgerCharge, optional
+        What the call has charged; None where no ledger counts.
     """
 
     samples: FrameSamples
     settings: AgentsSettings
     every: list[ReleaseColumns]
     counted: Ints
-    made: int | None = None
+    charge: LedgerCharge | None = None
 
     def newest(self) -> ReleaseColumns:
         """Public: each group's newest release, by its number."""
@@ -52,7 +74,7 @@ class FrameReleases:
         return tuple(found)
 
     def _spent(self) -> Iterator[str]:
-        if self.made is None:
+        if self.charge is None:
             yield _calls_add_up(self.settings)
             return
         most, index = self.settings.horizon, self.newest().index if self.every else np.zeros(0, np.int64)
@@ -61,10 +83,8 @@ class FrameReleases:
             return
         low, high = int(left.min()), int(left.max())
         each = f"{low}" if low == high else f"{low} to {high}"
-        yield (
-            f"The ledger has charged {self.made:,} releases of {len(left):,} groups in this call; {each} of {most} "
-            "releases are left for each group"
-        )
+        made = f"The ledger has charged {self.charge.made:,} releases of {len(left):,} groups in this call"
+        yield f"{made}; {each} of {most} releases are left for each group"
 
     def _unused(self) -> Iterator[str]:
         """Say which rows are in no release, and why."""
@@ -78,7 +98,7 @@ class FrameReleases:
             groups = int(np.count_nonzero(waiting))
             said = f"{int(waiting.sum()):,} rows of {groups:,} groups are in no release: these groups have made all "
             said += f"{settings.horizon} of their releases"
-            if self.made is not None:
+            if self.charge is not None:
                 both = f"epsilon {settings.epsilon_over(2):.3g} together for a row in both"
                 said += f"; a new store begins another budget ({both})"
             yield said

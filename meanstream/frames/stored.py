@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.frames.columns import FrameSamples
-from meanstream.frames.released import FrameReleases
+from meanstream.frames.released import FrameReleases, LedgerCharge
 from meanstream.frames.rows_read import ROWS_READ, new_rows, row_digests
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import Ints, Words
@@ -127,13 +127,13 @@ def releases_by_store(
         believed: dict[str, Any] = {"max_future": FOREVER, "quorum": 1, "allowed_lateness": 0.0, "late": "accept"}
         chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
         engine = _FrameEngine(_FrameSource(_after_those(samples, unread), unread, digests), deployment, chosen)
-        made = engine.run().releases
+        made, head = engine.run().releases, store.ledger.head()
         return FrameReleases(
             samples=samples.with_groups_in_order(store.agents()),
             settings=deployment.settings,
             every=[one for one in releases_of_ledger(store.ledger) if len(one)],
             counted=engine.agents.counts(),
-            made=made,
+            charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
         )
     finally:
         deployment.store.close()

@@ -22,6 +22,7 @@ from meanstream.streaming.rounds.summarize import summarize_windows
 
 HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
 """Arguments of other functions, and what to use here."""
+HINTS |= {"delta": "the estimator has its own, which the result says"}
 HINTS |= {"per_person": HINTS["person"], "store": "`meanstream run rounds --store` keeps a ledger of windows"}
 SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
 """Further settings of rounds."""

@@ -112,6 +112,9 @@ def test_rows_without_a_value_may_be_left_out() -> None:
     holes = STAYS.set_column(2, "days", pa.array(days))
     found = of_patients(holes, nulls="drop")
     assert found.releases.equals(of_patients(holes.filter(pa.compute.is_valid(holes["days"]))).releases)
+    text = [None if i == 7 else name for i, name in enumerate(holes["ward"].to_pylist())]
+    framed = pl.from_arrow(holes.set_column(0, "ward", pa.array(text)))
+    assert of_patients(framed, nulls="drop").releases.num_rows == found.releases.num_rows
     assert "120 rows with a missing value were left out; which rows have one is public" in found.said
 
 
