@@ -70,7 +70,7 @@ PARTS = {
     "secret": _Part("state.secret", "Make keys: of the noise, or to sign heads of a ledger with."),
     "store": _Part(
         "state.store",
-        "Tell what a store is filled from, that it has another name now, or move agents to another store.",
+        "Inspect, rename and split stores, and erase an agent from one.",
     ),
     "demo": _Part(
         "demo.agents",

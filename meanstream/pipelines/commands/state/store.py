@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.state.forget import forget
 from meanstream.pipelines.commands.state.move import move
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -24,7 +25,7 @@ StoreOption = Annotated[Path, typer.Option(help="Store of an engine.")]
 
 @app.callback()
 def store() -> None:
-    """Tell what a store is filled from, that it has another name now, or move agents to another store."""
+    """Inspect, rename and split stores, and erase an agent from one."""
 
 
 @app.command("show")
@@ -117,6 +118,7 @@ def store_adopt(
 
 
 app.command("move")(move)
+app.command("forget")(forget)
 
 
 def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:
