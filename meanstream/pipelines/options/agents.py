@@ -22,6 +22,7 @@ from meanstream.pipelines.options.shared import (
     StddevOption,
     cli_option,
     option_numbers,
+    quorum_for,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class AgentsOptions(AgentSideOptions):
     def refresh_in_force(self) -> Refresh:
         """Say how often agents get estimates, and why: as given, else what suits the source."""
         ends = self.until_end or self.offsets is not None
-        return refresh_in_force(self.refresh, source=self.source, ends=ends)
+        quorum = quorum_for(self.quorum, self.source, sort=self.sort)
+        return refresh_in_force(self.refresh, source=self.source, ends=ends, quorum=quorum)
 
     def _begun(self) -> dict[str, Any]:
         """As of the agents' side; on Beam there is no store."""

@@ -14,10 +14,14 @@ _SUBSCRIPTION = re.compile(r"projects/[^/]+/subscriptions/[^/]+")
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """How often estimates are written, in seconds of event time (None: not before the end), and why."""
+    """How often estimates are written, in seconds of event time (None: not before the end), and why.
+
+    `quorum` agents must have reached a time before event time has.
+    """
 
     seconds: float | None
     why: str
+    quorum: int = 1
 
     @property
     def text(self) -> str:
@@ -33,12 +37,13 @@ class Refresh:
 
         Examples
         --------
-        >>> Refresh(10.0, "as it was given").first_due("1m")
-        'when event time is 1m past the first sample'
+        >>> Refresh(10.0, "as it was given", quorum=2).first_due("1m")
+        'when samples of two agents are 1m past the first one'
         """
         if self.seconds is None:
             return "at the end of the source"
-        return f"when event time is {lateness} past the first sample"
+        whose = "a sample is" if self.quorum == 1 else "samples of two agents are"
+        return f"when {whose} {lateness} past the first one"
 
 
 def is_endless_source(source: str | None, *, ends: bool) -> bool:
@@ -57,7 +62,7 @@ def is_endless_source(source: str | None, *, ends: bool) -> bool:
     return source.startswith("follow:") or (topic and not ends)
 
 
-def refresh_in_force(given: str | None, *, source: str | None, ends: bool) -> Refresh:
+def refresh_in_force(given: str | None, *, source: str | None, ends: bool, quorum: int = 1) -> Refresh:
     """Say how often estimates are written.
 
     Parameters
@@ -68,6 +73,8 @@ def refresh_in_force(given: str | None, *, source: str | None, ends: bool) -> Re
         A file, a topic or a subscription.
     ends : bool
         Whether a topic is read up to an end.
+    quorum : int
+        Agents that must have reached a time before event time has.
 
     Raises
     ------
@@ -82,16 +89,16 @@ def refresh_in_force(given: str | None, *, source: str | None, ends: bool) -> Re
     Examples
     --------
     >>> refresh_in_force(None, source="kafka://broker:9092/samples", ends=False)
-    Refresh(seconds=10.0, why='default of a source without end')
+    Refresh(seconds=10.0, why='default of a source without end', quorum=1)
     >>> refresh_in_force(None, source="flights.csv", ends=False).text
     'at the end'
     """
     from meanstream.operators.durations import parse_duration
 
     if given == NEVER:
-        return Refresh(None, "as it was given")
+        return Refresh(None, "as it was given", quorum)
     if given is not None:
-        return Refresh(parse_duration("refresh", given), "as it was given")
+        return Refresh(parse_duration("refresh", given), "as it was given", quorum)
     if is_endless_source(source, ends=ends):
-        return Refresh(parse_duration("refresh", DEFAULT_REFRESH), "default of a source without end")
-    return Refresh(None, "default of a source that ends")
+        return Refresh(parse_duration("refresh", DEFAULT_REFRESH), "default of a source without end", quorum)
+    return Refresh(None, "default of a source that ends", quorum)

@@ -215,7 +215,7 @@ AGENTS = Template(
             "refresh",
             "How often agents are answered",
             forms.SPAN,
-            help="Estimates for agents with new samples each DURATION of event time; 10s by default if the source has no end.",
+            help="Estimates for agents with new samples each DURATION of event time; 10s if the source has no end.",
         ),
         Parameter("sink", "Estimates (private)", forms.SINK, required=True, help="Each agent's own estimates."),
         Parameter("releases", "Releases (public)", forms.SINK, help="What the other agents learn from."),

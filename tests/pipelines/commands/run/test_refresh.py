@@ -54,7 +54,7 @@ def test_it_is_shown_at_the_start_with_its_reason_and_when_the_first_estimates_a
     ran = meanstream("run", "agents", *arguments({**given, "refresh": "6h"}), environment=KEY)
     lines = [line for line in ran.err.decode().splitlines() if "estimates are due" in line]
     (line,) = lines
-    assert line.endswith('refresh=6h why="as it was given" first="when event time is 90m past the first sample"'), line
+    assert line.endswith('refresh=6h why="as it was given" first="when a sample is 90m past the first one"'), line
     given["store"] = tmp_path / "other.db"
     dry = " ".join(meanstream("run", "agents", "--dry-run", *arguments(given), environment=KEY).out.decode().split())
     assert "refresh at the end: default of a source that ends; first estimates at the end of the source " in dry
