@@ -157,7 +157,7 @@ PUBLIC_METRICS = {
         "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second",
         "input_silent_seconds", "partition_lag_events",
         "start_timestamp_seconds",
-        "answer_lag_seconds",
+        "answer_lag_seconds", "refresh_seconds",
     },
     "RoundsMetrics": {
         "kafka_connected",

@@ -26,6 +26,7 @@ GAUGES = {
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",
     "input_lag_events": "Records that the source holds and the engine has not read.",
+    "refresh_seconds": "How often agents get estimates, in event time; none where they do at the end of the source.",
     "allowed_lateness_seconds": "How far a sample may lie behind event time; releases wait for as long.",
 }
 DISTRIBUTIONS = {
