@@ -19,7 +19,7 @@ from meanstream.frames.result import PrivateMeans
 from meanstream.frames.shares import shares_answers, shares_columns
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import AT_THE_END, usual_histogram
+from meanstream.operators.agents.usual import AT_THE_END, SPREAD_SHARE, usual_histogram
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.shares.quantiles import valid_quantiles

@@ -118,7 +118,7 @@ class Database:
 
     def fold(self) -> bool:
         """Write what is in the write-ahead log into the file; say whether nothing is left of the log."""
-        return self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0
+        return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
         """Write what this connection sees into an empty file, page by page.
