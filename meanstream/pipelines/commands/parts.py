@@ -66,7 +66,7 @@ PARTS = {
     "secret": _Part("state.secret", "Make keys for the noise and for signatures of a ledger."),
     "store": _Part(
         "state.store",
-        "Inspect, rename, merge and split stores.",
+        "Inspect, rename, merge and split stores, and erase an agent from one.",
     ),
     "demo": _Part(
         "demo.agents",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.lateness import Lateness, lateness_in_force
+from meanstream.pipelines.options.refresh import Refresh
 from meanstream.pipelines.options.shared import (
     INPUT,
     OPERATION,
@@ -50,7 +51,12 @@ class StreamOptions(ABC):
     source: str | None
     value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
     time: Annotated[
-        str, cli_option("Column of the event time: ISO 8601 (default UTC), or seconds since 1970.", INPUT)
+        str,
+        cli_option(
+            "Column of the event time: ISO 8601 (default UTC), or a number since 1970: seconds below 1e11, "
+            "milliseconds below 1e14, else microseconds.",
+            INPUT,
+        ),
     ] = "time"
     id: Annotated[
         str | None, cli_option("Column of an id, unique within its agent; duplicates are dropped.", INPUT)
@@ -140,6 +146,10 @@ class StreamOptions(ABC):
         given: str | None = getattr(self, self.LATENESS)
         store = None if getattr(self, "runner", None) else self.store
         return lateness_in_force(self.LATENESS, given, source=self.source, sort=self.sort, store=store)
+
+    def refresh_in_force(self) -> Refresh | None:
+        """Say how often agents get estimates, and why; None where no agent gets any."""
+        return None
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy.

@@ -214,7 +214,7 @@ AGENTS = Template(
             "refresh",
             "Time between answers",
             forms.SPAN,
-            help="Event time between estimates for agents with new samples; required for a source without an end.",
+            help="Estimates for agents with new samples each DURATION of event time; 10s if the source has no end.",
         ),
         Parameter("sink", "Estimates (private)", forms.SINK, required=True, help="Estimates, each for its own agent."),
         Parameter("releases", "Releases (public)", forms.SINK, help="Releases that all agents learn from."),

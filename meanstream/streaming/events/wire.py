@@ -148,6 +148,7 @@ Reason = Literal[
     "bad_value",
     "duplicate",
     "duplicate_columns",
+    "forgotten",
     "in_future",
     "late",
     "malformed",

@@ -21,10 +21,12 @@ GAUGES = {
     "prior_components": "Components of the learned prior; 0 where no prior is learned.",
     "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
     "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
+    "dependence_ratio": "Long-run variance over that of neighboring samples, once it is sure that samples depend.",
     "answer_lag_seconds": "The clock minus the event time that agents were answered up to, when they last were.",
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",
     "input_lag_events": "Records that the source holds and the engine has not read.",
+    "refresh_seconds": "How often agents get estimates, in event time; none where they do at the end of the source.",
     "allowed_lateness_seconds": "How far a sample may lie behind event time; releases wait for as long.",
 }
 DISTRIBUTIONS = {

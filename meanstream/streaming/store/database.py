@@ -116,9 +116,9 @@ class Database:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def fold(self) -> None:
-        """Write what is in the write-ahead log into the file."""
-        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    def fold(self) -> bool:
+        """Write what is in the write-ahead log into the file; say whether nothing is left of the log."""
+        return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
         """Write what this connection sees into an empty file, page by page.

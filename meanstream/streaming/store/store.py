@@ -219,6 +219,20 @@ class Store(StoreTables):
         if self._lock is not None:
             self._lock.note(self.public_id(), self.commits())
 
+    def erase_deleted(self) -> None:
+        """Overwrite in the file what was deleted from it, and empty the write-ahead log.
+
+        Raises
+        ------
+        StoreError
+            If somebody reads the store as it was before.
+        """
+        if not self._database.fold():
+            raise StoreError(
+                f"store must have no reader while deleted pages are overwritten, got one of {str(self.path)!r}: stop "
+                "pages, reports and backups that read it, and run the command again"
+            )
+
     def public_id(self) -> str:
         """Give the store's name for the outside: random, made with it, and independent of secret and content."""
         if self._id is None:

@@ -156,6 +156,13 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     about = f"{report_part_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
     if fitted["spread"] is not None:
         about += f" Means within a component differ by {report_part_number(fitted['spread'])} (standard deviation)."
+    dependent = fitted["dependent"]
+    if dependent is not None:
+        about += (
+            f" An agent's samples depend on each other ({dependent['probability']:.0%} probable). The variance that "
+            f"counts in the long run is {report_part_number(dependent['ratio'])} times the variance of neighboring "
+            "samples; intervals allow for it."
+        )
     drawn = population_chart(fitted) if fitted["density"] else None
     parts = [
         ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.state.forget import forget
 from meanstream.pipelines.commands.state.move import move
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -24,7 +25,7 @@ StoreOption = Annotated[Path, typer.Option(help="Store of an engine.")]
 
 @app.callback()
 def store() -> None:
-    """Inspect, rename, merge and split stores."""
+    """Inspect, rename, merge and split stores, and erase an agent from one."""
 
 
 @app.command("show")
@@ -120,6 +121,7 @@ def store_adopt(
 
 
 app.command("move")(move)
+app.command("forget")(forget)
 
 
 def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:

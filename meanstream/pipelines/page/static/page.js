@@ -80,7 +80,8 @@ function about(found) {
   const delta = run.delta ? `, delta ${run.delta < 1e-3 ? run.delta.toExponential() : run.delta}` : "";
   byId("about").textContent = !run.source ? "" : [
     `from ${run.source}`, `epsilon ${run.epsilon}${delta} of ${run.unit}`, run.user_budget ? `at most epsilon ${run.user_budget} of a user` : null,
-    run.estimator, run.lateness ? `lateness ${run.lateness} (${run.why})` : null, `version ${run.version}`,
+    run.estimator, run.lateness ? `lateness ${run.lateness} (${run.why})` : null,
+    run.refresh ? `estimates every ${run.refresh}` : null, `version ${run.version}`,
   ].filter(Boolean).join(" · ");
 }
 
