@@ -234,7 +234,7 @@ class AgentSideOptions(StreamOptions):
         if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
             return {}
         if self.memory is not None:
-            rule = f"be {begun.memory} as in the store that is continued"
+            rule = f"be {begun.memory} as in this store"
             same = str(memory_for(self.memory, parse_release_times(self.schedule))) == begun.memory
             require(same, "memory", rule, self.memory)
         memory = {"memory": begun.memory} if begun.remembers.forgets else {"counter": begun.counter}
@@ -248,7 +248,7 @@ class AgentSideOptions(StreamOptions):
 
         exceeds, share = option_numbers("exceeds", self.exceeds), self.histogram_share
         if begun and "histogram_share" not in begun:
-            rule = "be left out: the store that is continued began without a histogram"
+            rule = "be left out, since the store began without a histogram"
             for name in ("quantiles", "exceeds", "histogram_share"):
                 given = getattr(self, name, None)
                 require(not given, name, rule, given)

@@ -6,16 +6,20 @@ be released under the ids, and on top of the sums, of the first.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from meanstream.operators.durations import duration_text
 from meanstream.streaming.events.topics import topics_joined
 from meanstream.streaming.store.store import Store, StoreError
 
 _STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
+_ADOPTABLE = {"source", "agent", "user", "value", "time", "id", "person", "lateness", "allowed_lateness"}
+"""What `meanstream store adopt` may change."""
 OLDER_COPY = "older_copy"
 """State that lets the next run, and no other, go on beside releases that the store does not know."""
 
@@ -75,10 +79,25 @@ def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
     for option, value in found.items():
         known = saved.get(option, _BEFORE.get(option, value) if saved else value)
         if known != value and not (option == "cluster" and known is None):
-            raise StoreError(
-                f"{option} must be {known!r} as in the store that is continued, got {value!r}: another store is "
-                "another deployment; `meanstream store adopt` says that it is the same data under another name"
-            )
+            raise StoreError(_refusal(store, option, known, value))
+
+
+def _refusal(store: Store, option: str, known: Any, value: Any) -> str:
+    """Say what the store began with, and the command for the same data under another name."""
+    had, now = (_as_typed(one) for one in (known, value))
+    rule = f"{option} must be {had!r} as in this store, got {now!r}: "
+    if option not in _ADOPTABLE or value is None:
+        return rule + "use another --store and --name"
+    if option == "source" and not Path(now).suffix and ":" not in now:
+        now = f"kafka://HOST:PORT/{now}"
+    adopt = f"`meanstream store adopt --store {store.path} --{option.replace('_', '-')} {shlex.quote(now)}`"
+    return f"{rule}for the same data {adopt}, else another --store and --name"
+
+
+def _as_typed(value: Any) -> str:
+    if isinstance(value, float):
+        return duration_text(value) if value else "0s"
+    return "none" if value is None else str(value)
 
 
 def keep_source_identity(store: Store, found: Mapping[str, Any]) -> None:

@@ -57,7 +57,7 @@ class Store(StoreTables):
     >>> store.close()
     >>> Store.open(path, settings={"epsilon": 2.0}, secret=b"sixteen bytes or more")
     Traceback (most recent call last):
-    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0
+    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in this store, got 2.0
     """
 
     def __init__(self, database: Database, lock: StoreLock | None) -> None:

@@ -107,7 +107,7 @@ def test_a_store_goes_on_with_its_histogram_and_other_quantiles(folder: Path) ->
     ran = run_agents(folder, exceeds="20")
     assert (ran.code, ran.err.decode()) == (
         2,
-        "meanstream: exceeds must be (30.0,) as in the store that is continued, got (20.0,)\n",
+        "meanstream: exceeds must be (30.0,) as in this store, got (20.0,)\n",
     )
     assert (folder / "releases.jsonl").read_bytes() == before
     report = meanstream("report", str(folder / "report.html"), "--store", str(folder / "state.db"))
@@ -123,7 +123,7 @@ def test_a_store_without_a_histogram_begins_none(name: str, given: str, folder: 
     before = files(folder)
     ran = run_agents(folder, **{name: given})
     assert ran.code == 2
-    assert f"{name} must be left out: the store that is continued began without a histogram, got " in ran.err.decode()
+    assert f"{name} must be left out, since the store began without a histogram, got " in ran.err.decode()
     assert ran.err.count(b"\n") == 1
     assert files(folder) == before
 
