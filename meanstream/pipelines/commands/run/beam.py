@@ -114,6 +114,8 @@ def _refuse_at_once(command: Command, options: AgentsOptions | RoundsOptions, ru
         require_beam_secret_named(options)
     with refusals.collecting():
         options.settings()
+    with refusals.collecting():
+        options.engine_options()
     refusals.end()
 
 

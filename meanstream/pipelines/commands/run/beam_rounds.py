@@ -19,11 +19,9 @@ def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
     of a user is enforced over the windows of this source. What goes to a topic is there at least once, the same each
     time: see `meanstream.pipelines.beam.kafka.sink.WriteKafka`.
     """
-    rounds = Command(
-        name="rounds",
-        settings=lambda options: options.settings(),
-        run=_run,
-    )
+    from meanstream.pipelines.commands.run.checks import check_rounds
+
+    rounds = Command(name="rounds", settings=check_rounds, run=_run)
     run_beam_command(rounds, options, runner)
 
 

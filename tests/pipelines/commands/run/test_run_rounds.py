@@ -313,7 +313,7 @@ def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None
     text = run(folder, "--dry-run", user_budget=2).out.decode()
     assert "goes on with 40 users: at most epsilon 2 spent, 40 cannot pay" in text
     assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith("epsilon must be 1.0 as in the store")
-    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be of the engine")
+    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be left out with --runner")
     assert files(folder) == before
 
 
