@@ -183,6 +183,23 @@ BOARD = Board(
             ],
         ),
         Row(
+            title="Samples that depend on each other",
+            panels=[
+                Panel(
+                    title="Long-run variance over that of neighboring samples",
+                    description=(
+                        "1 for independent samples. Above 1, a mean of many samples varies more than neighboring "
+                        "samples suggest. Shown once it is 90 % probable that samples depend; intervals allow for it."
+                    ),
+                    queries=[Query(f"meanstream_dependence_ratio{HERE}")],
+                    unit="short",
+                    empty="no dependence seen",
+                    decimals=1,
+                    width=24,
+                ),
+            ],
+        ),
+        Row(
             title="Means that move",
             panels=[
                 Panel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -18,6 +19,13 @@ from meanstream.streaming.rounds.deployment import rounds_default_estimator
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import summarize_windows
+
+HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
+"""Arguments of other functions, and what to use here."""
+HINTS |= {"delta": "the estimator has its own, which the result says"}
+HINTS |= {"per_person": HINTS["person"], "store": "`meanstream run rounds --store` keeps a ledger of windows"}
+SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
+"""Further settings of rounds."""
 
 
 def private_windows(
@@ -94,7 +102,7 @@ def private_windows(
     >>> found.to_frame()["users"].to_pylist()
     [500]
     """
-    check_given("private_windows", RoundsSettings, settings)
+    check_given(private_windows, SETTINGS, settings, HINTS)
     key, called = frame_key(secret, name)
     chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
     agreed = RoundsSettings(
@@ -107,7 +115,7 @@ def private_windows(
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
     samples = frame_samples(frame, by=by, value=value, time=time)
     answers = _answers(samples, agreed, key)
-    return PrivateWindows.of(frame, answers, agreed)
+    return PrivateWindows.of(frame, answers, agreed, value)
 
 
 def _by_default(window: str, settings: dict[str, Any]) -> str:
@@ -134,7 +142,7 @@ class PrivateWindows(PrivateFrame):
     """One private mean per window; see `private_windows`."""
 
     @classmethod
-    def of(cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings) -> PrivateWindows:
+    def of(cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings, value: str) -> PrivateWindows:
         """Put a result together."""
         events = [msgspec.json.decode(line) for line, _ in answers]
         numbers = {
@@ -164,6 +172,7 @@ class PrivateWindows(PrivateFrame):
             level=settings.level,
             keys=("window",),
             asked=frame,
+            value=value,
         )
 
 

@@ -113,7 +113,7 @@ def test_a_refusal_names_the_rule(changes: dict[str, Any], said: str) -> None:
 
 
 def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None:
-    with pytest.raises(TypeError, match=r"^private_windows\(\) got an unexpected argument 'delta': it may be one of"):
+    with pytest.raises(TypeError, match=r"^private_windows\(\) got an unexpected argument 'delta': the estimator has"):
         meanstream.private_windows(
             None, by="u", value="v", time="t", window="1d", lower=0, upper=1, epsilon=1, delta=1e-6
         )

@@ -95,7 +95,7 @@ def main() -> None:
     if output.closed_by_reader and not (expected and code):
         code, said = CLOSED_BY_READER, ""
     elif reason is not None and not (expected and code):
-        code, said = 1, f"meanstream: standard output must take what is written, got {reason!r}\n"
+        code, said = 1, f"meanstream: standard output must be writable, got {reason!r}\n"
     with suppress(OSError):
         sys.stderr.write(said)
         sys.stderr.flush()
@@ -141,12 +141,12 @@ def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:
     if isinstance(error, OSError) and error.errno in _UNREACHABLE and isinstance(error.filename, str):
         option = typed.option_of(error.filename)
         if option is not None:
-            rule = f"{option} must be a place that can be reached, got {error.filename!r} ({error.strerror})"
+            rule = f"{option} must be reachable, got {error.filename!r} ({error.strerror})"
             return 2, f"meanstream: {rule}\n", True
     if isinstance(error, _CLICK_ERROR):
         return 2, f"meanstream: {error.format_message()}\n", True  # type: ignore[attr-defined]
     if isinstance(error, MemoryError):
-        return 1, "meanstream: memory must hold what was asked for, got too little: ask for less\n", True
+        return 1, "meanstream: memory must suffice, got too little: use smaller options, such as --batch-size\n", True
     return 1, log_lines_of_defect(error), False
 
 

@@ -34,7 +34,7 @@ def writing_output(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFailed(f"{option} must take what is written, got {str(path)!r} ({_reason_of(error)})") from None
+        raise RunFailed(f"{option} must be writable, got {str(path)!r} ({_reason_of(error)})") from None
 
 
 def _reason_of(error: OSError) -> str:

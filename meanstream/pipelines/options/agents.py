@@ -49,16 +49,19 @@ class AgentsOptions(AgentSideOptions):
     answers: Annotated[
         str | None,
         cli_option(
-            "Address where an agent gets its newest estimate (private) by its token: GET /v1/agents/AGENT.",
+            "Address that serves each agent its newest estimate (private): GET /v1/agents/AGENT with its token.",
             OPERATION,
         ),
     ] = None
     answer_tokens: Annotated[
         Path | None,
-        cli_option("YAML file of AGENT: TOKEN for --answers ('*': of all agents); else one is made.", OPERATION),
+        cli_option(
+            "YAML file of AGENT: TOKEN for --answers; '*' is for all agents; default: a new token for all agents.",
+            OPERATION,
+        ),
     ] = None
     answers_remote: Annotated[
-        bool, cli_option("Let other machines connect to --answers, unencrypted.", OPERATION, "--answers-remote")
+        bool, cli_option("Access to --answers from other machines, unencrypted.", OPERATION, "--answers-remote")
     ] = False
     sink: SinkOption = "-"
     population: PopulationOption = None

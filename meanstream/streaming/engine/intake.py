@@ -242,4 +242,4 @@ class Intake:
 
     def _log_full(self) -> None:
         most = {"max_agents": self._options.max_agents}
-        _log.warning("as many agents as are allowed: samples of others are rejected", extra=most)
+        _log.warning("--max-agents is reached: samples of further agents are rejected", extra=most)

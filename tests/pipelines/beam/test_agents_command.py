@@ -86,7 +86,10 @@ def test_without_a_file_estimates_go_to_the_terminal(folder: Path) -> None:
         ({"source": f"{TOPIC}?gap=skip", "offsets": "0:5-9"}, "gap must be 'refuse' with --runner, got 'skip'"),
         ({"source": f"{TOPIC}?partitions=0", "offsets": "0:5-9"}, "partitions must be left out with offsets, got (0,)"),
         ({"offsets": "0:5-9"}, "offsets must be left out where the source is no topic, got '0:5-9'"),
-        ({"runner": None, "offsets": "0:5-9"}, "offsets must come with --runner: the engine goes on where its store"),
+        (
+            {"runner": None, "offsets": "0:5-9"},
+            "offsets must come with --runner, since the engine continues from its store",
+        ),
         ({"runner": None, "runner_arg": "--x"}, "runner_arg must come with --runner"),
     ],
 )  # fmt: skip

@@ -71,7 +71,10 @@ def test_the_secret_is_made_beside_the_store_as_by_the_engine(folder: Path, monk
         ({"page": "127.0.0.1:1"}, "page must be left out with --runner, got '127.0.0.1:1'"),
         ({"dry_run": True}, "dry_run must be left out with --runner, got 'True'"),
         ({"offsets": "0:5-9"}, "offsets must be left out where the source is no topic, got '0:5-9'"),
-        ({"offsets": "0:5-9", "runner": None}, "offsets must come with --runner: the engine goes on where its store"),
+        (
+            {"offsets": "0:5-9", "runner": None},
+            "offsets must come with --runner, since the engine continues from its store",
+        ),
         ({"sink": "means.parquet"}, "sink must be a .jsonl file in an existing folder, a topic, or '-', with --runner"),
         ({"sink": "flights.csv.jsonl"}, "sink must be a new file with --runner"),
     ],

@@ -256,6 +256,9 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
             "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
         }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
+        known["independent"] = value.pool.independent
+        if value.pool.long_run is not None:
+            pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
         if value.shares is not None:
             known["shares agents"] = value.shares.agents
             columns |= {f"shares {name}": getattr(value.shares, name) for name in _SHARES}
@@ -265,7 +268,16 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         """Read it."""
         _, head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
-        pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
+        long_run = None
+        if "long variance" in columns:
+            long_run = VariancePosterior(**{name: columns.pop(f"long {name}") for name in _POOL})
+        pool = VariancePosterior(
+            lower=lower,
+            upper=upper,
+            long_run=long_run,
+            independent=head.pop("independent"),
+            **{name: columns.pop(f"pool {name}") for name in _POOL},
+        )
         shares, agents = None, head.pop("shares agents", None)
         if agents is not None:
             shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})

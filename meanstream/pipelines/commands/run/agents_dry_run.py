@@ -86,7 +86,7 @@ def dry_run_told(fact: Any) -> str:
     if not fact["agents"]:
         return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
     goes_on = (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which goes on with {fact['agents']:,} agents"
+        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which continues with {fact['agents']:,} agents"
     )
     if fact["horizon"] is None:
         return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"

@@ -80,8 +80,9 @@ def run_rounds_engine(
     def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
         if not (options.private_metrics or options.private_figures or options.dead_letters):
             _log.info(
-                "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
-                "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
+                "rejected records are not reported here, not even all of them after a misspelled column: their "
+                "number is "
+                "protected. See it with --private-metrics, --private-figures or --dead-letters"
             )
         return RoundsEngine(
             source=taken.source,
@@ -180,7 +181,7 @@ def _check_sides(options: RoundsOptions) -> None:
     if options.runner_arg:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None:
-        raise BadOption("offsets must come with --runner: the engine goes on where its store stands")
+        raise BadOption("offsets must come with --runner, since the engine continues from its store")
     if options.reports_only is not None and options.from_reports is not None:
         raise BadOption("reports_only must not come with --from-reports: each is one side alone")
     for side in ("reports_only", "from_reports"):

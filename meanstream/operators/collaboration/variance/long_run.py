@@ -1,0 +1,249 @@
+"""The long-run variance of an agent's own samples, which may depend on each other: a posterior over AR(1) curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
+
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
+
+RHO = np.array([0.0, -0.8, -0.6, -0.3, 0.2, 0.35, 0.5, 0.65, 0.78, 0.87, 0.93, 0.965, 0.985])
+"""Correlations of neighboring samples that are tried; 0, independence, is the first."""
+FARTHER = 0.7
+"""How fast the prior falls with the ratio of both variances, in powers of it."""
+OWN_PRIOR_LOG_SPREAD, UNLIKE, UNLIKE_LOG_SPREAD = 0.6, 0.1, 2.5
+"""Spread of an agent's log variance about the pool's, and the share of agents that are unlike it, and their spread."""
+DEPENDENT_VARIANCE = 0.09
+"""Variance of the pairs' excess over the variance of a sample, where samples depend."""
+LEAST_DEGREES = 3.0
+_TOGETHER = 1 << 12
+"""Agents at a time: what is computed of them stays in the processor's cache."""
+_STEP = 0.03
+_LEAST = 1e-12
+_LEVELS = 64
+_NOMINAL = float(ndtri(0.975))
+_Floats32 = NDArray[np.float32]
+
+
+class LongRunVariance(NamedTuple):
+    """Private: of some agents, what each agent's own samples say of its long-run variance.
+
+    Attributes
+    ----------
+    independent : float array (n,)
+        Probability that its samples do not depend on each other.
+    mean, geometric : float array (n,)
+        Mean of the long-run variance, and the exponential of the mean of its logarithm.
+    degrees : float array (n,)
+        Degrees of freedom that the mean is worth.
+    """
+
+    independent: Floats
+    mean: Floats
+    geometric: Floats
+    degrees: Floats
+
+
+def long_run_ratio() -> Floats:
+    """Give the long-run variance over that of one sample, for each correlation of neighbors.
+
+    Examples
+    --------
+    >>> long_run_ratio()[[0, 6]].tolist()  # of correlations 0 and 0.5
+    [1.0, 3.0]
+    """
+    return (1 + RHO) / (1 - RHO)
+
+
+@cache
+def long_run_expected(log: int) -> Floats:
+    """Give what energies are expected to be over the variance of one sample, shape (13, 6), for blocks of `2**log`.
+
+    Examples
+    --------
+    >>> long_run_expected(4)[0].tolist()  # independent samples
+    [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+
+    def scaled(length: float) -> Floats:
+        """Give the variance of means of so many samples, times their number."""
+        ratio = long_run_ratio()
+        return np.asarray(ratio - 2 * RHO * (1 - RHO**length) / (length * (1 - RHO) ** 2))
+
+    block = 2.0**log
+    lengths = block * 2.0 ** np.arange(ENERGIES - 2)
+    between = 1 - scaled(block) / block - (1 - RHO) / 2
+    fine = between / (0.5 - 1 / block) if log >= 2 else np.ones(len(RHO))
+    long = [2 * scaled(length) - scaled(2 * length) for length in lengths]
+    return np.stack([1 - RHO, fine, *long], axis=1)
+
+
+def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> LongRunVariance:
+    """Private: read each agent's long-run variance off its own samples, given what is public of everybody's.
+
+    Parameters
+    ----------
+    pool : VariancePosterior
+        With a long run, if that is known.
+    own : OwnSamples
+        With energies.
+    some : int array, shape (m,)
+        Places of the agents to look at: those with a positive energy and at least two samples.
+
+    Notes
+    -----
+    Energies are sums of squares of nearly independent differences: normal, with expectations that follow from the
+    variance of one sample and from how samples depend. That is taken for an AR(1) process of one of 13 correlations;
+    its curve of expectations stands for other processes of the same shape, since short stretches count as few degrees
+    of freedom. That pairs of samples differ as independent ones do is evidence of independence with all its degrees.
+
+    What an agent gets depends on its own samples and on the pool alone, to the last bit: computed in 32 bits, in a
+    fixed order.
+
+    References
+    ----------
+    Flegal, Jones (2010), "Batch means and spectral variance estimators in Markov chain Monte Carlo", on why few long
+    batches, and their degrees of freedom, make intervals that cover.
+    """
+    unit = pool.median
+    found = np.empty((4, len(some)))
+    table = _PublicFactor.of(pool, unit)
+    log = own.block_log[some]
+    order = np.argsort(log.astype(np.uint8), kind="stable")
+    starts = np.searchsorted(log[order], np.arange(_LEVELS + 1))
+    for level in np.flatnonzero(np.diff(starts)).tolist():
+        expected = long_run_expected(level)
+        for start in range(starts[level], starts[level + 1], _TOGETHER):
+            part = order[start : min(start + _TOGETHER, starts[level + 1])]
+            found[:, part] = _of_level(own, some[part], expected, table, unit)
+    return LongRunVariance(found[0], unit * found[1], unit * found[2], found[3])
+
+
+@dataclass(frozen=True, slots=True)
+class _PublicFactor:
+    """The public part of the prior: log density of the log variance, in a table; and prior log odds of correlations."""
+
+    low: float
+    values: Any
+    log_prior: Floats
+
+    @classmethod
+    def of(cls, pool: VariancePosterior, unit: float) -> _PublicFactor:
+        known = pool if pool.long_run is None else pool.long_run
+        log_variance, weight = np.log(known.variance / unit), known.weight
+        mean = float(weight @ log_variance)
+        low, high = np.log(_LEAST), max(16.0, float(log_variance.max()) + 4.0)
+        x = np.arange(low, high, _STEP)[:, np.newaxis]
+        near = np.exp(-0.5 * ((x - log_variance) / OWN_PRIOR_LOG_SPREAD) ** 2) @ weight / OWN_PRIOR_LOG_SPREAD
+        far = np.exp(-0.5 * ((x[:, 0] - mean) / UNLIKE_LOG_SPREAD) ** 2) / UNLIKE_LOG_SPREAD
+        ratio = long_run_ratio()[1:]
+        rest = np.maximum(ratio, 1 / ratio) ** -FARTHER
+        share = np.concatenate([[pool.independent], (1 - pool.independent) * rest / rest.sum()])
+        values = np.log((1 - UNLIKE) * near + UNLIKE * far).astype(np.float32)
+        return cls(low, values, np.log(np.maximum(share, 1e-30)))
+
+    def read(self, log_variance: _Floats32) -> _Floats32:
+        """Read the table, linearly between its nodes."""
+        place = (log_variance - np.float32(self.low)) * np.float32(1 / _STEP)
+        np.clip(place, 0, len(self.values) - 2, out=place)
+        node = place.astype(np.int32)
+        place -= node
+        below = self.values[node]
+        return np.asarray(below + place * (self.values[node + 1] - below), np.float32)
+
+
+def _of_level(own: OwnSamples, part: Ints, expected: Floats, table: _PublicFactor, unit: float) -> Floats:
+    """Give independence, mean, geometric mean and degrees of agents whose blocks are of one length, shape (4, m)."""
+    degrees = own.energy_degrees[part].T.astype(np.float32)
+    weighted = (own.energies[part].T / unit).astype(np.float32) * degrees
+    count = own.count[part].astype(np.float64)
+    variance = np.maximum(own.squared_deviations[part], 0.0) / (count - 1)
+    excess = own.energies[part, 0] / np.where(variance > 0, variance, 1.0) - 1
+    narrow, wide = 2 / count, 2 / count + DEPENDENT_VARIANCE
+    evidence = (0.5 * (np.square(excess) * (1 / narrow - 1 / wide) + np.log(narrow / wide))).astype(np.float32)
+    number = _weighted(np.ones(ENERGIES), degrees)
+    log_ratio = np.log(long_run_ratio())
+    logs, weights = np.empty((2, len(RHO), len(part)), np.float32)
+    for k, curve in enumerate(expected):
+        one = np.log(np.maximum(_weighted(1 / curve, weighted) / number, np.float32(_LEAST)))
+        likelihood = _weighted(np.log(curve), degrees)
+        likelihood += number * one
+        logs[k] = one + np.float32(log_ratio[k])
+        weights[k] = table.read(logs[k]) - np.float32(0.5) * likelihood + np.float32(table.log_prior[k])
+        if k:
+            weights[k] += evidence
+    return _moments(logs, weights, number)
+
+
+def _moments(logs: _Floats32, weights: _Floats32, number: _Floats32) -> Floats:
+    """Average over the correlations."""
+    weights -= weights.max(axis=0)
+    np.exp(weights, out=weights)
+    total, mean, log, square = np.zeros((4, len(number)), np.float32)
+    for k in range(len(RHO)):
+        variance = np.exp(np.minimum(logs[k], np.float32(40.0)))
+        one = weights[k] * variance
+        total += weights[k]
+        mean += one
+        log += weights[k] * logs[k]
+        square += one * variance
+    independent = (weights[0] / total).astype(np.float64)
+    one = total.astype(np.float64)  # 1 at least
+    mean64, square64 = mean / one, square / one
+    spread = square64 * (1 + 2 / number.astype(np.float64)) / np.maximum(np.square(mean64), 1e-60) - 1
+    degrees = np.maximum(LEAST_DEGREES, 2 / np.maximum(spread, 1e-6))
+    return np.stack([independent, mean64, np.exp(log / one), degrees])
+
+
+def _weighted(weight: Floats, columns: _Floats32) -> _Floats32:
+    """Add up columns with weights, in their order for any number of agents."""
+    total = columns[0] * np.float32(weight[0])
+    for one, column in zip(weight[1:], columns[1:], strict=True):
+        total += column * np.float32(one)
+    return np.asarray(total, np.float32)
+
+
+def _wider(degrees: Floats) -> Floats:
+    """Give the squared ratio of the 95 % quantiles of Student's t and of the normal distribution, within .01 %."""
+    nodes = np.linspace(0.0, 1 / LEAST_DEGREES, 257)
+    known = (stdtrit(1 / np.maximum(nodes, 1e-9), 0.975) / _NOMINAL) ** 2
+    place = np.clip(256 * LEAST_DEGREES / degrees, 0.0, 256.0 - 1e-9)
+    node = place.astype(np.int64)
+    return np.asarray(known[node] + (place - node) * (known[node + 1] - known[node]))
+
+
+def variances_of_own(pool: VariancePosterior, own: OwnSamples, short: Floats) -> tuple[Floats, Floats]:
+    """Private: each agent's variance of one sample for its interval, and for its value.
+
+    Parameters
+    ----------
+    pool : VariancePosterior
+        Public: what is known of the variance of one sample, and of the long run.
+    own : OwnSamples
+    short : float array, shape (len(own),)
+        Each agent's variance of one sample if samples do not depend (`variance_posterior_of_own`).
+
+    Notes
+    -----
+    With q the probability of independence, m the mean of the long-run variance and d its degrees of freedom, the
+    interval's is `q short + (1 - q) m (t_d / 1.96)^2`. The value's is the geometric mean of both, and never more than
+    `short`. Of fewer than 16 samples, and of samples that are all equal, both are `short`.
+    """
+    interval, value = short.copy(), short.copy()
+    if not own.energies.shape[1]:
+        return interval, value
+    some = np.flatnonzero((own.energies > 0).any(axis=1) & (own.count > 1))
+    if not len(some):
+        return interval, value
+    found, usual = long_run_variance(pool, own, some), short[some]
+    q = found.independent
+    interval[some] = q * usual + (1 - q) * found.mean * _wider(found.degrees)
+    geometric = np.exp(q * np.log(usual) + (1 - q) * np.log(np.maximum(found.geometric, 1e-300)))
+    value[some] = np.minimum(usual, geometric)
+    return interval, value
