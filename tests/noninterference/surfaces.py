@@ -99,6 +99,7 @@ COMMANDS = {
     "store show": "settings only",
     "store adopt": "settings only",
     "store move": "settings only",  # and how many agents, rows and samples: public, of agents
+    "store forget": "settings only",  # and how many releases and waiting samples: public, of agents
     "dlq list": "readers",
     "dlq show": "readers",
     "dlq replay": "replay",
