@@ -56,7 +56,12 @@ class RoundsOptions(StreamOptions):
         cli_option("Columns x,y,z of a vector's coordinates, instead of --value, for estimators of vectors.", INPUT),
     ] = None
     window: Annotated[
-        str | None, cli_option("SIZE (7d), SIZE,PERIOD (7d,1d: sliding) or session:GAP (session:30m).", INPUT)
+        str | None,
+        cli_option(
+            "SIZE (7d), SIZE,PERIOD (7d,1d: sliding), session:GAP (session:30m), or a unit of the calendar: day, week, "
+            "month, quarter or year, with its time zone (month@Europe/Berlin) and first day (week:sunday).",
+            INPUT,
+        ),
     ] = None
     allowed_lateness: Annotated[
         str | None,
