@@ -188,8 +188,8 @@ BOARD = Board(
                 Panel(
                     title="Long-run variance over that of neighboring samples",
                     description=(
-                        "1 for independent samples. Above 1, a mean of many samples varies more than neighboring samples "
-                        "suggest. Shown once it is 90 % probable that samples depend; intervals allow for it."
+                        "1 for independent samples. Above 1, a mean of many samples varies more than neighboring "
+                        "samples suggest. Shown once it is 90 % probable that samples depend; intervals allow for it."
                     ),
                     queries=[Query(f"meanstream_dependence_ratio{HERE}")],
                     unit="short",
