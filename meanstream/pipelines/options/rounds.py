@@ -58,8 +58,8 @@ class RoundsOptions(StreamOptions):
     window: Annotated[
         str | None,
         cli_option(
-            "Windows of event time: SIZE (7d), SIZE,PERIOD (7d,1d: sliding), session:GAP (session:30m), or a calendar unit: "
-            "day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first day (week:sunday).",
+            "Windows of event time: SIZE (7d), SIZE,PERIOD (7d,1d: sliding), session:GAP (session:30m), or a calendar "
+            "unit: day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first day (week:sunday).",
             INPUT,
         ),
     ] = None
