@@ -59,7 +59,8 @@ class RoundsOptions(StreamOptions):
         str | None,
         cli_option(
             "Windows of event time: SIZE (7d), SIZE,PERIOD (7d,1d: sliding), session:GAP (session:30m), or a calendar "
-            "unit: day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first day (week:sunday).",
+            "unit: day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first weekday "
+            "(week:sunday).",
             INPUT,
         ),
     ] = None
