@@ -27,6 +27,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import alone_where_ahead
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints
@@ -154,7 +155,7 @@ def together(data: DriftSet, memory: str, seed: int) -> Answers:
         fitted = way.fit_summary(way.summarize(followed.combined(agents.latest())), followed.posterior)
         own = pooled_own_means(agents.own(), followed.posterior)
         value = np.full(data.n_owners, np.nan)
-        value[own.agent] = alone_where_ahead(fitted.estimate(own, level=0.95), own).value
+        value[own.agent] = alone_where_ahead(estimate_with_two_variances(fitted, own), own).value
         found.append(value)
     return found[:-1]
 

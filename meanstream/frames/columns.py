@@ -75,6 +75,7 @@ def frame_samples(
     time: str | None,
     person: str | None = None,
     nulls: str = "refuse",
+    tz: str | None = None,
 ) -> FrameSamples:
     """Read the columns that are needed, and put the samples into event-time order.
 
@@ -98,7 +99,7 @@ def frame_samples(
     rows = table.num_rows
     table = _without_nulls(table) if nulls == "drop" else table
     given = _numbers(table, value)
-    order, when = _order(table, time)
+    order, when = _order(table, time, tz)
     codes, keys = rows_by_key(table, grouping)
     whose = None if person is None else _persons(table, person)
     if order is not None:
@@ -220,8 +221,11 @@ def _numbers(table: pa.Table, name: str) -> Floats:
     return found
 
 
-def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
-    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order."""
+def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats]:
+    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order.
+
+    Dates and times without a zone are of the time zone `tz`; of UTC without one.
+    """
     if name is None:
         return None, np.arange(table.num_rows, dtype=np.float64)
     column = whole_column(table, "time", name)
@@ -234,6 +238,9 @@ def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
     if wrong:
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
         raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
+    if tz is not None and (pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)):
+        local = pa.array(np.round(when * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
+        when = TimeParser().parse(pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest"))
     if not (np.diff(when) < 0).any():
         return None, when
     return np.argsort(when, kind="stable"), when

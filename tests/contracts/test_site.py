@@ -24,6 +24,7 @@ def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-4000:]
     pages = {page.name: page.read_text() for page in (tmp_path / "site" / "reference").glob("*.html")}
     assert "run agents" in pages["commands.html"]
+    assert "Engine and Beam: run rounds" in pages["configuration.html"]
     assert all(name in pages["registries.html"] for name in distinct_estimators())
     assert all(f"<h2>{name}<" in pages["events.html"] for name in EVENTS)
     assert "meanstream_rejects_total" in pages["metrics.html"]

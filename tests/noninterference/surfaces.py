@@ -81,7 +81,7 @@ SETTINGS = {
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
     "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
     "signature", "signer", "signing", "signing_key", "registry",
-    "memory", "change", "exceeds", "histogram_share", "mean", "quantiles",
+    "memory", "change", "dependence", "exceeds", "histogram_share", "mean", "quantiles",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 
@@ -99,6 +99,7 @@ COMMANDS = {
     "store show": "settings only",
     "store adopt": "settings only",
     "store move": "settings only",  # and how many agents, rows and samples: public, of agents
+    "store forget": "settings only",  # and how many releases and waiting samples: public, of agents
     "dlq list": "readers",
     "dlq show": "readers",
     "dlq replay": "replay",

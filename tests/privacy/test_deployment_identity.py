@@ -7,6 +7,7 @@ released; another topic, file or column is refused until somebody says, on recor
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def test_a_name_is_made_and_kept_and_stands_in_every_id(folder: Path) -> None:
     backup = meanstream("ledger", "backup", "--store", str(folder / "state.db"), "--to", str(folder / "b.db"))
     assert backup.code == 0
     assert meanstream("store", "show", "--store", str(folder / "b.db"), "--json").json == shown
-    assert run(folder, name="another").message.startswith(f"name must be {shown['name']!r} as in this store")
+    assert run(folder, name="another").message.startswith(f"name must be {shown['name']!r} as in the store")
     assert run(folder).code == 0
 
 
@@ -207,11 +208,11 @@ def test_a_lost_store_of_rounds_is_not_begun_anew_beside_its_reports(folder: Pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "others.csv"}, "source must be 'flights.csv' as in this store, got 'others.csv'"),
-        ({"value": "flight"}, "value must be 'dep_delay' as in this store, got 'flight'"),
-        ({"agent": "flight"}, "agent must be 'tailnum' as in this store, got 'flight'"),
-        ({"id": "flight"}, "id must be 'none' as in this store, got 'flight'"),
-        ({"lateness": "2h"}, "lateness must be '0s' as in this store, got '2h'"),
+        ({"source": "others.csv"}, "source must be 'flights.csv' as in the store that is continued, got 'others.csv'"),
+        ({"value": "flight"}, "value must be 'dep_delay' as in the store that is continued, got 'flight'"),
+        ({"agent": "flight"}, "agent must be 'tailnum' as in the store that is continued, got 'flight'"),
+        ({"id": "flight"}, "id must be None as in the store that is continued, got 'flight'"),
+        ({"lateness": "2h"}, "lateness must be 0s as in the store that is continued, got 2h"),
     ],
 )
 def test_another_source_is_refused_and_nothing_is_changed(changes: dict[str, str], message: str, folder: Path) -> None:
@@ -223,16 +224,16 @@ def test_another_source_is_refused_and_nothing_is_changed(changes: dict[str, str
     ran = run(folder, **changes)
     assert ran.code == 2
     assert ran.message.startswith(message)
-    (option,) = changes
-    shown = Path(changes[option]).name
-    assert f"`meanstream store adopt --store {folder / 'state.db'} --{option} {shown}`" in ran.message
     assert ((folder / "releases.jsonl").read_bytes(), (folder / "estimates.jsonl").read_bytes()) == before
+    _, _, command = ran.message.partition(": meanstream ")
+    assert meanstream(*shlex.split(command)).code == 0, "ready to copy"
+    assert run(folder, **{**changes, "dry_run": True}).code == 0, "it does what was refused"
 
 
 def test_rounds_refuse_another_source_too(folder: Path) -> None:
     assert rounds(folder).code == 0
-    assert rounds(folder, value="flight").message.startswith("value must be 'dep_delay' as in this store")
-    assert rounds(folder, user="flight").message.startswith("user must be 'tailnum' as in this store")
+    assert rounds(folder, value="flight").message.startswith("value must be 'dep_delay' as in the store")
+    assert rounds(folder, user="flight").message.startswith("user must be 'tailnum' as in the store")
 
 
 def test_the_same_data_under_another_name_are_adopted_on_record(folder: Path) -> None:

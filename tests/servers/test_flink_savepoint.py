@@ -87,7 +87,7 @@ def others(folder: Path) -> dict[str, tuple[dict[str, Any], str]]:
     """What a restored job may not be, and the line that says so."""
     secret = folder / "another secret"
     secret.write_text("5f0d8c2b7a6e41939fd2c1b08e7a4d36")
-    continued = "as in this state, got"
+    continued = "as in the state that is continued, got"
     return {
         "shards": ({"shards": 3}, f"shards must be 2 {continued} 3"),
         "epsilon": ({"settings": replace(SETTINGS, epsilon=2.0)}, f"epsilon must be 1.0 {continued} 2.0"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ MOST_DEGREES = 16.0
 """Short stretches are many, and say little of the long ones that matter: they count as at most so many."""
 _BLOCKS = SLOTS - 1
 _LEVELS = 4
-_TOGETHER = 1 << 13
+_TOGETHER = 1 << 11
 """Agents at a time: what is computed of them stays in the processor's cache."""
 _Floats32 = NDArray[np.float32]
 
@@ -54,10 +53,13 @@ def own_samples_with_energies(
     some = np.flatnonzero(own.count >= LEAST_SAMPLES)
     for start in range(0, len(some), _TOGETHER):
         part = some[start : start + _TOGETHER]
+        alone = len(part) == 1
+        part = np.repeat(part, 2) if alone else part  # sums run along columns then, in one order for any number
         squares = own.squared_deviations[part] / resolution**2
         columns = _Part(blocks, rows, own.agent[part], None if begin is None else begin[part])
         found, free = columns.energies(own.count[part].astype(np.float64), squares)
-        energies[part], degrees[part] = (found * resolution**2).T, free.T
+        found *= resolution**2
+        energies[part], degrees[part] = found.T, free.T
     return replace(own, block_log=log, energies=energies, energy_degrees=degrees)
 
 
@@ -76,11 +78,11 @@ class _Part:
             ends = np.take_along_axis(ends, slot, axis=1)
         self._first, self._last, self._blocks = first, last, blocks
         self._rows, self._agent = rows, agent
-        ends = np.ascontiguousarray(ends.T)
-        number = last - first
-        middle = (ends[number, np.arange(len(agent))] - ends[0]) // np.maximum(number, 1)
-        self.sums: Any = (np.diff(ends, axis=0) - middle).astype(np.float32)
-        self.number = number
+        self.number = last - first
+        middle = (ends[np.arange(len(agent)), self.number] - ends[:, 0]) // np.maximum(self.number, 1)
+        sums = np.diff(ends, axis=1)
+        sums -= middle[:, np.newaxis]
+        self.sums: _Floats32 = np.ascontiguousarray(sums.T, np.float32)
 
     def energies(self, count: Floats, squares: Floats) -> tuple[Floats, Floats]:
         """Give the energies in squared grid units, and their degrees of freedom, shape (6, m)."""
@@ -88,7 +90,7 @@ class _Part:
         pairs, energies[0] = self._pairs()
         degrees[0] = np.minimum(pairs, MOST_DEGREES)
         weight = self._weights(count)
-        np.copyto(self.sums, 0, where=weight == 0)
+        self.sums *= weight > 0
         length = np.ldexp(1.0, self._log.astype(np.int32))
         energies[1], degrees[1] = self._between(count, squares - energies[0] * count / 2, weight, length)
         sums = self.sums
@@ -96,13 +98,13 @@ class _Part:
             pairs_of = len(sums) // 2
             one, other = sums[0 : 2 * pairs_of : 2], sums[1 : 2 * pairs_of : 2]
             weight = np.minimum(weight[0 : 2 * pairs_of : 2], weight[1 : 2 * pairs_of : 2])
-            total, square = _total(weight), _total(weight * weight)
+            total, number = self._number(weight)
             away = one - other
             away *= away
             away *= weight
             known = total > 0
             np.divide(_total(away), 2 * length * total, out=energies[2 + level], where=known)
-            np.divide(total * total, square, out=degrees[2 + level], where=known)
+            degrees[2 + level] = number
             sums, length = one + other, 2 * length
         degrees[2, self._log == 0] = 0.0  # they are the pairs of samples
         return energies, degrees
@@ -111,12 +113,23 @@ class _Part:
         """Weigh each block; 0 where there is none."""
         block = np.arange(_BLOCKS)[:, np.newaxis]
         there = block < self.number
-        memory = self._blocks.memory
-        if memory.kind != "half-life":
+        if not self._fades:
             return there.astype(np.float32)
+        memory = self._blocks.memory
         half_life = count * (math.log(2) / 2) if memory.samples is None else float(memory.samples)
         age = (self.number - 1 - block) * np.ldexp(1.0, self._log.astype(np.int32)) / half_life
         return np.where(there, np.exp2(-np.maximum(age, 0.0)), 0.0).astype(np.float32)
+
+    @property
+    def _fades(self) -> bool:
+        return self._blocks.memory.kind == "half-life"
+
+    def _number(self, weight: _Floats32) -> tuple[Floats, Floats]:
+        """Give the sum of weights, and how many equal weights are worth as much."""
+        total = _total(weight)
+        if not self._fades:
+            return total, total
+        return total, total * total / np.maximum(_total(weight * weight), 1e-30)
 
     def _pairs(self) -> tuple[Floats, Floats]:
         """Give the number of pairs of samples, and half the mean of their squared differences."""
@@ -135,14 +148,13 @@ class _Part:
 
     def _between(self, count: Floats, rest: Floats, weight: _Floats32, length: Floats) -> tuple[Floats, Floats]:
         """Give the energy of what lies between pairs and blocks: what both leave of the squared deviations."""
-        total, square = _total(weight), _total(weight * weight)
+        total, number = self._number(weight)
         one = np.maximum(total, 1e-30)
         weighted = weight * self.sums
         mean = _total(weighted) / one
         weighted *= self.sums
         spread = np.maximum(_total(weighted) / one - mean * mean, 0.0) / length**2
-        number = total * total / np.maximum(square, 1e-30)
-        inside = np.minimum(self.number * length, count) if self._blocks.memory.kind != "half-life" else count
+        inside = count if self._fades else np.minimum(self.number * length, count)
         free = count / 2 - number
         known = (self._log >= 2) & (free > 0)
         energy = np.maximum(rest - inside * spread, 0.0) / np.where(known, free, 1.0)
@@ -150,8 +162,5 @@ class _Part:
 
 
 def _total(parts: _Floats32) -> Floats:
-    """Add up along the first axis, in that order for any number of agents."""
-    total = parts[0].astype(np.float32)
-    for part in parts[1:]:
-        total += part
-    return total.astype(np.float64)
+    """Add up along the first axis, in that order for any number of agents but one."""
+    return np.asarray(np.add.reduce(parts, axis=0), np.float64)

@@ -79,7 +79,7 @@ class StateMark:
     >>> StateMark({"name": "delays", "shards": 8}, b"sixteen bytes or more").claim(cell)
     >>> StateMark({"name": "delays", "shards": 4}, b"sixteen bytes or more").claim(cell)
     Traceback (most recent call last):
-    meanstream.streaming.store.identity.OtherIdentityError: shards must be 8 as in this state, got 4
+    meanstream.streaming.store.identity.OtherIdentityError: shards must be 8 as in the state that is continued, got 4
     """
 
     def __init__(self, settings: Mapping[str, Any], secret: bytes) -> None:

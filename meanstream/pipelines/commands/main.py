@@ -24,6 +24,8 @@ from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_on
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+CLOSED_BY_READER = 128 + 13
+"""Exit code where whoever reads standard output has enough, as `| head` does: that of a program which SIGPIPE ends."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
@@ -90,7 +92,9 @@ def main() -> None:
     finally:
         sys.stdout = before
     reason = output.end()
-    if reason is not None and not (expected and code):
+    if output.closed_by_reader and not (expected and code):
+        code, said = CLOSED_BY_READER, ""
+    elif reason is not None and not (expected and code):
         code, said = 1, f"meanstream: standard output must be writable, got {reason!r}\n"
     with suppress(OSError):
         sys.stderr.write(said)

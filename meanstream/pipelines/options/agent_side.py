@@ -234,7 +234,7 @@ class AgentSideOptions(StreamOptions):
         if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
             return {}
         if self.memory is not None:
-            rule = f"be {begun.memory} as in this store"
+            rule = f"be {begun.memory} as in the store that is continued"
             same = str(memory_for(self.memory, parse_release_times(self.schedule))) == begun.memory
             require(same, "memory", rule, self.memory)
         memory = {"memory": begun.memory} if begun.remembers.forgets else {"counter": begun.counter}

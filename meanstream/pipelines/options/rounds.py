@@ -58,7 +58,10 @@ class RoundsOptions(StreamOptions):
     window: Annotated[
         str | None,
         cli_option(
-            "Windows of event time: SIZE (7d), SIZE,PERIOD (7d,1d: sliding) or session:GAP (session:30m).", INPUT
+            "Windows of event time: SIZE (7d), SIZE,PERIOD (7d,1d: sliding), session:GAP (session:30m), or a calendar "
+            "unit: day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first weekday "
+            "(week:sunday).",
+            INPUT,
         ),
     ] = None
     allowed_lateness: Annotated[

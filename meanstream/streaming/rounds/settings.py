@@ -63,7 +63,8 @@ class RoundsSettings:
     epsilon : float
         Of one user's whole window of samples, their number included.
     window : str
-        `7d` (fixed), `7d,1d` (sliding) or `session:30m`; see `meanstream.streaming.rounds.windows.Windows`.
+        `7d` (fixed), `7d,1d` (sliding), `session:30m` or `month@Europe/Berlin` (calendar);
+        see `meanstream.streaming.rounds.windows.Windows`.
     estimator : str
         A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
     options : dict

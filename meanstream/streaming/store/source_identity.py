@@ -18,8 +18,6 @@ from meanstream.streaming.events.topics import topics_joined
 from meanstream.streaming.store.store import Store, StoreError
 
 _STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
-_ADOPTABLE = {"source", "agent", "user", "value", "time", "id", "person", "lateness", "allowed_lateness"}
-"""What `meanstream store adopt` may change."""
 OLDER_COPY = "older_copy"
 """State that lets the next run, and no other, go on beside releases that the store does not know."""
 
@@ -28,6 +26,10 @@ SourceIdentity = dict[str, Any]
 
 _BEFORE: Mapping[str, Any] = {"layout": "plain", "numbers_in_text": False, "beside": [], "registry": False}
 """How records were read before there was another way: of stores that do not say."""
+
+LATENESS = ("lateness", "allowed_lateness")
+ADOPTABLE = ("source", "agent", "user", "value", "time", "id", "person", *LATENESS)
+"""What `meanstream store adopt` changes."""
 
 ENGINES = ("engine", "rounds")
 """States of engines, with the positions in the sources that they have read."""
@@ -62,10 +64,19 @@ def saved_lateness(path: Path, option: str, *, before: float) -> float | None:
     return float(noted) if noted is not None else before if begun else None
 
 
-def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
+def require_source_identity(store: Store, found: Mapping[str, Any], *, address: str | None = None) -> None:
     """Refuse another source than the store is filled from, before anything is read; nothing is written.
 
     A store of an older version has positions only: the source must be one of those that it has read.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+    found : mapping
+        What it would be filled from.
+    address : str, optional
+        The source as it was typed, for the command that adopts it.
 
     Raises
     ------
@@ -79,25 +90,31 @@ def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
     for option, value in found.items():
         known = saved.get(option, _BEFORE.get(option, value) if saved else value)
         if known != value and not (option == "cluster" and known is None):
-            raise StoreError(_refusal(store, option, known, value))
+            shown = [_typed(option, one) for one in (known, value)]
+            way = _way_out(store, option, address if option == "source" and address else shown[1])
+            raise StoreError(
+                f"{option} must be {_quoted(option, shown[0])} as in the store that is continued, got "
+                f"{_quoted(option, shown[1])}: {way}"
+            )
 
 
-def _refusal(store: Store, option: str, known: Any, value: Any) -> str:
-    """Say what the store began with, and the command for the same data under another name."""
-    had, now = (_as_typed(one) for one in (known, value))
-    rule = f"{option} must be {had!r} as in this store, got {now!r}: "
-    if option not in _ADOPTABLE or value is None:
-        return rule + "use another --store and --name"
-    if option == "source" and not Path(now).suffix and ":" not in now:
-        now = f"kafka://HOST:PORT/{now}"
-    adopt = f"`meanstream store adopt --store {store.path} --{option.replace('_', '-')} {shlex.quote(now)}`"
-    return f"{rule}for the same data {adopt}, else another --store and --name"
+def _typed(option: str, value: Any) -> Any:
+    """Give a value as it is typed."""
+    return (duration_text(value) if value else "0s") if option in LATENESS and value is not None else value
 
 
-def _as_typed(value: Any) -> str:
-    if isinstance(value, float):
-        return duration_text(value) if value else "0s"
-    return "none" if value is None else str(value)
+def _quoted(option: str, value: Any) -> str:
+    return str(value) if option in LATENESS else repr(value)
+
+
+def _way_out(store: Store, option: str, value: Any) -> str:
+    """Say what to do: the command that says it is the same data under another name, where there is one."""
+    another = "other data need another --store, which has a budget of its own"
+    if option not in ADOPTABLE or value is None:
+        return another
+    words = ["meanstream", "store", "adopt", "--store", str(store.path), f"--{option.replace('_', '-')}", str(value)]
+    why = "to change it" if option in LATENESS else f"{another}; if it is the same data"
+    return f"{why}: {shlex.join(words)}"
 
 
 def keep_source_identity(store: Store, found: Mapping[str, Any]) -> None:

@@ -32,6 +32,9 @@ from meanstream.streaming.store.tables import StoreTables
 
 __all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
 
+NO_CHANGE = ": a store keeps its settings; another value needs a new --store, whose budget adds up to this one's"
+"""What to do about a setting that differs."""
+
 Respell = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -57,7 +60,7 @@ class Store(StoreTables):
     >>> store.close()
     >>> Store.open(path, settings={"epsilon": 2.0}, secret=b"sixteen bytes or more")
     Traceback (most recent call last):
-    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in this store, got 2.0
+    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0
     """
 
     def __init__(self, database: Database, lock: StoreLock | None) -> None:
@@ -275,7 +278,7 @@ class Store(StoreTables):
         try:
             require_same_identity({**identity, "settings": saved}, given, secret, what="store")
         except OtherIdentityError as error:
-            raise StoreError(str(error)) from None
+            raise StoreError(f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}") from None
 
     def forget(self) -> None:
         """Read again what is remembered: a transaction was given up, or somebody else has written."""

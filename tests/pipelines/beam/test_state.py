@@ -259,7 +259,9 @@ def test_a_restore_under_other_settings_is_one_line_before_anything_is_read(name
     kept = cells(step.kind)
     assert step.life(kept, 0)
     before = contents(kept)
-    with pytest.raises(OtherIdentityError, match=rf"^{option} must be .* as in this state, got [^\n]*$"):
+    with pytest.raises(
+        OtherIdentityError, match=rf"^{option} must be .* as in the state that is continued, got [^\n]*$"
+    ):
         step.life(Watching.over(kept), 1, **{option: value})
     assert contents(kept) == before
     assert step.life(kept, 0 if name == "curator" else 1) or name in {"curator", "releases"}

@@ -97,7 +97,7 @@ def test_what_was_not_asked_of_a_store_is_refused_by_its_own_name(tmp_path: Path
 @pytest.mark.parametrize(
     ("settings", "secret", "message"),
     [
-        ({**SETTINGS, "epsilon": 2.0}, SECRET, r"epsilon must be 1\.0 as in this store, got 2\.0"),
+        ({**SETTINGS, "epsilon": 2.0}, SECRET, r"epsilon must be 1\.0 as in the store that is continued, got 2\.0"),
         ({**SETTINGS, "counter": "pm2"}, SECRET, r"counter must be 'pm1' .* got 'pm2'"),
         ({**SETTINGS, "lower": 0}, SECRET, r"lower must be None .* got 0"),
         (SETTINGS, SECRET + b"!", r"secret must be the one that the store began with"),
@@ -112,7 +112,7 @@ def test_another_identity_is_refused(settings: dict[str, Any], secret: bytes, me
 
 def test_what_both_sides_have_is_named_before_what_may_follow_from_it(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    with pytest.raises(StoreError, match=r"^epsilon must be 1\.0 as in this store, got 2\.0"):
+    with pytest.raises(StoreError, match=r"^epsilon must be 1\.0 as in the store that is continued, got 2\.0"):
         open_store(tmp_path, {**SETTINGS, "a later setting": 7, "epsilon": 2.0}, SECRET)
     with pytest.raises(StoreError, match=r"^a later setting must be None"):
         open_store(tmp_path, {**SETTINGS, "a later setting": 7}, SECRET)

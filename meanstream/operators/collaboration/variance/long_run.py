@@ -22,11 +22,11 @@ OWN_PRIOR_LOG_SPREAD, UNLIKE, UNLIKE_LOG_SPREAD = 0.6, 0.1, 2.5
 DEPENDENT_VARIANCE = 0.09
 """Variance of the pairs' excess over the variance of a sample, where samples depend."""
 LEAST_DEGREES = 3.0
-_TOGETHER = 1 << 12
+_TOGETHER = 1 << 11
 """Agents at a time: what is computed of them stays in the processor's cache."""
-_STEP = 0.03
-_LEAST = 1e-12
-_LEVELS = 64
+_STEP, _COARSE = 1 / 256, 8
+_LEAST, _MOST_LOG, _LEAST_SPREAD = 1e-12, np.float32(40.0), 1e-6
+_LEVELS, _NODES = 64, 2048
 _NOMINAL = float(ndtri(0.975))
 _Floats32 = NDArray[np.float32]
 
@@ -38,16 +38,16 @@ class LongRunVariance(NamedTuple):
     ----------
     independent : float array (n,)
         Probability that its samples do not depend on each other.
-    mean, geometric : float array (n,)
-        Mean of the long-run variance, and the exponential of the mean of its logarithm.
+    mean, log : float array (n,)
+        Mean of the long-run variance, and of its logarithm, over the median of the pool.
     degrees : float array (n,)
         Degrees of freedom that the mean is worth.
     """
 
-    independent: Floats
+    independent: _Floats32
     mean: Floats
-    geometric: Floats
-    degrees: Floats
+    log: _Floats32
+    degrees: _Floats32
 
 
 def long_run_ratio() -> Floats:
@@ -58,7 +58,7 @@ def long_run_ratio() -> Floats:
     >>> long_run_ratio()[[0, 6]].tolist()  # of correlations 0 and 0.5
     [1.0, 3.0]
     """
-    return (1 + RHO) / (1 - RHO)
+    return np.asarray((1 + RHO) / (1 - RHO))
 
 
 @cache
@@ -94,7 +94,7 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     own : OwnSamples
         With energies.
     some : int array, shape (m,)
-        Places of the agents to look at: those with a positive energy and at least two samples.
+        Places of the agents to look at: those with energies, and with samples that are not all equal.
 
     Notes
     -----
@@ -112,7 +112,7 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     batches, and their degrees of freedom, make intervals that cover.
     """
     unit = pool.median
-    found = np.empty((4, len(some)))
+    found = np.empty((4, len(some)), np.float32)
     table = _PublicFactor.of(pool, unit)
     log = own.block_log[some]
     order = np.argsort(log.astype(np.uint8), kind="stable")
@@ -121,8 +121,10 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
         expected = long_run_expected(level)
         for start in range(starts[level], starts[level + 1], _TOGETHER):
             part = order[start : min(start + _TOGETHER, starts[level + 1])]
-            found[:, part] = _of_level(own, some[part], expected, table, unit)
-    return LongRunVariance(found[0], unit * found[1], unit * found[2], found[3])
+            few = np.repeat(part, 2) if len(part) == 1 else part
+            found[:, few] = _of_level(own, some[few], expected, table, unit)
+    independent, mean, log, degrees = found
+    return LongRunVariance(independent, unit * mean.astype(np.float64), log, degrees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,83 +141,83 @@ class _PublicFactor:
         log_variance, weight = np.log(known.variance / unit), known.weight
         mean = float(weight @ log_variance)
         low, high = np.log(_LEAST), max(16.0, float(log_variance.max()) + 4.0)
-        x = np.arange(low, high, _STEP)[:, np.newaxis]
+        x = np.arange(low, high, _COARSE * _STEP)[:, np.newaxis]
         near = np.exp(-0.5 * ((x - log_variance) / OWN_PRIOR_LOG_SPREAD) ** 2) @ weight / OWN_PRIOR_LOG_SPREAD
         far = np.exp(-0.5 * ((x[:, 0] - mean) / UNLIKE_LOG_SPREAD) ** 2) / UNLIKE_LOG_SPREAD
         ratio = long_run_ratio()[1:]
         rest = np.maximum(ratio, 1 / ratio) ** -FARTHER
         share = np.concatenate([[pool.independent], (1 - pool.independent) * rest / rest.sum()])
-        values = np.log((1 - UNLIKE) * near + UNLIKE * far).astype(np.float32)
-        return cls(low, values, np.log(np.maximum(share, 1e-30)))
+        values = np.log((1 - UNLIKE) * near + UNLIKE * far)
+        values = np.interp(np.arange(low, x[-1, 0], _STEP), x[:, 0], values).astype(np.float32)
+        return cls(float(low), values, np.log(np.maximum(share, 1e-30)).astype(np.float32)[:, np.newaxis])
 
     def read(self, log_variance: _Floats32) -> _Floats32:
-        """Read the table, linearly between its nodes."""
-        place = (log_variance - np.float32(self.low)) * np.float32(1 / _STEP)
-        np.clip(place, 0, len(self.values) - 2, out=place)
-        node = place.astype(np.int32)
-        place -= node
-        below = self.values[node]
-        return np.asarray(below + place * (self.values[node + 1] - below), np.float32)
+        """Read the table at the nearest node: it changes little from one to the next."""
+        place = log_variance * np.float32(1 / _STEP)
+        place += np.float32(0.5 - self.low / _STEP)
+        return np.asarray(self.values.take(place.astype(np.int32), mode="clip"), np.float32)
 
 
-def _of_level(own: OwnSamples, part: Ints, expected: Floats, table: _PublicFactor, unit: float) -> Floats:
-    """Give independence, mean, geometric mean and degrees of agents whose blocks are of one length, shape (4, m)."""
-    degrees = own.energy_degrees[part].T.astype(np.float32)
-    weighted = (own.energies[part].T / unit).astype(np.float32) * degrees
-    count = own.count[part].astype(np.float64)
-    variance = np.maximum(own.squared_deviations[part], 0.0) / (count - 1)
-    excess = own.energies[part, 0] / np.where(variance > 0, variance, 1.0) - 1
-    narrow, wide = 2 / count, 2 / count + DEPENDENT_VARIANCE
-    evidence = (0.5 * (np.square(excess) * (1 / narrow - 1 / wide) + np.log(narrow / wide))).astype(np.float32)
-    number = _weighted(np.ones(ENERGIES), degrees)
-    log_ratio = np.log(long_run_ratio())
-    logs, weights = np.empty((2, len(RHO), len(part)), np.float32)
-    for k, curve in enumerate(expected):
-        one = np.log(np.maximum(_weighted(1 / curve, weighted) / number, np.float32(_LEAST)))
-        likelihood = _weighted(np.log(curve), degrees)
-        likelihood += number * one
-        logs[k] = one + np.float32(log_ratio[k])
-        weights[k] = table.read(logs[k]) - np.float32(0.5) * likelihood + np.float32(table.log_prior[k])
-        if k:
-            weights[k] += evidence
+def _of_level(own: OwnSamples, part: Ints, expected: Floats, table: _PublicFactor, unit: float) -> _Floats32:
+    """Give independence, mean, mean logarithm and degrees of agents whose blocks are of one length, shape (4, m)."""
+    degrees = own.energy_degrees[part].T.astype(np.float32, order="C")
+    weighted = own.energies[part].T.astype(np.float32, order="C")
+    weighted *= degrees
+    number = np.add.reduce(degrees, axis=0)
+    # Shape (13, m) from here. Sums run along columns, in one order for any number of agents but one.
+    logs = np.einsum("kj,jn->kn", (1 / (unit * expected)).astype(np.float32), weighted)
+    logs /= number
+    np.maximum(logs, np.float32(_LEAST), out=logs)
+    np.log(logs, out=logs)
+    weights = np.einsum("kj,jn->kn", np.log(expected).astype(np.float32), degrees)
+    weights += number * logs
+    weights *= np.float32(-0.5)
+    logs += np.log(long_run_ratio()).astype(np.float32)[:, np.newaxis]
+    weights += table.read(logs)
+    weights += table.log_prior
+    weights[0] -= _evidence(own, part)
     return _moments(logs, weights, number)
 
 
-def _moments(logs: _Floats32, weights: _Floats32, number: _Floats32) -> Floats:
+def _evidence(own: OwnSamples, part: Ints) -> _Floats32:
+    """Give the log odds of dependence by what pairs of samples differ by, against the variance of a sample."""
+    count = own.count[part].astype(np.float64)
+    excess = (own.energies[part, 0] * (count - 1) / own.squared_deviations[part] - 1).astype(np.float32)
+    number = count.astype(np.float32)
+    wider = 1 + np.float32(DEPENDENT_VARIANCE / 2) * number  # of both variances the ratio
+    excess *= excess
+    excess *= number * (1 - 1 / wider)
+    return np.asarray(np.float32(0.25) * excess - np.float32(0.5) * np.log(wider), np.float32)
+
+
+def _moments(logs: _Floats32, weights: _Floats32, number: _Floats32) -> _Floats32:
     """Average over the correlations."""
-    weights -= weights.max(axis=0)
+    weights -= np.maximum.reduce(weights, axis=0)
     np.exp(weights, out=weights)
-    total, mean, log, square = np.zeros((4, len(number)), np.float32)
-    for k in range(len(RHO)):
-        variance = np.exp(np.minimum(logs[k], np.float32(40.0)))
-        one = weights[k] * variance
-        total += weights[k]
-        mean += one
-        log += weights[k] * logs[k]
-        square += one * variance
-    independent = (weights[0] / total).astype(np.float64)
-    one = total.astype(np.float64)  # 1 at least
-    mean64, square64 = mean / one, square / one
-    spread = square64 * (1 + 2 / number.astype(np.float64)) / np.maximum(np.square(mean64), 1e-60) - 1
-    degrees = np.maximum(LEAST_DEGREES, 2 / np.maximum(spread, 1e-6))
-    return np.stack([independent, mean64, np.exp(log / one), degrees])
+    total = np.add.reduce(weights, axis=0)
+    independent = weights[0] / total
+    log = np.einsum("kn,kn->n", weights, logs)
+    variance = np.exp(np.minimum(logs, _MOST_LOG, out=logs), out=logs)
+    weights *= variance
+    mean = np.add.reduce(weights, axis=0)
+    square = np.einsum("kn,kn->n", weights, variance)
+    mean, square, log = mean / total, square / total, log / total
+    spread = square * (1 + 2 / number) / np.square(mean) - 1
+    degrees = 2 / np.clip(spread, np.float32(_LEAST_SPREAD), np.float32(2 / LEAST_DEGREES))
+    return np.stack([independent, mean, log, degrees])
 
 
-def _weighted(weight: Floats, columns: _Floats32) -> _Floats32:
-    """Add up columns with weights, in their order for any number of agents."""
-    total = columns[0] * np.float32(weight[0])
-    for one, column in zip(weight[1:], columns[1:], strict=True):
-        total += column * np.float32(one)
-    return np.asarray(total, np.float32)
+@cache
+def _quantiles() -> _Floats32:
+    """Give squared ratios of the 95 % quantiles of Student's t and the normal law, by the reciprocal of the degrees."""
+    nodes = np.linspace(0.0, 1 / LEAST_DEGREES, _NODES + 1)
+    return np.asarray((stdtrit(1 / np.maximum(nodes, 1e-9), 0.975) / _NOMINAL) ** 2, np.float32)
 
 
-def _wider(degrees: Floats) -> Floats:
-    """Give the squared ratio of the 95 % quantiles of Student's t and of the normal distribution, within .01 %."""
-    nodes = np.linspace(0.0, 1 / LEAST_DEGREES, 257)
-    known = (stdtrit(1 / np.maximum(nodes, 1e-9), 0.975) / _NOMINAL) ** 2
-    place = np.clip(256 * LEAST_DEGREES / degrees, 0.0, 256.0 - 1e-9)
-    node = place.astype(np.int64)
-    return np.asarray(known[node] + (place - node) * (known[node + 1] - known[node]))
+def _wider(degrees: _Floats32) -> _Floats32:
+    """Give the squared ratio of the 95 % quantiles of Student's t and of the normal distribution, within .1 %."""
+    place = np.float32(_NODES * LEAST_DEGREES) / degrees + np.float32(0.5)
+    return np.asarray(_quantiles().take(place.astype(np.int32), mode="clip"))
 
 
 def variances_of_own(pool: VariancePosterior, own: OwnSamples, short: Floats) -> tuple[Floats, Floats]:
@@ -238,12 +240,13 @@ def variances_of_own(pool: VariancePosterior, own: OwnSamples, short: Floats) ->
     interval, value = short.copy(), short.copy()
     if not own.energies.shape[1]:
         return interval, value
-    some = np.flatnonzero((own.energies > 0).any(axis=1) & (own.count > 1))
+    some = np.flatnonzero((own.energy_degrees[:, 0] > 0) & (own.squared_deviations > 0))
     if not len(some):
         return interval, value
-    found, usual = long_run_variance(pool, own, some), short[some]
+    found, usual, unit = long_run_variance(pool, own, some), short[some], pool.median
     q = found.independent
     interval[some] = q * usual + (1 - q) * found.mean * _wider(found.degrees)
-    geometric = np.exp(q * np.log(usual) + (1 - q) * np.log(np.maximum(found.geometric, 1e-300)))
+    log = np.log((usual / unit).astype(np.float32))
+    geometric = unit * np.exp(q * log + (1 - q) * found.log).astype(np.float64)
     value[some] = np.minimum(usual, geometric)
     return interval, value

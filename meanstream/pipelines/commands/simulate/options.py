@@ -111,6 +111,13 @@ class SimulationOptions:
         str | None,
         _option("Weight of old samples, with --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES."),
     ] = None
+    dependence: Annotated[
+        str | None,
+        _option(
+            "Samples of an agent depend on each other: ar:RHO | half-ar:RHO | heavy-ar:RHO | markov:RHO | bursts:N | "
+            "ma:N | cycle:N | shocks:SHARE | none; prints coverage by number of samples, of agents as they are hosted."
+        ),
+    ] = None
     json: JsonOption = False
 
     def configuration(self, *, agents: int | None = None, steps: int | None = None) -> SimulationConfig:

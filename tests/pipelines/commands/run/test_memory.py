@@ -75,7 +75,7 @@ def test_a_store_goes_on_with_its_memory(memory: dict[str, str], folder: Path) -
     assert sorted(json.dumps(e) for e in lines(folder / "releases.jsonl")) == sorted(
         json.dumps(e) for e in lines(whole / "releases.jsonl")
     )
-    rule = f"memory must be {memory['memory']} as in this store, got 'forever'"
+    rule = f"memory must be {memory['memory']} as in the store that is continued, got 'forever'"
     assert run_agents(folder, sort=None, config=in_order, memory="forever", **named).message == rule
 
 
@@ -84,7 +84,7 @@ def test_a_store_that_keeps_everything_names_no_memory(folder: Path) -> None:
     shown = meanstream("store", "show", *store(folder), "--json").out.decode()
     assert "half-life" not in shown
     said = run_agents(folder, memory="half-life:16").message
-    assert said == "memory must be forever as in this store, got 'half-life:16'"
+    assert said == "memory must be forever as in the store that is continued, got 'half-life:16'"
 
 
 @pytest.mark.parametrize(
@@ -141,6 +141,6 @@ def test_auto_is_chosen_from_the_schedule_and_told(schedule: str, chosen: str, f
     assert run_agents(folder, memory="auto", schedule=schedule).code == 0  # it goes on
     assert run_agents(folder, memory=chosen, schedule=schedule).code == 0
     said = run_agents(folder, memory="window:100", schedule=schedule).message
-    assert said.startswith(f"memory must be {chosen} as in this store")
+    assert said.startswith(f"memory must be {chosen} as in the store that is continued")
     explained = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--schedule", schedule)
     assert f"memory {chosen}" in meanstream("explain", "agents", *explained, "--memory", "auto").out.decode()

@@ -195,7 +195,7 @@ def test_a_store_keeps_its_limit(whole: Path) -> None:
 def test_a_store_keeps_its_column_of_persons(whole: Path, tmp_path: Path) -> None:
     """Another column would count everybody from the start; one that was renamed is adopted."""
     (tmp_path / "s.csv").write_text((tmp_path / "s.csv").read_text().replace("patient", "guest", 1))
-    assert run(whole, person="guest").message.startswith("person must be 'patient' as in this store")
+    assert run(whole, person="guest").message.startswith("person must be 'patient' as in the store that is continued")
     adopted = meanstream("store", "adopt", "--store", str(whole / "state.db"), "--person", "guest", "--json").json
     assert (adopted["from"], adopted["to"]) == ({"person": "patient"}, {"person": "guest"})
     assert run(whole, person="guest").message.startswith("source must be the file that this store was filled from")

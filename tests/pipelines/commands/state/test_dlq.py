@@ -317,7 +317,7 @@ def test_the_budget_is_that_of_the_store(folder: Path) -> None:
         (["--reason", "latte"], {}, "reason must be one of a dead letter's, got 'latte'; did you mean 'late'?"),
         ([], {"dead_letters": None}, "from must be given, or dead_letters"),
         ([], {"source": "other.csv"}, "source must be one that the store has read, got 'other.csv'"),
-        ([], {"epsilon": 2}, "epsilon must be 1.0 as in this store, got 2"),
+        ([], {"epsilon": 2}, "epsilon must be 1.0 as in the store that is continued, got 2"),
         ([], {"source": None}, "source must be given"),
         ([], {"value": "dealy"}, "value column must be in the source, got 'dealy'; did you mean 'delay'?"),
     ],
