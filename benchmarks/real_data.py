@@ -40,6 +40,7 @@ from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, OwnMeans, OwnSamples, ReleaseColumns
@@ -163,7 +164,8 @@ def _once(half: Half, settings: AgentsSettings, known: Known, methods: list[str]
 def answer_of(method: str, settings: AgentsSettings, known: Known, own: OwnMeans) -> AgentEstimates:
     """Answer everybody by one method, as the engine does at a refresh."""
     collaboration = make_collaboration(method, lower=settings.lower, upper=settings.upper)
-    return collaboration.fit_summary(collaboration.summarize(known.latest), known.pool).estimate(own)
+    fitted = collaboration.fit_summary(collaboration.summarize(known.latest), known.pool)
+    return estimate_with_two_variances(fitted, own)
 
 
 def _public(settings: AgentsSettings, samples: OwnSamples, own: OwnMeans) -> AgentEstimates:

@@ -17,8 +17,8 @@ WIDTH = 90
 LIMITS = (
     "Values outside the bounds count as the nearest bound.",
     "Other results about the same people add up with this one, whatever makes them.",
-    "Nothing is claimed for sampling or shuffling: epsilon is the same for whoever knows who is in the data.",
-    "Noise comes from a secret key. Whoever holds the key, the store or the rows is trusted.",
+    "Nothing is claimed for sampling or shuffling: the adversary may know who is in the data.",
+    "Noise comes from a secret key. Holders of the key, the store or the rows are trusted.",
     "The guarantee holds against attackers who cannot break AES-256.",
 )
 
@@ -35,14 +35,14 @@ def means_explained(
             f"{charge.store}` recomputes it."
         )
     return [
-        ReportPart(title="What is protected", text=f"{said[0]}. {_adversary()}"),
-        ReportPart(title="What that means", text=_odds(settings)),
+        ReportPart(title="What is protected?", text=f"{said[0]}. {_adversary()}"),
+        ReportPart(title="What does that mean?", text=_odds(settings)),
         ReportPart(
             title="A person with several rows" if settings.per_person is None else "A person in several groups",
             text="All of them together have a larger epsilon, at the same delta:",
             table=several,
         ),
-        ReportPart(title="What was spent", text=" ".join(spent)),
+        ReportPart(title="What was spent?", text=" ".join(spent)),
         ReportPart(title="Limits", text=" ".join(LIMITS)),
         ReportPart(title="Settings", table=[*facts, *_numbers(settings)]),
     ]

@@ -19,7 +19,7 @@ from meanstream.frames.result import PrivateMeans
 from meanstream.frames.shares import shares_answers, shares_columns
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import AT_THE_END, usual_histogram
+from meanstream.operators.agents.usual import AT_THE_END, SPREAD_SHARE, usual_histogram
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
@@ -166,7 +166,7 @@ def private_means(
     most = _releases(releases, schedule, stored=store is not None)
     require((person is None) == (per_person is None), "person", "be given together with per_person", person)
     asked = valid_quantiles(quantiles)
-    given = settings | usual_histogram(asked, exceeds, settings)
+    given = {"spread_share": SPREAD_SHARE, **usual_histogram(asked, exceeds, settings), **settings}
     private = AgentsSettings(
         lower=lower,
         upper=upper,
@@ -241,7 +241,13 @@ def _answered(released: FrameReleases, options: EngineOptions) -> pa.Table:
         none = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)} | {"rows": pa.array([], pa.int64())}
         return pa.table({name: column.slice(0, 0) for name, column in columns.items()} | none | left)
     people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
-    answer = answers_from_releases(people.fitted, people.releases, people.variance, level=options.level)
+    answer = answers_from_releases(
+        people.fitted,
+        people.releases,
+        people.variance,
+        value_variance=people.value_variance,
+        level=options.level,
+    )
     table = {name: column.take(pa.array(newest.agent)) for name, column in columns.items()}
     ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
     table |= {

@@ -35,13 +35,15 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
         import polars as pl
 
         schema = frame.schema
-        return pl.from_arrow(table).cast({name: schema[name] for name in keys})  # type: ignore[union-attr, arg-type]
+        return pl.from_arrow(table).cast({name: schema[name] for name in keys})  # type: ignore[arg-type]
     if kind in ("duckdb", "_duckdb"):
         import duckdb
 
         return duckdb.from_arrow(table)
     schema = getattr(frame, "schema", None)
-    for name in keys if isinstance(schema, pa.Schema) else ():
+    if not isinstance(schema, pa.Schema):
+        return table
+    for name in keys:
         with contextlib.suppress(pa.ArrowException):  # a type that Arrow does not cast to keeps the plain one
             cast = table.column(name).cast(schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, cast)

@@ -153,7 +153,7 @@ AGENTS_GIVEN = (
         ("agents", ["--lower=10", "--upper=1"], "lower must be below upper (1.0), got 10.0"),
         ("agents", ["--delta=2"], "delta must lie strictly between 0 and 1, got 2.0"),
         ("agents", ["--calibration=classical", "--epsilon=3"], "epsilon must"),
-        ("agents", ["--source=kafka://broker:9092/samples"], "refresh must be given for a source without end"),
+        ("agents", ["--source=kafka://b:9092/s", "--refresh=never"], "refresh must be a duration such as"),
         ("agents", ["--refresh=1h"], "refresh must be left out where the source is a file, got '1h'"),
         ("agents", ["--until_end=true"], "until_end must be left out where the source is no Kafka topic, got True"),
         ("agents", ["--idle_seconds=3"], "idle_seconds must be left out where the source is no Kafka topic, got 3.0"),

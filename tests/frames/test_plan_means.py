@@ -96,7 +96,7 @@ def test_a_report_is_one_page_that_refers_to_nothing_and_replaces_only_its_own(t
     question = {"by": "<ward>", "value": "days", "lower": 0, "upper": 30, "epsilon": 1.0, "delta": 1e-6}
     found = meanstream.private_means(named, **question, collaboration="none")
     page = found.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<h2>What is protected</h2>" in page
+    assert "<h2>What is protected?</h2>" in page
     assert "Private means of days by &lt;ward&gt;" in page
     assert "http" not in page.replace("http-equiv", "")
     found.report(tmp_path / "page.html")

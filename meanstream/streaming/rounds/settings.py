@@ -47,7 +47,7 @@ DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
 
-NO_ORDER = "users of a window could not be asked before the last one's answer has come back"
+NO_ORDER = "users of a window would have to wait for the answer of the one before"
 """Why what windows carry on is not carried between two sides."""
 
 
