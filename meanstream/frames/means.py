@@ -258,4 +258,5 @@ def _answered(released: FrameReleases, options: EngineOptions) -> pa.Table:
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
-    return pa.table(table | {name: pa.array(values) for name, values in shares.items()} | left)
+    found = pa.table(table | {name: pa.array(values) for name, values in shares.items()} | left)
+    return found.filter(pa.array(released.is_answered(newest.agent))) if released.forgotten else found
