@@ -99,6 +99,7 @@ COMMANDS = {
     "store show": "settings only",
     "store adopt": "settings only",
     "store move": "settings only",  # and how many agents, rows and samples: public, of agents
+    "store forget": "settings only",  # and how many releases and waiting samples: public, of agents
     "dlq list": "readers",
     "dlq show": "readers",
     "dlq replay": "replay",
@@ -157,7 +158,7 @@ PUBLIC_METRICS = {
         "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second",
         "input_silent_seconds", "partition_lag_events",
         "start_timestamp_seconds",
-        "answer_lag_seconds",
+        "answer_lag_seconds", "refresh_seconds",
     },
     "RoundsMetrics": {
         "kafka_connected",

@@ -262,6 +262,13 @@ class Agents:
         """Put the state of some agents in place of what these have."""
         self._window = self._state.put_rows(agents, rows, self._window)
 
+    def forget(self, agents: Ints) -> None:
+        """Drop all that is private of some agents; their releases stay, and they must send nothing more.
+
+        **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
+        """
+        self._state.forget(agents)
+
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums; on the way, release at every count that the geometric schedule names."""
         if len(agent) == 0:

@@ -16,6 +16,16 @@ NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 4
 
 
+SHOWN = frozenset(
+    {
+        *("released", "released_count", "released_total", "due"),
+        *("told_count", "told_total", "told_variance"),
+        *("vote_noised", "histogram_noised"),
+    }
+)
+"""Columns that releases have shown, or that follow from how many there were; every other one is private."""
+
+
 class AgentRows:
     """Private: one row per agent, in columns; an agent is its index.
 
@@ -49,6 +59,14 @@ class AgentRows:
     def touch(self, agents: Ints) -> None:
         """Note that these agents' rows changed."""
         self._dirty[agents // CHUNK] = True
+
+    def forget(self, agents: Ints) -> None:
+        """Leave of these agents what releases have shown, as if they had sent nothing."""
+        fresh = _empty_rows(self._settings, 1)
+        for name, column in self.columns.items():
+            if name not in SHOWN:
+                column[agents] = fresh[name]
+        self.touch(agents)
 
     def dirty_chunks(self) -> list[int]:
         """Chunks that changed since the last `mark_clean`."""

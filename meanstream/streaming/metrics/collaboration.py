@@ -32,7 +32,7 @@ class CollaborationMetrics(Metrics):
 
     counters: ClassVar[dict[str, str]] = {
         "events": COUNTERS["events"],
-        "received_releases": "Releases of everybody that were read, and are new and possible.",
+        "received_releases": "Accepted new releases of all agents.",
         "estimates": COUNTERS["estimates"],
         "refreshes": "How often the own agents were answered.",
     }

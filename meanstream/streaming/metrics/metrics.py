@@ -232,6 +232,7 @@ class Metrics(Collector):
             self._lag_of_answers = stats.answers.time, self._clock.now() - stats.answers.time
         due = stats.first_release
         waits = {"samples_pending": stats.pending, "first_release_timestamp_seconds": due and due.event_time}
+        waits["refresh_seconds"] = stats.refresh
         shown = {**waits, "answer_lag_seconds": self._lag_of_answers[1], **self._of_population}
         return {**{name: getattr(stats, name) for name in COUNTERS}, **shown}
 

@@ -28,7 +28,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def simulate_command() -> None:
-    """Estimate by simulation what a configuration achieves."""
+    """Simulate the errors of a configuration."""
 
 
 @app.command("agents")
@@ -36,9 +36,10 @@ def simulate_command() -> None:
 def simulate_agents_command(options: SimulationOptions) -> None:
     """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
 
-    `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
-    same runs. An agent-step is receive, query, decide, estimate. Seeded noise: for simulation only. With --change means
-    move, and errors are by the samples since. With --dependence samples depend on each other, and coverage is printed.
+    The same runs also measure `local`, `ideal` (all raw data of an agent's class) and `oracle` (the same releases,
+    true classes). An agent-step is receive, query, decide, estimate. The noise is seeded, for simulation only. With
+    --change means move, and errors are by samples since then. With --dependence samples depend on each other, and
+    coverage is printed.
 
     \b
     Examples:

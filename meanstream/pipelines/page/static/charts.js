@@ -271,8 +271,8 @@ function carriedText(carried) {
   if (!carried) return "";
   const from = `learned from ${number(carried.windows)} ${carried.windows === 1 ? "window" : "windows"}`;
   const what = carried.half_width === null ? "no narrow window yet" : `a narrow window of half-width ${number(carried.half_width, 2)}`;
-  const anew = carried.contradicts ? ` What was carried was contradicted: ${carried.contradicts}.` : "";
-  return `${anew} Carried on: ${what}, ${from}.`;
+  const restart = carried.contradicts ? ` Earlier windows were contradicted: ${carried.contradicts}.` : "";
+  return `${restart} For the next window: ${what}, ${from}.`;
 }
 
 function drawStages(row, bounds) {
