@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
+from meanstream.operators.collaboration.covariates.covariate_design import CovariateDesign
+from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
+from meanstream.operators.collaboration.covariates.prior_with_covariates import PriorWithCovariates
 from meanstream.operators.collaboration.james_stein import JamesStein
 from meanstream.operators.collaboration.prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import PriorByCount
@@ -56,7 +59,10 @@ class ReleaseSummary(Protocol):
 class Collaboration(Protocol):
     """How agents use each other's releases. Post-processing: it spends no privacy."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str:
+        """Its key in the registry."""
+        ...
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedPopulation:
         """Read the newest release of every agent, with the total variance of each released mean."""
@@ -71,7 +77,12 @@ class Collaboration(Protocol):
         ...
 
 
-SUMMARIES: dict[str, type[Any]] = {"bins": ReleaseBins, "sorted": SortedReleases, "count": ReleaseCount}
+SUMMARIES: dict[str, type[Any]] = {
+    "bins": ReleaseBins,
+    "sorted": SortedReleases,
+    "count": ReleaseCount,
+    "covariates": CovariateReleases,
+}
 """The kinds of summary; `restore` of each makes one of its snapshot."""
 
 COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
@@ -83,7 +94,9 @@ COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
 }
 
 
-def make_collaboration(name: str, *, lower: float, upper: float, significance: float = 0.05) -> Collaboration:
+def make_collaboration(
+    name: str, *, lower: float, upper: float, significance: float = 0.05, covariates: CovariateDesign | None = None
+) -> Collaboration:
     """Return a collaboration of the registry.
 
     Parameters
@@ -94,6 +107,8 @@ def make_collaboration(name: str, *, lower: float, upper: float, significance: f
         Declared bounds of a sample, in the value's unit; the learned prior's range of means.
     significance : float
         Of the same-mean tests.
+    covariates : CovariateDesign, optional
+        Public attributes of the agents, whose effects a learned prior takes into account.
 
     Raises
     ------
@@ -106,6 +121,8 @@ def make_collaboration(name: str, *, lower: float, upper: float, significance: f
     LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06, per_class=1.0)
     """
     require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
+    if covariates is not None:
+        return PriorWithCovariates(name, lower, upper, covariates)
     return COLLABORATIONS[name](lower, upper, significance)
 
 
@@ -143,6 +160,6 @@ def answers_from_releases(
     """
     own = OwnMeans(
         agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,
-        noise_variance=releases.noise_variance,
+        noise_variance=releases.noise_variance, covariates=releases.covariates,
     )  # fmt: skip
     return fitted.estimate(own, level=level)
