@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from pyarrow import csv
 from real.sets import OWNERS, VALUES
 
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.pipelines.commands.demo.flights import flights_file
-from meanstream.streaming.agents.agent_covariates import AgentCovariates, covariates_of_table
+from meanstream.streaming.agents.declared_covariates import covariates_of_table
 
 PLANES = ("year", "type", "manufacturer", "model", "engines", "seats", "engine")
 SCHEDULE = ("carrier", "origin", "dest", "distance", "hour")
@@ -40,7 +41,7 @@ def _flights(column: str, keys: tuple[str, ...], more: tuple[str, ...]) -> tuple
 
 
 def _of_planes(what: str) -> pa.Table:
-    """The register of aircraft, and whose flights an aircraft flies."""
+    """Read the register of aircraft, and whose flights an aircraft flies."""
     table, owner = _flights(VALUES[what][0], OWNERS["tail"], ("carrier",))
     names = np.unique(owner.to_numpy(zero_copy_only=False).astype(str))
     planes = csv.read_csv(
@@ -54,10 +55,12 @@ def _of_planes(what: str) -> pa.Table:
 
 
 def _of_flights(what: str) -> pa.Table:
-    """The schedule: whose flight it is, and from where to where and when it usually goes."""
+    """Read the schedule: carrier, usual origin and destination, and on average how far and at which hour."""
     table, owner = _flights(VALUES[what][0], OWNERS["flight"], SCHEDULE)
-    names = np.unique(owner.to_numpy(zero_copy_only=False).astype(str))
-    columns = {column: _usual(owner, table[column], names) for column in SCHEDULE}
+    names, of = np.unique(owner.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
+    number = np.bincount(of)
+    columns = {column: _usual(owner, table[column], names) for column in SCHEDULE[:3]}
+    columns |= {column: pa.array(np.bincount(of, table[column].to_numpy()) / number) for column in SCHEDULE[3:]}
     return pa.table({"owner": list(map(str, range(len(names)))), **columns})
 
 

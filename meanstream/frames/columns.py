@@ -61,6 +61,31 @@ def frame_samples(frame: Any, *, by: str | Sequence[str], value: str, time: str 
     return _first_met(codes, keys, given, when)
 
 
+def frame_column_names(frame: Any, *, option: str) -> list[str]:
+    """Give the names of a frame's columns; `TypeError` naming the option if it is no frame."""
+    return _column_names(frame, option)
+
+
+def frame_columns(frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]) -> pa.Table:
+    """Read columns of a frame through Arrow. `needed` ones are an option's.
+
+    Raises
+    ------
+    ValueError
+        Naming the option and the column; never a value.
+    TypeError
+        If it is no frame.
+    """
+    return _table(frame, {option: list(needed), "frame": [name for name in names if name not in needed]})
+
+
+def frame_group_names(keys: pa.Table, *, option: str) -> list[str]:
+    """Name the group of each row by its keys, as `frame_samples` names groups."""
+    codes, groups = _groups(keys, list(keys.column_names), option)
+    names = _names(groups)
+    return [names[code] for code in codes.tolist()]
+
+
 def frame_like(table: pa.Table, frame: Any) -> Any:
     """Give a table as a frame of the same kind as another; pyarrow where the kind is not known."""
     kind = type(frame).__module__.partition(".")[0]
@@ -125,7 +150,7 @@ def _converts(frame: Any, name: str) -> bool:
     return True
 
 
-def _column_names(frame: Any) -> list[str]:
+def _column_names(frame: Any, option: str = "frame") -> list[str]:
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return list(frame.schema.names)
     lazy = hasattr(type(frame), "collect")
@@ -134,7 +159,7 @@ def _column_names(frame: Any) -> list[str]:
         names = pa.schema(frame).names
     if names is None:
         rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
-        raise TypeError(f"frame must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
+        raise TypeError(f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
     return [str(name) for name in names]
 
 
@@ -176,15 +201,15 @@ def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
     return np.argsort(when, kind="stable"), when
 
 
-def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
+def _groups(table: pa.Table, grouping: list[str], option: str = "by") -> tuple[Ints, pa.Table]:
     """Give the group of each row, and a table of the groups' keys."""
     codes, sizes, parts = [], [], []
     for name in grouping:
-        column = _whole(table, "by", name)
+        column = _whole(table, option, name)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if pa.types.is_floating(kind) or pa.types.is_nested(kind) or _is_no_name(kind):
             raise ValueError(
-                f"by must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
+                f"{option} must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
             )
         text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind)
         octets = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.frames.given import check_given
 from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateMeans
@@ -32,6 +33,8 @@ from meanstream.streaming.store.secret import noise_from_secret
 
 ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
 """Columns of the result, beside those of the groups."""
+MOVED = "moved_by_covariates"
+"""Column that says by how much public covariates have moved a mean."""
 CHUNK = 1 << 20
 """Samples that are taken at a time: what they touch fits into the processor's caches."""
 
@@ -52,6 +55,7 @@ def private_means(
     level: float = 0.95,
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
+    covariates: Any = None,
     secret: str | bytes | None = None,
     name: str | None = None,
     store: str | Path | None = None,
@@ -87,6 +91,11 @@ def private_means(
         Quantiles of each group's values, as 0.9, and thresholds: which share of them is above 30. A part of the budget
         (`histogram_share`, 0.1) goes into a noised histogram then. Columns `q0.9`, `q0.9_lower`, `q0.9_upper`, and
         `exceeds30` likewise. Quantiles of values that are few different ones, as yes and no, are best asked as shares.
+    covariates : data frame or sequence of str, optional
+        Public attributes of the groups: a frame with one row per group and the columns of `by`, or names of columns of
+        `frame` that are constant within a group. Text, true and false are categories, numbers and dates are numbers.
+        Whatever is declared here is public: nothing protects it. Their effects are learned from the releases at no
+        cost; a column `moved_by_covariates` says what they have changed, `covariates` what was learned.
     secret, name : optional
         Key of the noise (128 random bits or more) and name of the deployment: the same frame gives the same releases
         then. A frame that differs in one row is another release, with other noise: a key is not a budget. Another value
@@ -143,9 +152,12 @@ def private_means(
     private = AgentsSettings(
         lower=lower, upper=upper, epsilon=epsilon, delta=delta, horizon=horizon, schedule=chosen, name=name, **given
     )
-    options = EngineOptions(collaboration=collaboration, level=level, quantiles=asked, refresh=None)
     samples = frame_samples(frame, by=by, value=value, time=time)
-    _check_names(samples, [*ANSWERS, *shares_columns(asked, private.exceeds)])
+    _check_names(samples, [*ANSWERS, MOVED, *shares_columns(asked, private.exceeds)])
+    declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
+    options = EngineOptions(
+        collaboration=collaboration, level=level, quantiles=asked, covariates=declared, refresh=None
+    )
     if store is not None:
         from meanstream.frames.stored import releases_by_store
 
@@ -196,7 +208,8 @@ def _answered(
         nobody = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)} | {"rows": pa.array([], pa.int64())}
         empty = {name: column.slice(0, 0) for name, column in columns.items()}
         return _result(frame, samples, pa.table(empty | nobody), settings, options, found=found, counted=counted)
-    people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
+    host = PersonalEstimates(settings, options)
+    people = host.public_population(pool.combined(newest), pool.posterior, samples.names)
     answer = answers_from_releases(people.fitted, people.releases, people.variance, level=options.level)
     who = pa.array(newest.agent)
     table = {name: column.take(who) for name, column in columns.items()}
@@ -209,8 +222,16 @@ def _answered(
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
+    if answer.moved is not None:
+        table[MOVED] = pa.array(answer.moved)
     table |= {name: pa.array(values) for name, values in shares.items()}
-    return _result(frame, samples, pa.table(table), settings, options, found=found, counted=counted)
+    result = _result(frame, samples, pa.table(table), settings, options, found=found, counted=counted)
+    learned = people.description.get("covariates")
+    return (
+        result
+        if learned is None
+        else replace(result, covariates=learned, said=(*result.said, covariates_said(learned)))
+    )
 
 
 def _result(

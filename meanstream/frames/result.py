@@ -93,10 +93,14 @@ class PrivateMeans(PrivateFrame):
         How the groups released.
     releases : pyarrow.Table
         Public: every release, as an engine publishes it.
+    covariates : dict or None
+        Public: what was learned of declared attributes: the share of the spread that they explain, and for each its
+        probability, its size and the standard error of that.
     """
 
     settings: AgentsSettings
     releases: pa.Table
+    covariates: dict[str, Any] | None = None
 
     @classmethod
     def of(

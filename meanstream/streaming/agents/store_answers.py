@@ -119,7 +119,7 @@ class StoreAnswers:
         finally:
             store.close()
         estimates = PersonalEstimates(settings, options)
-        population = estimates.public_population(followed.combined(agents.latest()), followed.posterior)
+        population = estimates.public_population(followed.combined(agents.latest()), followed.posterior, agents.names)
         return _Commit(
             number=number,
             agents=agents,

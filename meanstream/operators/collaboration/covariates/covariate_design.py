@@ -13,13 +13,17 @@ from meanstream.operators.validation import require
 
 LEAST_AGENTS = 3
 """Levels of fewer agents are joined."""
-MOST_LEVELS, MOST_OTHER_LEVELS = 1000, 256
+MOST_LEVELS, MOST_OTHER_LEVELS = 1000, 128
 """Levels of the largest category, and of all others together; rarer ones are joined."""
-BINS, CUT = 32, 3.0
-"""Bins of a number, and where it is cut, in standard deviations."""
-_PER_OCTAVE, _OCTAVES = 2, 32
-_RANGES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290), (0.01, 0.99, 4.653), (0.0, 1.0, 2.0))
-"""Ranges of quantiles and their widths in standard deviations: the first that is not empty scales a number."""
+BINS, CUT = 32, 6.0
+"""Bins of a number that releases are summed up by, and where it is cut, in standard deviations: a hostile value moves
+little, and agents that are far out in earnest do not look like a spread that nothing explains."""
+_FINER = 7
+"""An offset knows a number to 1/128 of a bin."""
+_OCTAVES, _HALVES, _FINER_HALVES = 32, 2, 3
+_RANGES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290)), ((0.01, 0.99, 4.653), (0.0, 1.0, 2.0))
+"""Ranges of quantiles and their widths in standard deviations: the widest of the first two scales a number, or, where
+both are empty, that of the others."""
 MOST_NAME = 64
 """Characters of a name or of a level that are shown."""
 
@@ -54,9 +58,18 @@ class Category:
         """Code of agents without a value."""
         return len(self.levels) + 1
 
-    def columns(self, number: Floats) -> Floats:  # noqa: ARG002 - the common interface
-        """Give the columns of each code, shape (size, n_columns)."""
-        return np.eye(self.size)
+    @property
+    def coarse(self) -> int:
+        """Number of levels that releases are summed up by."""
+        return self.size
+
+    def level(self, codes: AnyInts) -> AnyInts:
+        """Give the level that releases are summed up by."""
+        return codes
+
+    def columns(self, number: Floats) -> tuple[Floats, Floats]:  # noqa: ARG002 - the common interface
+        """Give the columns of each level, shape (coarse, n_columns), and of each code, shape (size, n_columns)."""
+        return np.eye(self.size), np.eye(self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,25 +91,42 @@ class Number:
     @property
     def size(self) -> int:
         """Number of codes."""
+        return (BINS << _FINER) + 1
+
+    @property
+    def coarse(self) -> int:
+        """Number of levels that releases are summed up by."""
         return BINS + 1
 
     @property
     def missing(self) -> int:
         """Code of agents without a value."""
-        return BINS
+        return BINS << _FINER
+
+    def level(self, codes: AnyInts) -> AnyInts:
+        """Give the level that releases are summed up by."""
+        return codes >> _FINER
 
     def codes(self, values: Floats) -> AnyInts:
-        """Give the bin of each value; what is not finite is missing."""
-        known = np.isfinite(values)
+        """Give the code of each value; what is not finite is missing."""
+        known, steps = np.isfinite(values), BINS << _FINER
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.clip((np.where(known, values, self.center) - self.center) / self.scale, -CUT, CUT)
-        place = np.minimum(np.floor((away + CUT) * (BINS / (2 * CUT))), BINS - 1)
+        place = np.minimum(np.floor((away + CUT) * (steps / (2 * CUT))), steps - 1)
         return np.where(known, place, self.missing).astype(np.int16)
 
-    def columns(self, number: Floats) -> Floats:
-        """Give the columns of each code, shape (size, 2); standardized again where outliers were cut."""
-        middle = np.append((np.arange(BINS) + 0.5) * (2 * CUT / BINS) - CUT, 0.0)
-        return np.stack([_standardized(middle, np.append(number[:BINS], 0.0)), np.arange(BINS + 1) == BINS], axis=1)
+    def columns(self, number: Floats) -> tuple[Floats, Floats]:
+        """Give the columns of each level and of each code; standardized again, among the agents that have released."""
+        known = np.append(number[:BINS], 0.0)
+        found = []
+        for n in (BINS, BINS << _FINER):
+            middle = np.append((np.arange(n) + 0.5) * (2 * CUT / n) - CUT, 0.0)
+            found.append(middle)
+        center, scale = _moments(found[0], known)
+        both = [np.stack([(one - center) / scale, np.zeros(len(one))], axis=1) for one in found]
+        for one in both:
+            one[-1] = 0.0, 1.0
+        return both[0], both[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +135,27 @@ class SampleCount:
 
     name: ClassVar[str] = "number of samples"
     kind: ClassVar[str] = "number"
-    size: ClassVar[int] = _PER_OCTAVE * _OCTAVES
+    coarse: ClassVar[int] = _HALVES * _OCTAVES
+    size: ClassVar[int] = coarse << _FINER_HALVES
+
+    @staticmethod
+    def level(codes: AnyInts) -> AnyInts:
+        """Give the half octave that releases are summed up by."""
+        return codes >> _FINER_HALVES
 
     @staticmethod
     def codes(count: Ints) -> AnyInts:
-        """Give the half octave of each count."""
-        place = np.floor(_PER_OCTAVE * np.log2(np.maximum(count, 1)) + 1e-9)
+        """Give the code of each count."""
+        place = np.floor((_HALVES << _FINER_HALVES) * np.log2(np.maximum(count, 1)) + 1e-9)
         return np.clip(place, 0, SampleCount.size - 1).astype(np.int16)
 
     @staticmethod
-    def columns(number: Floats) -> Floats:
-        """Give the column of each code, shape (size, 1)."""
-        return _standardized(np.arange(SampleCount.size) + 0.5, number)[:, None]
+    def columns(number: Floats) -> tuple[Floats, Floats]:
+        """Give the column of each level, shape (coarse, 1), and of each code, shape (size, 1)."""
+        level = np.arange(SampleCount.coarse) + 0.5
+        code = (np.arange(SampleCount.size) + 0.5) / (1 << _FINER_HALVES)
+        center, scale = _moments(level, number)
+        return ((level - center) / scale)[:, None], ((code - center) / scale)[:, None]
 
 
 Attribute = Category | Number | SampleCount
@@ -175,12 +214,15 @@ def number_of(name: str, values: Floats) -> Number:
     known = values[np.isfinite(values)]
     if not len(known):
         return Number(name=name, center=0.0, scale=1.0)
-    for low, high, widths in _RANGES:
-        ends = np.quantile(known, [low, high])
-        scale = float(ends[1] / widths - ends[0] / widths)
-        if np.isfinite(scale) and scale > 0:
-            return Number(name=name, center=float(np.median(known)), scale=scale)
-    return Number(name=name, center=float(np.median(known)), scale=1.0)
+    scale = 0.0
+    for ranges in _RANGES:
+        for low, high, widths in ranges:
+            ends = np.quantile(known, [low, high], method="nearest") / widths
+            scale = max(scale, ends[1].item() - ends[0].item())  # Python's floats overflow silently
+        if scale > 0:
+            break
+    center = float(np.quantile(known, 0.5, method="nearest"))
+    return Number(name=name, center=center, scale=scale if 0 < scale < np.inf else 1.0)
 
 
 def categories_of(columns: Sequence[tuple[str, Sequence[str], Ints]]) -> list[tuple[Category, AnyInts]]:
@@ -229,9 +271,9 @@ def require_codes(design: CovariateDesign, codes: AnyInts, n: int) -> None:
     require(codes.shape == (n, len(design)), "covariates", f"have shape {(n, len(design))}", codes.shape)
 
 
-def _standardized(value: Floats, number: Floats) -> Floats:
-    """Give values with mean 0 and variance 1 among these numbers of agents; all 0 where they do not differ."""
+def _moments(value: Floats, number: Floats) -> tuple[float, float]:
+    """Give mean and standard deviation among these numbers of agents; infinite where the values do not differ."""
     total = number.sum()
-    mean = (number @ value) / total if total else 0.0
-    variance = (number @ (value - mean) ** 2) / total if total else 0.0
-    return np.asarray((value - mean) / np.sqrt(variance) if variance > 1e-12 else 0 * value, np.float64)
+    mean = float(number @ value / total) if total else 0.0
+    variance = float(number @ (value - mean) ** 2 / total) if total else 0.0
+    return mean, float(np.sqrt(variance)) if variance > 1e-12 else np.inf

@@ -56,7 +56,7 @@ class CovariateSums:
         ----------
         attributes : sequence of attributes
         codes : sequence of int array, shape (n,)
-            Of each attribute.
+            Of each attribute; releases are summed up by their levels.
         place : float array, shape (n,)
             Released means above the lower bound, in widths of the bounds.
         variance : float array, shape (n,)
@@ -65,6 +65,7 @@ class CovariateSums:
         usable = np.isfinite(place) & np.isfinite(variance) & (variance > 0)
         if not usable.all():
             place, variance, codes = place[usable], variance[usable], [code[usable] for code in codes]
+        level = [one.level(code) for one, code in zip(attributes, codes, strict=True)]
         octave = np.floor(_QUARTERS * np.log2(np.clip(variance, _LEAST_VARIANCE, _MOST_VARIANCE))).astype(np.int64)
         low = int(octave.min(initial=0))
         seen = np.flatnonzero(np.bincount(octave - low))
@@ -72,23 +73,23 @@ class CovariateSums:
         grid = np.rint(np.clip(np.ldexp(place, _GRID_BITS), -_MOST, _MOST)).astype(np.int64)
         high, rest = grid * grid >> _SPLIT_BITS, grid * grid & (1 << _SPLIT_BITS) - 1
         n = len(seen)
-        at = [of * one.size + code for one, code in zip(attributes, codes, strict=True)]
+        at = [of * one.coarse + own for one, own in zip(attributes, level, strict=True)]
         return cls(
             noise_class=seen + low,
             number=np.bincount(of, minlength=n),
             total=_sums(of, grid, n),
             squares=np.stack([_sums(of, high, n), _sums(of, rest, n)], axis=1),
             numbers=[
-                np.bincount(key, minlength=n * one.size).reshape(n, one.size)
+                np.bincount(key, minlength=n * one.coarse).reshape(n, one.coarse)
                 for one, key in zip(attributes, at, strict=True)
             ],
             totals=[
-                _sums(key, grid, n * one.size).reshape(n, one.size) for one, key in zip(attributes, at, strict=True)
+                _sums(key, grid, n * one.coarse).reshape(n, one.coarse) for one, key in zip(attributes, at, strict=True)
             ],
             pairs={
                 (g, h): np.bincount(
-                    at[g] * attributes[h].size + codes[h], minlength=n * attributes[g].size * attributes[h].size
-                ).reshape(n, attributes[g].size, attributes[h].size)
+                    at[g] * attributes[h].coarse + level[h], minlength=n * attributes[g].coarse * attributes[h].coarse
+                ).reshape(n, attributes[g].coarse, attributes[h].coarse)
                 for g, h in combinations(range(len(attributes)), 2)
             },
         )
@@ -106,7 +107,7 @@ class CovariateSums:
         return np.asarray(2.0 ** ((self.noise_class + 0.5) / _QUARTERS), np.float64)
 
     def moments(self, middle: float) -> tuple[Floats, Floats, list[Floats]]:
-        """Sums by class of noise about a middle, in widths: of the means, of their squares; and sums by level."""
+        """Give sums by class of noise about a middle, in widths: of means and of their squares; and by level."""
         unit = 2.0**-_GRID_BITS
         at = round(middle / unit)
         total = self.total - at * self.number
@@ -142,7 +143,7 @@ class CovariateSums:
 
 
 def _sums(key: Ints, value: Ints, size: int) -> Ints:
-    """Sums of integers of at most 39 bits by key: of their halves, in floats that hold them exactly."""
+    """Add up integers of at most 39 bits by key: their halves, in floats that hold them exactly."""
     high, low = value >> 20, value & ((1 << 20) - 1)
     parts = [np.bincount(key, part.astype(np.float64), size) for part in (high, low)]
     return np.asarray((parts[0].astype(np.int64) << 20) + parts[1].astype(np.int64), np.int64)

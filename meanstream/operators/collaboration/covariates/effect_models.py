@@ -53,7 +53,7 @@ class Normals:
     def of(cls, attributes: Sequence[Attribute], sums: CovariateSums, by_level: list[Floats], total: Floats) -> Normals:
         """Bring the tables of levels to columns."""
         number = [n.sum(axis=0).astype(np.float64) for n in sums.numbers]
-        maps = [one.columns(n) for one, n in zip(attributes, number, strict=True)]
+        maps = [one.columns(n)[0] for one, n in zip(attributes, number, strict=True)]
         sizes = [m.shape[1] if one.kind == "category" else 0 for one, m in zip(attributes, maps, strict=True)]
         largest = int(np.argmax(sizes))
         columns, at = [], 1

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.covariates.covariate_design import (
-    MOST_NAME,
-    Attribute,
-    Category,
-    CovariateDesign,
-    SampleCount,
-)
+from meanstream.operators.collaboration.covariates.covariate_design import Attribute, CovariateDesign, SampleCount
 from meanstream.operators.collaboration.covariates.covariate_sums import CovariateSums
+from meanstream.operators.collaboration.covariates.described_effects import describe_effects
 from meanstream.operators.collaboration.covariates.effect_models import (
     EffectModels,
     Normals,
     averaged_effects,
     weigh_effect_models,
 )
+from meanstream.operators.collaboration.prior_by_count import TRIMMED
 from meanstream.operators.records import AnyInts, Floats, Ints
 
-SHOWN_LEVELS = 12
-"""Levels of a category whose effects are described: those of most agents."""
 MOST_OFFSET = 0.5
 """An offset moves a mean by at most this part of the width: residuals stay within bounds that are twice as wide."""
 
@@ -38,8 +31,10 @@ class LearnedEffects:
 
     Attributes
     ----------
-    offset : list of float array, shape (n_levels,)
-        By attribute: what a level adds, in the value's unit. Those of all attributes add up.
+    attributes : tuple of attributes
+        Those that are declared, and the number of samples.
+    offset : list of float array, shape (n_codes,)
+        By attribute: what a code adds, in the value's unit. Those of all attributes add up.
     doubt : list of float array, shape (n_levels,)
         By attribute: what it adds to the variance of an agent's offset,
     pair_doubt : dict of (int, int) to float array, shape (n_levels, n_levels)
@@ -52,8 +47,11 @@ class LearnedEffects:
         Share of the spread of the means that attributes explain.
     most : float
         Greatest offset to either side.
+    most_count : int
+        Larger numbers of samples are taken for this one: strangers may claim any.
     """
 
+    attributes: tuple[Attribute, ...]
     offset: list[Floats]
     doubt: list[Floats]
     pair_doubt: dict[_Pair, Floats]
@@ -61,25 +59,36 @@ class LearnedEffects:
     described: list[dict[str, Any]]
     explained: float
     most: float
+    most_count: int
 
     def offsets(self, codes: AnyInts, count: Ints) -> Floats:
         """Give what the attributes add to the mean of each agent: the same bits among whatever others."""
-        return np.asarray(np.clip(self._added(codes, count, self.offset), -self.most, self.most), np.float64)
+        found = _added(_codes(codes, np.minimum(count, self.most_count)), self.offset)
+        return np.asarray(np.clip(found, -self.most, self.most), np.float64)
 
     def doubts(self, codes: AnyInts, count: Ints) -> Floats:
         """Give the variance of each offset."""
-        parts = _codes(codes, count)
-        found = self._added(codes, count, self.doubt) + self.base
+        parts = _codes(codes, np.minimum(count, self.most_count))
+        level = [one.level(code) for one, code in zip(self.attributes, parts, strict=True)]
+        found = _added(level, self.doubt) + self.base
         for (g, h), values in self.pair_doubt.items():
-            found += values[parts[g], parts[h]]
+            found += values[level[g], level[h]]
         return np.maximum(found, 0.0)
 
-    @staticmethod
-    def _added(codes: AnyInts, count: Ints, values: list[Floats]) -> Floats:
-        found = np.zeros(len(count))
-        for part, value in zip(_codes(codes, count), values, strict=True):
-            found += value[part]
-        return found
+
+def believed_count(count: Ints) -> int:
+    """Give what all but an eighth of the numbers of samples are at most."""
+    if not len(count):
+        return 1
+    place = min(int((1 - TRIMMED) * len(count)), len(count) - 1)
+    return int(np.partition(count, place)[place])
+
+
+def _added(codes: list[AnyInts], values: list[Floats]) -> Floats:
+    found = np.zeros(len(codes[0]))
+    for code, value in zip(codes, values, strict=True):
+        found += value[code]
+    return found
 
 
 def learn_effects(
@@ -97,13 +106,22 @@ def learn_effects(
     lower, upper : float
         Declared bounds of a sample.
     """
-    attributes: list[Attribute] = [*design.attributes, SampleCount()]
-    width = upper - lower
-    sums = CovariateSums.of(attributes, _codes(codes, count), (mean - lower) / width, variance / width**2)
+    attributes: tuple[Attribute, ...] = (*design.attributes, SampleCount())
+    width, most_count = upper - lower, believed_count(count)
+    sums = CovariateSums.of(
+        attributes, _codes(codes, np.minimum(count, most_count)), (mean - lower) / width, variance / width**2
+    )
     if int(sums.number.sum()) == 0:
-        zero = [np.zeros(one.size) for one in attributes]
         return LearnedEffects(
-            offset=zero, doubt=zero, pair_doubt={}, base=0.0, described=[], explained=0.0, most=MOST_OFFSET * width
+            attributes=attributes,
+            offset=[np.zeros(one.size) for one in attributes],
+            doubt=[np.zeros(one.coarse) for one in attributes],
+            pair_doubt={},
+            base=0.0,
+            described=[],
+            explained=0.0,
+            most=MOST_OFFSET * width,
+            most_count=most_count,
         )
     of_class, number = sums.variances(), sums.number.astype(np.float64)
     weight = 1 / (of_class + 1e-3)
@@ -112,7 +130,7 @@ def learn_effects(
     normals = Normals.of(attributes, sums, by_level, total)
     models = weigh_effect_models(normals, of_class, squares, number)
     effects, covariance = averaged_effects(normals, of_class, models)
-    return _learned(attributes, sums, normals, models, effects, covariance, width)
+    return _learned(attributes, sums, normals, models, effects, covariance, width, most_count)
 
 
 def _codes(codes: AnyInts, count: Ints) -> list[AnyInts]:
@@ -120,95 +138,38 @@ def _codes(codes: AnyInts, count: Ints) -> list[AnyInts]:
 
 
 def _learned(  # noqa: PLR0917 - what the regression has found
-    attributes: Sequence[Attribute],
+    attributes: tuple[Attribute, ...],
     sums: CovariateSums,
     normals: Normals,
     models: EffectModels,
     effects: Floats,
     covariance: Floats,
     width: float,
+    most_count: int,
 ) -> LearnedEffects:
     """Bring effects of columns to levels; take out what the average agent has."""
-    maps = [one.columns(n.sum(axis=0).astype(np.float64)) for one, n in zip(attributes, sums.numbers, strict=True)]
+    number = [n.sum(axis=0).astype(np.float64) for n in sums.numbers]
+    maps, fine = zip(*(one.columns(n) for one, n in zip(attributes, number, strict=True)), strict=True)
     places = [normals.places(g) for g in range(len(attributes))]
-    spread = float(models.probability @ models.spread_variance)
-    weight = 1 / (sums.variances() + spread)
+    weight = 1 / (sums.variances() + float(models.probability @ models.spread_variance))
     share = [(weight @ n) / (weight @ sums.number) for n in sums.numbers]  # of the levels, among all
     mean = np.zeros(normals.n_columns)
     for m, place, part in zip(maps, places, share, strict=True):
         mean[place] = part @ m
     to_mean = covariance @ mean
-    offset, doubt, pair_doubt = [], [], {}
-    for m, place, part in zip(maps, places, share, strict=True):
-        level = m @ effects[place]
-        offset.append(width * (level - part @ level))
+    doubt, pair_doubt = [], {}
+    for g, (m, place) in enumerate(zip(maps, places, strict=True)):
         own = np.einsum("lc,cd,ld->l", m, covariance[place[:, None], place], m)
         doubt.append(width**2 * (own - 2 * m @ to_mean[place]))
-    for g in range(len(maps)):
         for h in range(g + 1, len(maps)):
-            block = covariance[places[g][:, None], places[h]]
+            block = covariance[place[:, None], places[h]]
             if np.abs(block).max(initial=0.0) > 0:
-                pair_doubt[g, h] = 2 * width**2 * maps[g] @ block @ maps[h].T
-    each = [float(part @ level**2) for part, level in zip(share, offset, strict=True)]
-    explained = _variance_of_all(sums, offset, weight)
-    total = explained + width**2 * spread
+                pair_doubt[g, h] = 2 * width**2 * m @ block @ maps[h].T
+    level = [width * (m - part @ m) @ effects[at] for m, part, at in zip(maps, share, places, strict=True)]
+    code = [width * (f - p @ m) @ effects[at] for f, m, p, at in zip(fine, maps, share, places, strict=True)]
+    described, explained = describe_effects(attributes, sums, models, level, effects, covariance, places, width)
     return LearnedEffects(
-        offset=offset, doubt=doubt, pair_doubt=pair_doubt, base=width**2 * float(mean @ to_mean),
-        described=[
-            _described(one, g, models, sums, width, offset[g], covariance[places[g][:, None], places[g]], maps[g], each[g], total)
-            for g, one in enumerate(attributes)
-        ],
-        explained=explained / total if total > 0 else 0.0, most=MOST_OFFSET * width,
+        attributes=attributes, offset=code, doubt=doubt, pair_doubt=pair_doubt,
+        base=width**2 * float(mean @ to_mean), described=described, explained=explained, most=MOST_OFFSET * width,
+        most_count=most_count,
     )  # fmt: skip
-
-
-def _variance_of_all(sums: CovariateSums, offset: list[Floats], weight: Floats) -> float:
-    """Variance of the offsets among the releases, of all attributes together."""
-    total = weight @ sums.number
-    found = sum(float((weight @ n) @ level**2) for n, level in zip(sums.numbers, offset, strict=True))
-    for (g, h), pairs in sums.pairs.items():
-        found += 2 * float(offset[g] @ np.tensordot(weight, pairs, axes=1) @ offset[h])
-    return max(found / float(total), 0.0)
-
-
-def _described(  # noqa: PLR0917 - what is known of one attribute
-    one: Attribute,
-    group: int,
-    models: EffectModels,
-    sums: CovariateSums,
-    width: float,
-    offset: Floats,
-    covariance: Floats,
-    columns: Floats,
-    variance: float,
-    total: float,
-) -> dict[str, Any]:
-    """Describe what was learned of one attribute, as plain data."""
-    chosen = np.array([group in groups for groups in models.groups])
-    number = sums.numbers[group].sum(axis=0)
-    found: dict[str, Any] = {
-        "name": one.name[:MOST_NAME],
-        "kind": one.kind,
-        "probability": float(models.probability[chosen].sum()),
-        "explained": variance / total if total > 0 else 0.0,
-    }
-    stddev = width * np.sqrt(np.maximum(np.einsum("lc,cd,ld->l", columns, covariance, columns), 0.0))
-    if isinstance(one, Category):
-        order = np.argsort(-number, kind="stable")[:SHOWN_LEVELS]
-        names = [*one.levels, "(other)", "(missing)"]
-        share = number / max(int(number.sum()), 1)
-        return found | {
-            "size": float(np.sqrt(variance)),
-            "standard_error": float(np.sqrt(share @ stddev**2)),
-            "levels": [
-                {"level": names[i][:MOST_NAME], "agents": int(number[i]), "effect": float(offset[i]),
-                 "standard_error": float(stddev[i])}
-                for i in order.tolist() if number[i]
-            ],
-        }  # fmt: skip
-    slope = np.polyfit(columns[: _n_bins(one), 0], offset[: _n_bins(one)], 1)[0] if np.ptp(columns[:, 0]) > 0 else 0.0
-    return found | {"size": float(slope), "standard_error": float(width * np.sqrt(max(covariance[0, 0], 0.0)))}
-
-
-def _n_bins(one: Attribute) -> int:
-    return one.size if isinstance(one, SampleCount) else one.size - 1

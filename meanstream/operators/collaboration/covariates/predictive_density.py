@@ -13,9 +13,7 @@ from meanstream.operators.records import Floats, Ints
 _ELEMENTS = 1 << 16
 
 
-def log_predictive_density(
-    fitted: FittedByCount | FittedPrior, mean: Floats, variance: Floats, count: Ints
-) -> Floats:
+def log_predictive_density(fitted: FittedByCount | FittedPrior, mean: Floats, variance: Floats, count: Ints) -> Floats:
     """Give the logarithm of the density of each agent's own mean, relative to the bounds' width, given its count.
 
     Parameters

@@ -195,7 +195,7 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
         followed.observe(part, before.replaced(part))
         newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
         latest = followed.combined(releases.take(end - 1 - newest))
-        population = estimates.public_population(latest, followed.posterior)
+        population = estimates.public_population(latest, followed.posterior, ())
         alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
         points["events"].append(int(latest.count.sum()))
         points["event_time"].append(float(times[:end].max()))

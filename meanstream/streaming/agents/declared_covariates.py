@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.covariates.covariate_design import (
     Category,
     CovariateDesign,
@@ -23,43 +23,6 @@ from meanstream.operators.validation import closest_valid, printable
 NUMBERS_AS_TEXT, OF_THEM = 50, 0.9
 """Text of so many different values, of which this share are numbers, is a column of numbers that was read as text."""
 _SHOWN = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AgentCovariates:
-    """Public by declaration: attributes of agents.
-
-    Attributes
-    ----------
-    design : CovariateDesign
-    names : tuple of str
-        Agents with a row.
-    codes : int array, shape (n_agents, n_attributes)
-
-    Examples
-    --------
-    >>> table = pa.table({"plane": ["a", "b", "c", "d"], "engine": ["jet"] * 3 + [None], "seats": [50, 60, 60, 70]})
-    >>> covariates = covariates_of_table(table, "plane")
-    >>> covariates.of(["d", "b", "unknown"]).tolist()
-    [[2, 30], [0, 16], [2, 32]]
-    """
-
-    design: CovariateDesign
-    names: tuple[str, ...]
-    codes: AnyInts
-    _rows: dict[str, int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_rows", {name: row for row, name in enumerate(self.names)})
-
-    def of(self, names: Sequence[str]) -> AnyInts:
-        """Give the codes of agents; those without a row have none, in every attribute."""
-        row = np.fromiter((self._rows.get(name, -1) for name in names), np.int64, len(names))
-        return np.asarray(np.concatenate([self.codes, self.design.missing[None]])[row])
-
-    def known(self, names: Sequence[str]) -> int:
-        """Count those that have a row."""
-        return sum(name in self._rows for name in names)
 
 
 def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
@@ -76,6 +39,13 @@ def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
     ------
     ValueError
         In one line, naming the column and the rule.
+
+    Examples
+    --------
+    >>> table = pa.table({"plane": ["a", "b", "c", "d"], "engine": ["jet"] * 3 + [None], "seats": [50, 60, 60, 70]})
+    >>> covariates = covariates_of_table(table, "plane")
+    >>> covariates.of(["d", "b", "unknown"]).tolist()
+    [[2, 2525], [0, 2048], [2, 4096]]
     """
     names = _names(table, key)
     return covariates_of_columns(names, {name: table.column(name) for name in table.column_names if name != key})
@@ -85,7 +55,7 @@ def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> Agen
     """Read attributes of agents whose names are known; see `covariates_of_table`."""
     if not columns:
         raise ValueError("covariates must have a column beside that of the agents, got none")
-    kinds = {name: _plain(column) for name, column in columns.items()}
+    kinds = {name: declared_column(name, column) for name, column in columns.items()}
     texts = {name: _levels(name, column) for name, column in kinds.items() if not _is_number(column.type)}
     categories = dict(zip(texts, categories_of([(name, *of) for name, of in texts.items()]), strict=True))
     attributes: list[Category | Number] = []
@@ -110,7 +80,9 @@ def _names(table: pa.Table, key: str) -> list[str]:
         raise ValueError(f"covariates must {rule}, got none{closest_valid(key, known)}")
     twice = next((name for name in known if known.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"covariates must have columns of different names, got two named {printable(twice)[:_SHOWN]!r}")
+        raise ValueError(
+            f"covariates must have columns of different names, got two named {printable(twice)[:_SHOWN]!r}"
+        )
     column = table.column(key)
     if column.null_count:
         raise ValueError(f"covariates must name an agent in every row, got {column.null_count:,} rows that do not")
@@ -124,15 +96,27 @@ def _names(table: pa.Table, key: str) -> list[str]:
     return names
 
 
-def _plain(column: Any) -> pa.Array:
-    """Give a column's values as such, in one piece; dates as days or the like."""
+def declared_column(name: str, column: Any) -> pa.Array:
+    """Give the values of an attribute in one piece: of categories as text, of dates as days or the like.
+
+    Raises
+    ------
+    ValueError
+        If they are of no kind that an attribute may have.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
+        column, kind = column.cast(kind.value_type), kind.value_type
     if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    if pa.types.is_temporal(column.type) and not pa.types.is_interval(column.type):
-        return column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return column.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if text or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if not _is_number(kind):
+        shown = printable(name)[:_SHOWN]
+        raise ValueError(f"covariates must be text, numbers, dates, or true and false, got {kind} in column {shown!r}")
     return column
 
 
@@ -142,18 +126,14 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _levels(name: str, column: pa.Array) -> tuple[list[str], AnyInts]:
     """Give the levels of a category in order, and each agent's; -1 where it has none."""
-    kind, shown = column.type, printable(name)[:_SHOWN]
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    if not (text or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise ValueError(f"covariates must be text, numbers, dates, or true and false, got {kind} in column {shown!r}")
-    encoded = column.cast(pa.string()).dictionary_encode()
+    encoded = column.dictionary_encode()
     levels = encoded.dictionary.to_pylist()
     given = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     numbers = sum(map(_reads_as_number, levels)) if len(levels) > NUMBERS_AS_TEXT else 0
     if numbers > OF_THEM * len(levels):
         raise ValueError(
-            f"covariates must hold numbers, or categories, in column {shown!r}, got text with {numbers:,} different "
-            "numbers; leave cells without a number empty"
+            f"covariates must hold numbers or categories in column {printable(name)[:_SHOWN]!r}, got text with "
+            f"{numbers:,} different numbers; leave cells without a number empty"
         )
     order = sorted(range(len(levels)), key=levels.__getitem__)
     place = np.empty(len(levels) + 1, np.int64)
