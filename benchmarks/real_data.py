@@ -134,7 +134,8 @@ def attributes_for(kind: str, data: RealSet) -> AgentCovariates:
         raise SystemExit(f"real_data knows no public attributes of {data.name!r}")
     n = int(data.owner.max()) + 1
     rng = np.random.default_rng([n, len(data.owner)])
-    columns = [rng.integers(0, 12, n).astype(str), rng.integers(0, 100, n).astype(str), *rng.normal(size=(2, n))]
+    levels = [np.char.add("level ", rng.integers(0, most, n).astype(str)) for most in (12, 100)]
+    columns = [*levels, *rng.normal(size=(2, n))]
     return covariates_of_columns(list(map(str, range(n))), {f"{i}": pa.array(c) for i, c in enumerate(columns)})
 
 

@@ -29,6 +29,13 @@ CollaborationOption = Annotated[
 StddevOption = Annotated[
     float | None, cli_option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
 ]
+CovariatesOption = Annotated[
+    str | None,
+    cli_option(
+        "Public attributes of the agents: CSV or Parquet, a row per agent, the key column named as --agent.",
+        COLLABORATION,
+    ),
+]
 LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
 QuantilesOption = Annotated[
     str | None,

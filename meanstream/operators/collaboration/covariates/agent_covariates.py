@@ -21,11 +21,14 @@ class AgentCovariates:
     names : tuple of str
         Agents with a row.
     codes : int array, shape (n_agents, n_attributes)
+    place : str or None
+        File that they were read from, and its key column.
     """
 
     design: CovariateDesign
     names: tuple[str, ...]
     codes: AnyInts
+    place: tuple[str, str] | None = None
     _rows: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class PriorWithCovariates:
 
     def summarize(self, releases: ReleaseColumns) -> CovariateReleases:
         """Take releases of some agents, each with the codes of its attributes."""
+        if not len(releases):
+            releases = replace(releases, covariates=np.zeros((0, len(self.design)), np.int16))
         require_codes(self.design, releases.covariates, len(releases))
         return CovariateReleases.of(releases)
 

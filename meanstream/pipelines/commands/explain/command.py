@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
 from meanstream.pipelines.commands.explain.histogram import explain_histogram, explain_histogram_lines
 from meanstream.pipelines.commands.explain.odds import (
     explain_errors_of_agents,
@@ -230,7 +231,14 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
 
     options.engine_options()
     name = options.collaboration_name
-    make_collaboration(name, lower=settings.lower, upper=settings.upper)
+    declared = options.declared_covariates
+    make_collaboration(
+        name,
+        lower=settings.lower,
+        upper=settings.upper,
+        covariates=None if declared is None else declared.design,
+    )
+    covariates = explain_covariates(declared)
     known = {
         "learned_prior": "posterior mean under a prior given the count, fitted to everyone's releases",
         "pooled_prior": "posterior mean under a prior for all counts, fitted to everyone's releases",
@@ -243,6 +251,7 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
         "estimate": known[name],
         "cost": "none: it reads public releases, and each agent's own raw mean stays with the agent",
         "level": options.level,
+        **({} if covariates is None else {"covariates": covariates}),
         "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
     }
 
@@ -284,6 +293,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *explain_histogram_lines(facts["histogram"]),
         f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
         f"                privacy cost: {facts['collaboration']['cost']}",
+        *explain_covariates_lines(facts["collaboration"].get("covariates")),
         "who sees what",
         *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
     ]
