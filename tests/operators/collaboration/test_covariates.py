@@ -312,7 +312,7 @@ def test_codes_must_be_of_the_agents() -> None:
     made = Made()
     way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=made.design)
     with pytest.raises(ValueError, match="covariates must have shape"):
-        way.summarize(replace(made.releases(), covariates=made.codes[:, :1]))
+        way.fit_summary(way.summarize(replace(made.releases(), covariates=made.codes[:, :1])), 0.04)
     with pytest.raises(ValueError, match="covariates must go with the collaboration"):
         make_collaboration("none", lower=0.0, upper=1.0, covariates=made.design)
 

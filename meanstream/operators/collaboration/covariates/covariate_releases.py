@@ -12,7 +12,7 @@ from meanstream.operators.records import AnyInts, Floats, Ints, ReleaseColumns
 from meanstream.operators.validation import require
 
 SNAPSHOT_VERSION = 1
-_ARRAYS = ("count", "mean", "noise_variance")
+_ARRAYS = ("agent", "count", "mean", "noise_variance")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,12 +23,14 @@ class CovariateReleases:
 
     Attributes
     ----------
-    count : int array, shape (n,)
+    agent, count : int array, shape (n,)
     mean, noise_variance : float array, shape (n,)
         As in `ReleaseColumns`.
     codes : int array, shape (n, n_attributes)
+        No part of what is saved, added and taken out where they are looked up by agent at the fit: without columns.
     """
 
+    agent: Ints
     count: Ints
     mean: Floats
     noise_variance: Floats
@@ -40,7 +42,7 @@ class CovariateReleases:
         usable = np.isfinite(releases.mean) & (releases.count > 0) & np.isfinite(releases.noise_variance)
         usable &= releases.noise_variance >= 0
         used = releases if usable.all() else releases.take(usable)
-        return cls(count=used.count, mean=used.mean, noise_variance=used.noise_variance, codes=used.covariates)
+        return cls(codes=used.covariates, **{name: getattr(used, name) for name in _ARRAYS})
 
     @property
     def n(self) -> int:
@@ -60,13 +62,13 @@ class CovariateReleases:
         columns = [[*one.codes.T, *(getattr(one, name) for name in _ARRAYS)] for one in (self, other)]
         left = columns_without(*columns)
         k = self.codes.shape[1]
-        self.codes = np.stack(left[:k], axis=1) if k else self.codes[: len(left[k])]
+        self.codes = np.stack(left[:k], axis=1) if k else np.zeros((len(left[0]), 0), np.int64)
         for name, column in zip(_ARRAYS, left[k:], strict=True):
             setattr(self, name, column)
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data: numbers and copies of arrays."""
-        order = np.lexsort((*self.codes.T, self.mean, self.noise_variance, self.count))
+        order = np.lexsort((*self.codes.T, self.agent))
         arrays = {name: getattr(self, name)[order] for name in (*_ARRAYS, "codes")}
         return {"version": SNAPSHOT_VERSION, **arrays}
 

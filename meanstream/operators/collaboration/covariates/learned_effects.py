@@ -23,6 +23,7 @@ MOST_OFFSET = 0.5
 """An offset moves a mean by at most this part of the width: residuals stay within bounds that are twice as wide."""
 
 _Pair = tuple[int, int]
+_PLAIN = ("base", "described", "explained", "most", "most_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,24 @@ class LearnedEffects:
     explained: float
     most: float
     most_count: int
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """Plain data, and arrays by name."""
+        plain = {
+            "attributes": CovariateDesign(self.attributes[:-1]).snapshot(),  # type: ignore[arg-type]  # the last is known
+            "pairs": list(self.pair_doubt),
+            **{name: getattr(self, name) for name in _PLAIN},
+        }
+        arrays = {f"{name} {g}": one for name in ("offset", "doubt") for g, one in enumerate(getattr(self, name))}
+        return plain, arrays | {f"pair {g} {h}": values.ravel() for (g, h), values in self.pair_doubt.items()}
+
+    @classmethod
+    def restore(cls, plain: dict[str, Any], arrays: dict[str, Floats]) -> LearnedEffects:
+        """Make the same of its snapshot."""
+        attributes: tuple[Attribute, ...] = (*CovariateDesign.restore(plain["attributes"]).attributes, SampleCount())
+        parts = {name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in ("offset", "doubt")}
+        pairs = {(g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].coarse, -1) for g, h in plain["pairs"]}
+        return cls(attributes=attributes, pair_doubt=pairs, **parts, **{name: plain[name] for name in _PLAIN})
 
     def offsets(self, codes: AnyInts, count: Ints) -> Floats:
         """Give what the attributes add to the mean of each agent: the same bits among whatever others."""

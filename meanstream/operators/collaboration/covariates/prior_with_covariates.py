@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,10 +79,7 @@ class PriorWithCovariates:
         require(self.name in PRIORS, "covariates", f"go with the collaboration {' or '.join(PRIORS)}", self.name)
 
     def summarize(self, releases: ReleaseColumns) -> CovariateReleases:
-        """Take releases of some agents, each with the codes of its attributes."""
-        if not len(releases):
-            releases = replace(releases, covariates=np.zeros((0, len(self.design)), np.int16))
-        require_codes(self.design, releases.covariates, len(releases))
+        """Take releases of some agents; the codes of their attributes may be added until the fit."""
         return CovariateReleases.of(releases)
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedWithCovariates | FittedAlone:
@@ -98,6 +95,9 @@ class PriorWithCovariates:
         self, summary: CovariateReleases, sample_variance: VariancePosterior | float
     ) -> FittedWithCovariates | FittedAlone:
         """Fit the population to everybody's releases, given what is known of the variance of one sample."""
+        if summary.n < 2:
+            return FittedAlone(self.name)
+        require_codes(self.design, summary.codes, summary.n)
         without = self._fit_prior(summary, sample_variance, summary.mean, 0.0)
         if isinstance(without, FittedAlone):
             return without
