@@ -168,11 +168,11 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     if goes is not None and goes["probability"] >= PROBABLE and goes["n"]:
         said = f"Means go with the number of an agent's samples: {goes['probability']:.0%} probable."
         parts.append(ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes)))
-    parts += _covariates_parts(fitted["covariates"])
+    parts += covariates_parts(fitted["covariates"])
     return (points["first_time"], points["event_time"][-1]), parts
 
 
-def _covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
+def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
     """Say what the releases showed of declared public covariates."""
     if found is None:
         return []

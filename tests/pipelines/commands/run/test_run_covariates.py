@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from meanstream.pipelines.commands.report import store as store_report
+from meanstream.streaming.agents.own_state import own_settings
 from tests.pipelines.command_line import arguments, meanstream, run_agents
 
 BOUNDS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
@@ -51,8 +52,11 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     # `get` reads the file that the last run has answered with.
     event = meanstream("get", "N1", "--store", str(folder / "state.db"), "--json").json
     assert {name: event[name] for name in found["N1"]} == found["N1"]
-    assert meanstream("report", str(folder / "r.html"), "--store", str(folder / "state.db")).code == 0
-    assert "Declared public covariates explain" in (folder / "r.html").read_text()
+    last = store_report.report_convergence_of_store(folder / "state.db", own_settings(folder / "state.db"))[1]
+    assert last is not None
+    (part,) = store_report.covariates_parts(last.description["covariates"])
+    assert part.text.startswith("Declared public covariates explain")
+    assert [row[0] for row in part.table] == ["engine", "seats", "number of samples"]
     (folder / "planes.csv").unlink()
     refused = meanstream("get", "N1", "--store", str(folder / "state.db"))
     assert "covariates must be a readable file" in refused.err.decode()
