@@ -45,6 +45,7 @@ from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, OwnMeans, OwnSamples, ReleaseColumns
@@ -203,7 +204,8 @@ def answer_of(
     if attributes is not None:
         codes = attributes.of(list(map(str, range(int(own.agent.max()) + 1))))
         latest, own = replace(latest, covariates=codes[latest.agent]), replace(own, covariates=codes[own.agent])
-    return collaboration.fit_summary(collaboration.summarize(latest), known.pool).estimate(own)
+    fitted = collaboration.fit_summary(collaboration.summarize(latest), known.pool)
+    return estimate_with_two_variances(fitted, own)
 
 
 def _public(settings: AgentsSettings, samples: OwnSamples, own: OwnMeans) -> AgentEstimates:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.frames.columns import FrameSamples, frame_column_names, frame_columns, frame_group_names
+from meanstream.frames.columns import FrameSamples, frame_column_names, frame_columns
+from meanstream.frames.groups import key_names, rows_by_key
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.covariates.covariate_design import SampleCount
 from meanstream.operators.validation import closest_valid, printable
@@ -40,7 +41,7 @@ def frame_covariates(frame: Any, covariates: Any, samples: FrameSamples, *, by: 
             f"covariates must have the columns of by, got none named {missing!r}{closest_valid(missing, known)}"
         )
     table = frame_columns(covariates, known, option="covariates", needed=keys)
-    rows = frame_group_names(table.select(keys), option="covariates")
+    rows = _group_names(table.select(keys))
     several = len(rows) - len(set(rows))
     if several:
         raise ValueError(f"covariates must have one row per group, got {several:,} rows more than groups")
@@ -56,9 +57,10 @@ def _of_own_columns(frame: Any, names: list[str], samples: FrameSamples, keys: l
     if set(names) & set(keys):
         raise ValueError(f"covariates must be other columns than by, got {sorted(set(names) & set(keys))[0]!r}")
     table = frame_columns(frame, [*keys, *names], option="covariates", needed=names)
-    rows = np.array(frame_group_names(table.select(keys), option="covariates"), dtype=object)
     group = {name: number for number, name in enumerate(samples.names)}
-    of = np.fromiter((group[name] for name in rows.tolist()), np.int64, len(rows))
+    codes, groups = rows_by_key(table.select(keys), keys, "by")
+    number = np.array([group.get(name, -1) for name in key_names(groups)], np.int64)[codes]
+    table, of = table.filter(pa.array(number >= 0)), number[number >= 0]  # groups of dropped rows have no answer
     first = np.full(len(samples.names), -1, np.int64)
     first[of[::-1]] = np.arange(len(of))[::-1]
     columns = {}
@@ -73,6 +75,13 @@ def _of_own_columns(frame: Any, names: list[str], samples: FrameSamples, keys: l
             )
         columns[name] = pc.take(table.column(name), pa.array(first))
     return covariates_of_columns(samples.names, columns)
+
+
+def _group_names(keys: pa.Table) -> list[str]:
+    """Name the group of each row by its keys, as `frame_samples` names groups."""
+    codes, groups = rows_by_key(keys, list(keys.column_names), "covariates")
+    names = key_names(groups)
+    return [names[code] for code in codes.tolist()]
 
 
 def covariates_said(learned: Mapping[str, Any]) -> str:

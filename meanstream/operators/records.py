@@ -21,6 +21,8 @@ Words = npt.NDArray[np.uint64]
 
 VOTE_BINS = 11
 """Bins of a spread vote."""
+ENERGIES = 6
+"""Lengths of stretches of own samples whose means are compared."""
 
 
 def records_without_votes() -> Ints:
@@ -127,9 +129,12 @@ class OwnMeans:
     mean : float array
         Its raw running mean, in the value's unit.
     variance : float array
-        Variance of that mean (the variance of one sample divided by `count`), in squared value units.
+        Variance of that mean, in squared value units: what the interval rests on, so the long-run variance where
+        samples depend on each other, divided by `count`.
     ahead : bool array
         As in `OwnSamples`.
+    value_variance : float array
+        The variance that the value rests on: of one sample, divided by `count`. By default it is the same.
     noise_variance : float array
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
     covariates : int array, shape (n, attributes)
@@ -142,9 +147,14 @@ class OwnMeans:
     variance: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
-    covariates: AnyInts = field(default_factory=records_without_columns)
+    value_variance: Floats = field(default_factory=lambda: np.zeros(0))
+    covariates: AnyInts = field(default_factory=records_without_columns, repr=False)
 
     def __post_init__(self) -> None:
+        if len(self.covariates) != len(self.agent):
+            object.__setattr__(self, "covariates", np.zeros((len(self.agent), 0), np.int64))
+        if len(self.value_variance) != len(self.agent):
+            object.__setattr__(self, "value_variance", self.variance)
         for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.zeros(len(self.agent), kind))
@@ -212,6 +222,11 @@ class OwnSamples:
     cells : int array, shape (n, cells)
         Its samples, counted in the cells of a histogram (`meanstream.operators.agents.histogram`). Without columns
         where no part of the budget is for histograms, the default.
+    block_log : int array (n,)
+        Logarithm, to base 2, of the length of the shortest blocks that are compared.
+    energies, energy_degrees : float array, shape (n, 6)
+        How much means of neighboring stretches differ, in squared value units, and their degrees of freedom
+        (`meanstream.operators.agents.own_energies`). Without columns where nothing is known of it, the default.
     """
 
     agent: Ints
@@ -220,12 +235,19 @@ class OwnSamples:
     squared_deviations: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     cells: Ints = field(default_factory=records_without_columns)
+    block_log: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    energies: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    energy_degrees: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
-        if len(self.ahead) != len(self.agent):
-            object.__setattr__(self, "ahead", np.zeros(len(self.agent), np.bool_))
-        if len(self.cells) != len(self.agent):
-            object.__setattr__(self, "cells", np.zeros((len(self.agent), 0), np.int64))
+        n = len(self.agent)
+        shapes: dict[str, tuple[Any, ...]] = {
+            "ahead": (n, np.bool_), "cells": ((n, 0), np.int64), "block_log": (n, np.int64),
+            "energies": ((n, 0), np.float64), "energy_degrees": ((n, 0), np.float64),
+        }  # fmt: skip
+        for name, (shape, kind) in shapes.items():
+            if len(getattr(self, name)) != n:
+                object.__setattr__(self, name, np.zeros(shape, kind))
 
     def __len__(self) -> int:
         return len(self.agent)

@@ -15,6 +15,7 @@ from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
@@ -127,7 +128,12 @@ def make_collaboration(
 
 
 def answers_from_releases(
-    fitted: FittedPopulation, releases: ReleaseColumns, variance: Floats, *, level: float = 0.95
+    fitted: FittedPopulation,
+    releases: ReleaseColumns,
+    variance: Floats,
+    *,
+    value_variance: Floats | None = None,
+    level: float = 0.95,
 ) -> AgentEstimates:
     """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
 
@@ -138,7 +144,9 @@ def answers_from_releases(
     releases : ReleaseColumns
         At most one release per agent.
     variance : float array, shape (len(releases),)
-        Total variance of each released mean: of the sampling and of the noise.
+        Total variance of each released mean: of the sampling and of the noise. The intervals rest on it.
+    value_variance : float array, shape (len(releases),), optional
+        The one that the values rest on; by default the same.
     level : float
         Nominal coverage of the intervals.
 
@@ -160,6 +168,7 @@ def answers_from_releases(
     """
     own = OwnMeans(
         agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,
-        noise_variance=releases.noise_variance, covariates=releases.covariates,
+        noise_variance=releases.noise_variance, value_variance=variance if value_variance is None else value_variance,
+        covariates=releases.covariates,
     )  # fmt: skip
-    return fitted.estimate(own, level=level)
+    return estimate_with_two_variances(fitted, own, level=level)

@@ -142,6 +142,7 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
         "density": said.get("density"),
         "goes_with_count": _goes_with_count(said),
         "covariates": said.get("covariates"),
+        "dependent": said.get("dependent"),
     }
 
 

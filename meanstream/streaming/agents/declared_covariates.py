@@ -45,7 +45,7 @@ def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
     >>> table = pa.table({"plane": ["a", "b", "c", "d"], "engine": ["jet"] * 3 + [None], "seats": [50, 60, 60, 70]})
     >>> covariates = covariates_of_table(table, "plane")
     >>> covariates.of(["d", "b", "unknown"]).tolist()
-    [[2, 2525], [0, 2048], [2, 4096]]
+    [[2, 2609], [0, 2048], [2, 4096]]
     """
     names = _names(table, key)
     return covariates_of_columns(names, {name: table.column(name) for name in table.column_names if name != key})

@@ -54,6 +54,7 @@ class DueEstimates:
             "collaboration": options.collaboration,
             "level": options.level,
             "stddev": options.stddev,
+            "refresh": options.refresh,
             **({"quantiles": options.quantiles} if options.quantiles else {}),
             **_place_of(options),
         }

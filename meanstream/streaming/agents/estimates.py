@@ -16,6 +16,7 @@ from meanstream.operators.collaboration.registry import (
 )
 from meanstream.operators.collaboration.shares.asked import SharesAnswers
 from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
@@ -74,20 +75,10 @@ class PersonalEstimates:
         EventLines, EventLines
             Private estimates, and one public event about the population.
         """
-        latest = self._covariates.of_releases(latest, names)
-        fitted, total = self.fit(latest, pool)
-        estimates = self.answer(names, own, pool, fitted, time, shares=self.shares.fit_newest(names, latest))
-        description = fitted.describe()
-        self.population = self._public(fitted, latest, total, description)
-        return estimates, self.describe(description, len(latest), time)
-
-    def fit(self, latest: ReleaseColumns, pool: VariancePosterior) -> tuple[FittedPopulation, Floats]:
-        """Public: fit the population to everybody's newest release; give it, and the variance of each released mean.
-
-        With covariates, releases have the codes of their agents.
-        """
-        total = pooled_variance(latest, pool.median if self._known is None else self._known)
-        return self.fit_summary(self.summarize(latest), pool), total
+        self.population = self.public_population(latest, pool, names)
+        fitted, shares = self.population.fitted, self.shares.fit_newest(names, latest)
+        estimates = self.answer(names, own, pool, fitted, time, shares=shares)
+        return estimates, self.describe(self.population.description, len(latest), time)
 
     def summarize(self, latest: ReleaseColumns) -> ReleaseSummary:
         """Public: what the fit reads of the newest release of some agents; summaries of all agents merge."""
@@ -153,20 +144,15 @@ class PersonalEstimates:
     ) -> PublicPopulation:
         """Public: what everybody's newest release says, without any agent's own samples; `names` by number."""
         latest = self._covariates.of_releases(latest, names)
-        fitted, total = self.fit(latest, pool)
-        return self._public(fitted, latest, total, fitted.describe())
-
-    @property
-    def _known(self) -> float | None:
-        return None if self._options.stddev is None else self._options.stddev**2
-
-    def _public(
-        self, fitted: FittedPopulation, latest: ReleaseColumns, total: Floats, description: dict[str, Any]
-    ) -> PublicPopulation:
+        fitted = self.fit_summary(self.summarize(latest), pool)
+        description = self.description(fitted, pool)
+        of_sample = pool.median if self._known is None else self._known
+        ratio = description.get("dependent", {}).get("ratio", 1.0)
         return PublicPopulation(
             fitted=fitted,
             releases=latest,
-            variance=total,
+            variance=pooled_variance(latest, of_sample * ratio),
+            value_variance=pooled_variance(latest, of_sample),
             lower=self._settings.lower,
             upper=self._settings.upper,
             level=self._options.level,
@@ -175,6 +161,17 @@ class PersonalEstimates:
             goes_with_count=population_count_probability(description),
             description=description,
         )
+
+    def description(self, fitted: FittedPopulation, pool: VariancePosterior) -> dict[str, Any]:
+        """Public: a fitted population as plain data; with `dependent`, once it is sure that samples depend."""
+        ratio = pool.dependence if self._known is None and self._settings.mode == "tuned" else None
+        if ratio is None:
+            return fitted.describe()
+        return {**fitted.describe(), "dependent": {"ratio": ratio, "probability": 1.0 - pool.independent}}
+
+    @property
+    def _known(self) -> float | None:
+        return None if self._options.stddev is None else self._options.stddev**2
 
     def _columns(
         self,
@@ -186,7 +183,7 @@ class PersonalEstimates:
     ) -> dict[str, Any]:
         options = self._options
         own = self._covariates.of_means(own, names, by_row=time is None)
-        answer = alone_where_ahead(fitted.estimate(own, level=options.level), own)
+        answer = alone_where_ahead(estimate_with_two_variances(fitted, own, level=options.level), own)
         alone = FittedAlone().estimate(own, level=options.level)
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):

@@ -85,7 +85,7 @@ class StoreAnswers:
             if known is None or number is None:
                 return None
             own = known.agents.own(np.array([number]))
-            if not len(own.agent):
+            if not own.count.any():  # it lives in another store, or is forgotten
                 return None
             pool, fitted = known.followed.posterior, known.population.fitted
             names, time_of = known.agents.names, known.event_time

@@ -95,7 +95,7 @@ class EngineOptions:
         require(self.quorum in (1, 2), "quorum", "be 1 or 2", self.quorum)
         require(self.max_agents >= 1, "max_agents", "be at least 1", self.max_agents)
         require(self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters)
-        rule = "be 'clip' (which samples count is public, and must not tell which values are outside)"
+        rule = "be 'clip': the choice of samples is public, and must not depend on values"
         require(self.out_of_bounds == "clip", "out_of_bounds", rule, self.out_of_bounds)
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
         object.__setattr__(self, "level", valid_float("level", self.level))

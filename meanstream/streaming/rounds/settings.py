@@ -47,7 +47,7 @@ DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
 
-NO_ORDER = "users of a window could not be asked before the last one's answer has come back"
+NO_ORDER = "users of a window would have to wait for the answer of the one before"
 """Why what windows carry on is not carried between two sides."""
 
 
@@ -63,7 +63,8 @@ class RoundsSettings:
     epsilon : float
         Of one user's whole window of samples, their number included.
     window : str
-        `7d` (fixed), `7d,1d` (sliding) or `session:30m`; see `meanstream.streaming.rounds.windows.Windows`.
+        `7d` (fixed), `7d,1d` (sliding), `session:30m` or `month@Europe/Berlin` (calendar);
+        see `meanstream.streaming.rounds.windows.Windows`.
     estimator : str
         A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
     options : dict

@@ -152,8 +152,8 @@ class SampleCount:
     @staticmethod
     def columns(number: Floats) -> tuple[Floats, Floats]:
         """Give the column of each level, shape (coarse, 1), and of each code, shape (size, 1)."""
-        level = np.arange(SampleCount.coarse) + 0.5
-        code = (np.arange(SampleCount.size) + 0.5) / (1 << _FINER_HALVES)
+        level: Floats = np.arange(SampleCount.coarse, dtype=np.float64) + 0.5
+        code: Floats = (np.arange(SampleCount.size, dtype=np.float64) + 0.5) / (1 << _FINER_HALVES)
         center, scale = _moments(level, number)
         return ((level - center) / scale)[:, None], ((code - center) / scale)[:, None]
 
@@ -242,7 +242,7 @@ def categories_of(columns: Sequence[tuple[str, Sequence[str], Ints]]) -> list[tu
     numbers = [np.bincount(codes[codes >= 0], minlength=len(levels)) for _, levels, codes in columns]
     sizes = [int((number >= LEAST_AGENTS).sum()) for number in numbers]
     limits = _limits(sizes)
-    found = []
+    found: list[tuple[Category, AnyInts]] = []
     for (name, levels, codes), number, limit in zip(columns, numbers, limits, strict=True):
         order = np.lexsort((np.array(levels, dtype=object), -number)) if len(levels) else np.zeros(0, np.int64)
         kept = np.sort(order[:limit][number[order[:limit]] >= LEAST_AGENTS])

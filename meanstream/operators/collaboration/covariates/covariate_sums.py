@@ -116,8 +116,12 @@ class CovariateSums:
             (h << _SPLIT_BITS) + low - 2 * at * t + at * at * n
             for (h, low), t, n in zip(self.squares.tolist(), self.total.tolist(), self.number.tolist(), strict=True)
         ]
-        by_level = [(t - at * n) * unit for t, n in zip(self.totals, self.numbers, strict=True)]
-        return total * unit, np.array([float(s) for s in squares], np.float64) * unit**2, by_level
+        by_level = [np.asarray((t - at * n) * unit, np.float64) for t, n in zip(self.totals, self.numbers, strict=True)]
+        return (
+            np.asarray(total * unit, np.float64),
+            np.array([float(s) for s in squares], np.float64) * unit**2,
+            by_level,
+        )
 
     def _add(self, other: CovariateSums, sign: int) -> None:
         classes = np.union1d(self.noise_class, other.noise_class)
@@ -133,7 +137,7 @@ class CovariateSums:
         left = number != 0
 
         def both(a: Ints, b: Ints) -> Ints:
-            return added(a, b)[left]
+            return np.asarray(added(a, b)[left], np.int64)
 
         self.total, self.squares = both(self.total, other.total), both(self.squares, other.squares)
         self.numbers = [both(a, b) for a, b in zip(self.numbers, other.numbers, strict=True)]

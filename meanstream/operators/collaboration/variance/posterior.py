@@ -23,6 +23,10 @@ LEAST_RATIO = 1e-12
 MOST_LOG_RATIO = 14.0
 AT_BOUNDS = 1e-5
 PSEUDO_SAMPLES = 4.0
+INDEPENDENT = 0.8
+"""Prior probability that samples of a typical agent do not depend on each other."""
+DEPENDENT = 0.1
+"""Probability of independence under which everybody is told that samples depend."""
 
 
 def _none() -> Floats:
@@ -45,6 +49,11 @@ class VariancePosterior:
         Probability that two samples of an agent are equal.
     lower, upper : float
         Declared bounds of a sample.
+    long_run : VariancePosterior or None
+        What is known of the long-run variance, which is another where samples depend on each other: what n times the
+        variance of a mean of n samples comes to. None where this is it, or nothing else is known.
+    independent : float
+        Probability that a typical agent's samples do not depend on each other.
 
     Examples
     --------
@@ -59,6 +68,8 @@ class VariancePosterior:
     ties: Floats = field(default_factory=_none)
     lower: float = -np.inf
     upper: float = np.inf
+    long_run: VariancePosterior | None = None
+    independent: float = INDEPENDENT
 
     def __post_init__(self) -> None:
         require(len(self.variance) == len(self.weight) > 0, "weight", "have an entry for each point", len(self.weight))
@@ -79,6 +90,13 @@ class VariancePosterior:
         order = np.argsort(self.variance, kind="stable")
         below = np.cumsum(self.weight[order]) - 0.5 * self.weight[order]
         return float(np.interp(0.5, below, np.sqrt(self.variance[order]))) ** 2
+
+    @property
+    def dependence(self) -> float | None:
+        """Public: long-run variance over that of neighboring samples, once it is sure that they depend; else None."""
+        if self.long_run is None or self.independent >= DEPENDENT:
+            return None
+        return self.long_run.median / self.median
 
     def __len__(self) -> int:
         return len(self.variance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,9 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
             "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
         }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
+        known["independent"] = value.pool.independent
+        if value.pool.long_run is not None:
+            pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
         if value.shares is not None:
             known["shares agents"] = value.shares.agents
             columns |= {f"shares {name}": getattr(value.shares, name) for name in _SHARES}
@@ -269,6 +272,10 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         _, head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
         pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
+        pool = replace(pool, independent=head.pop("independent"))
+        if "long variance" in columns:
+            long_run = VariancePosterior(**{name: columns.pop(f"long {name}") for name in _POOL})
+            pool = replace(pool, long_run=long_run)
         shares, agents = None, head.pop("shares agents", None)
         if agents is not None:
             shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})

@@ -87,9 +87,7 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     facts = explain.explain_command_privacy(settings) | {
         "collaboration": explain.explain_command_collaboration(options, settings),
     }
-    parts.append(
-        ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts), aligned=True)
-    )
+    parts.append(ReportPart(title="Privacy promise", lines=explain.explain_command_text(facts), aligned=True))
     person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
     parts.append(report_part_commands("agents", path, _flags(settings) | person))
     return ReportPage(
@@ -121,7 +119,7 @@ def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     for row in whole.agents:
         spent[row.spent] += 1
     found = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
-    most = f"Who spent most has made {found['most']} of {limit} releases. {settings.protected}"
+    most = f"The agent with the most releases has made {found['most']} of {limit} releases. {settings.protected}"
     if whole.forecast is not None:
         most += f" {budget_forecast_text(whole.forecast)}"
     return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
@@ -143,9 +141,9 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     fitted = population_figure(telemetry_of_population(last))
     gain = points["alone"]["median"][-1] / points["together"]["median"][-1]
     said = (
-        "Half-width of the intervals that the releases alone give, median and from the 10 % to the 90 % quantile over "
-        "agents: with a population learned from everybody's releases (together), and from each agent's own "
-        "releases (alone). Agents know more: their own samples have no noise for themselves. "
+        "Half-width of the intervals from releases alone: median, and 10 % to 90 % quantile over agents. Together uses "
+        "a population learned from all releases, alone uses each agent's own releases. Agents know more, since their "
+        "own samples have no noise for themselves. "
         f"At the end intervals are {_times_narrower(gain)} together (median), by releases alone."
     )
     table = [
@@ -159,6 +157,13 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     about = f"{report_part_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
     if fitted["spread"] is not None:
         about += f" Means within a component differ by {report_part_number(fitted['spread'])} (standard deviation)."
+    dependent = fitted["dependent"]
+    if dependent is not None:
+        about += (
+            f" An agent's samples depend on each other ({dependent['probability']:.0%} probable). The variance that "
+            f"counts in the long run is {report_part_number(dependent['ratio'])} times the variance of neighboring "
+            "samples; intervals allow for it."
+        )
     drawn = population_chart(fitted) if fitted["density"] else None
     parts = [
         ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),

@@ -238,7 +238,10 @@ def test_the_store_of_one_side_is_refused_by_the_other(folder: Path) -> None:
     )
     store = folder / "rounds.db"
     assert other.message == f"store must be one of a statistician in rounds, got '{store}', one of users in rounds"
-    assert run(folder, epsilon=2).message == "epsilon must be 1.0 as in the store that is continued, got 2"
+    assert run(folder, epsilon=2).message == (
+        "epsilon must be 1.0 as in the store that is continued, got 2: a store keeps its settings; another value needs "
+        "a new --store, whose budget adds up to this one's"
+    )
 
 
 def test_a_signal_ends_the_run_with_everything_committed(folder: Path) -> None:
@@ -310,7 +313,7 @@ def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None
     text = run(folder, "--dry-run", user_budget=2).out.decode()
     assert "goes on with 40 users: at most epsilon 2 spent, 40 cannot pay" in text
     assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith("epsilon must be 1.0 as in the store")
-    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be of the engine")
+    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be left out with --runner")
     assert files(folder) == before
 
 
