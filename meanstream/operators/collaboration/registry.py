@@ -17,6 +17,7 @@ from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 
@@ -125,9 +126,7 @@ def make_collaboration(
     LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06, per_class=1.0)
     """
     if name not in COLLABORATIONS:
-        from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
-
-    others = entry_points_of(COLLABORATIONS_GROUP)
+        others = entry_points_of(COLLABORATIONS_GROUP)
         require(name in others, "collaboration", f"be one of {', '.join({**COLLABORATIONS, **others})}", name)
         made: Collaboration = others[name].load()(lower, upper, significance)
         return made

@@ -6,6 +6,7 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
+from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ def estimator_class(name: str) -> Any:
         If the name is unknown.
     """
     if name not in ESTIMATORS:
-        from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of
-
         others = entry_points_of(ESTIMATORS_GROUP)
         require(name in others, "estimator", f"be one of {', '.join({**ESTIMATORS, **others})}", name)
         return others[name].load()
