@@ -121,6 +121,24 @@ def frame_samples(
     return replace(found, person=whose, timed=time is not None, dropped=rows - table.num_rows)
 
 
+def frame_column_names(frame: Any, *, option: str) -> list[str]:
+    """Give the names of a frame's columns; `TypeError` naming the option if it is no frame."""
+    return _column_names(frame, option)
+
+
+def frame_columns(frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]) -> pa.Table:
+    """Read columns of a frame through Arrow. `needed` ones are an option's.
+
+    Raises
+    ------
+    ValueError
+        Naming the option and the column; never a value.
+    TypeError
+        If it is no frame.
+    """
+    return _table(frame, {option: list(needed), "frame": [name for name in names if name not in needed]})
+
+
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     """Public: the number of rows of each group, counted, or as a column of the frame says.
 
@@ -208,7 +226,7 @@ def _converts(frame: Any, name: str) -> bool:
     return True
 
 
-def _column_names(frame: Any) -> list[str]:
+def _column_names(frame: Any, option: str = "frame") -> list[str]:
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return list(frame.schema.names)
     lazy = hasattr(type(frame), "collect")
@@ -217,7 +235,7 @@ def _column_names(frame: Any) -> list[str]:
         names = pa.schema(frame).names
     if names is None:
         rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
-        raise TypeError(f"frame must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
+        raise TypeError(f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
     return [str(name) for name in names]
 
 

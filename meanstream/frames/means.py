@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.frames.columns import FrameSamples, frame_samples
+from meanstream.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.frames.given import check_given
 from meanstream.frames.keys import frame_key
 from meanstream.frames.released import FrameReleases
@@ -32,6 +33,8 @@ from meanstream.streaming.store.secret import noise_from_secret
 
 ANSWERS = ("rows", "mean", "lower", "upper", "released", "noise_stddev")
 """Columns of the result, next to those of the groups."""
+MOVED = "moved_by_covariates"
+"""Column that says by how much public covariates have moved a mean."""
 LEFT = "releases_left"
 """Column of the result with a store."""
 CALLS = 12
@@ -67,6 +70,7 @@ def private_means(
     level: float = 0.95,
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
+    covariates: Any = None,
     nulls: str = "refuse",
     secret: str | bytes | None = None,
     name: str | None = None,
@@ -109,6 +113,11 @@ def private_means(
         Quantiles of each group's values, as 0.9, and thresholds: which share of them is above 30. A part of the budget
         (`histogram_share`, 0.1) goes into a noised histogram then. Columns `q0.9`, `q0.9_lower`, `q0.9_upper`, and
         `exceeds30` likewise. Quantiles of values that are few different ones, as yes and no, are best asked as shares.
+    covariates : data frame or sequence of str, optional
+        Public attributes of the groups: a frame with one row per group and the columns of `by`, or names of columns of
+        `frame` that are constant within a group. Text, true and false are categories, numbers and dates are numbers.
+        Whatever is declared here is public: nothing protects it. Their effects are learned from the releases at no
+        cost; a column `moved_by_covariates` says what they have changed, `covariates` what was learned.
     nulls : str
         "refuse", or "drop" to leave out rows in which one of the columns has no value.
     secret, name : optional
@@ -178,9 +187,12 @@ def private_means(
         name=name,
         **given,
     )
-    options = EngineOptions(collaboration=collaboration, level=level, quantiles=asked, refresh=None)
     samples = frame_samples(frame, by=by, value=value, time=time, person=person, nulls=nulls)
-    _check_names(samples, [*ANSWERS, LEFT, *shares_columns(asked, private.exceeds)])
+    _check_names(samples, [*ANSWERS, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
+    declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
+    options = EngineOptions(
+        collaboration=collaboration, level=level, quantiles=asked, covariates=declared, refresh=None
+    )
     if store is not None:
         from meanstream.frames.stored import releases_by_store
 
@@ -190,9 +202,12 @@ def private_means(
         key, called = frame_key(secret, name)
         private = replace(private, name=called)
         released = _released(samples, private, noise_from_secret(key, called))
-    table = _answered(released, options)
+    table, learned = _answered(released, options)
     keys = samples.keys.column_names
-    return PrivateMeans.of(frame, table, released, options.level, keys=keys, value=value, person=person)
+    result = PrivateMeans.of(frame, table, released, options.level, keys=keys, value=value, person=person)
+    if learned is None:
+        return result
+    return replace(result, covariates=learned, said=(*result.said, covariates_said(learned)))
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:
@@ -227,8 +242,8 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
     return FrameReleases(samples=samples, settings=settings, every=every, counted=agents.counts())
 
 
-def _answered(released: FrameReleases, options: EngineOptions) -> pa.Table:
-    """Answer for every group from releases alone."""
+def _answered(released: FrameReleases, options: EngineOptions) -> tuple[pa.Table, dict[str, Any] | None]:
+    """Answer for every group from releases alone; say what was learned of covariates."""
     settings, samples = released.settings, released.samples
     pool, before = FollowedReleases(settings), NewestReleases()
     for part in released.every:
@@ -239,8 +254,9 @@ def _answered(released: FrameReleases, options: EngineOptions) -> pa.Table:
     left = {} if released.charge is None else {LEFT: pa.array(settings.horizon - newest.index)}
     if not len(newest):
         none = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)} | {"rows": pa.array([], pa.int64())}
-        return pa.table({name: column.slice(0, 0) for name, column in columns.items()} | none | left)
-    people = PersonalEstimates(settings, options).public_population(pool.combined(newest), pool.posterior)
+        return pa.table({name: column.slice(0, 0) for name, column in columns.items()} | none | left), None
+    host = PersonalEstimates(settings, options)
+    people = host.public_population(pool.combined(newest), pool.posterior, samples.names)
     answer = answers_from_releases(
         people.fitted,
         people.releases,
@@ -258,5 +274,10 @@ def _answered(released: FrameReleases, options: EngineOptions) -> pa.Table:
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
-    found = pa.table(table | {name: pa.array(values) for name, values in shares.items()} | left)
-    return found.filter(pa.array(released.is_answered(newest.agent))) if released.forgotten else found
+    if answer.moved is not None:
+        table[MOVED] = pa.array(answer.moved)
+    more = {name: pa.array(values) for name, values in shares.items()}
+    answered = pa.table(table | more | left)
+    if released.forgotten:
+        answered = answered.filter(pa.array(released.is_answered(newest.agent)))
+    return answered, people.description.get("covariates")

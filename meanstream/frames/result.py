@@ -116,12 +116,16 @@ class PrivateMeans(PrivateFrame):
         Public: what the call has charged in a ledger.
     person : str, optional
         Name of the column of persons.
+    covariates : dict or None
+        Public: what was learned of declared attributes: the share of the spread that they explain, and for each its
+        probability, its size and the standard error of that.
     """
 
     settings: AgentsSettings
     releases: pa.Table
     charge: LedgerCharge | None
     person: str | None
+    covariates: dict[str, Any] | None = None
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given; its groups have the types of the frame's."""

@@ -60,6 +60,9 @@ class ReleaseColumns:
         Noised histogram of the agent so far, added up: how many, how many samples they counted, and the noised counts
         by bin (`meanstream.operators.agents.histogram`). All 0 where there is none; without columns, the default, where
         no part of the budget is for them.
+    covariates : int array, shape (n, attributes)
+        Codes of the agent's public attributes (`CovariateDesign`); without columns where none are declared, the
+        default.
     """
 
     agent: Ints
@@ -70,9 +73,11 @@ class ReleaseColumns:
     noise_variance: Floats
     votes: Ints = field(default_factory=records_without_votes)
     histogram: Ints = field(default_factory=records_without_columns)
+    covariates: AnyInts = field(default_factory=records_without_columns)
 
     def __post_init__(self) -> None:
-        for name, width in (("votes", 2 + VOTE_BINS), ("histogram", self.histogram.shape[1])):
+        columns = ("histogram", self.histogram.shape[1]), ("covariates", self.covariates.shape[1])
+        for name, width in (("votes", 2 + VOTE_BINS), *columns):
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.broadcast_to(np.int64(0), (len(self.agent), width)))
 
@@ -87,7 +92,7 @@ class ReleaseColumns:
         columns = {
             f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)])
             for f in fields(cls)
-            if f.name != "histogram"
+            if f.name not in ("histogram", "covariates")
         }
         return cls(**columns, histogram=_joined_histograms([part.histogram for part in parts]))
 
@@ -132,6 +137,8 @@ class OwnMeans:
         The variance that the value rests on: of one sample, divided by `count`. By default it is the same.
     noise_variance : float array
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
+    covariates : int array, shape (n, attributes)
+        As in `ReleaseColumns`.
     """
 
     agent: Ints
@@ -141,8 +148,11 @@ class OwnMeans:
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
     value_variance: Floats = field(default_factory=lambda: np.zeros(0))
+    covariates: AnyInts = field(default_factory=records_without_columns, repr=False)
 
     def __post_init__(self) -> None:
+        if len(self.covariates) != len(self.agent):
+            object.__setattr__(self, "covariates", np.zeros((len(self.agent), 0), np.int64))
         if len(self.value_variance) != len(self.agent):
             object.__setattr__(self, "value_variance", self.variance)
         for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
@@ -176,6 +186,8 @@ class AgentEstimates:
         Part of the interval's half-width that is privacy noise in what was taken from others' releases, what was
         fitted to them held still; the rest, the root of the difference of the squares, is sampling. None where the
         collaboration does not tell.
+    moved : float array or None
+        By how much public covariates have moved the estimate, in the value's unit; None where none are declared.
     """
 
     value: Floats
@@ -187,6 +199,7 @@ class AgentEstimates:
     component: Ints
     membership: Floats
     noise_half_width: Floats | None = None
+    moved: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.value)

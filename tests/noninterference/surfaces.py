@@ -81,7 +81,7 @@ SETTINGS = {
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
     "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
     "signature", "signer", "signing", "signing_key", "registry",
-    "memory", "change", "dependence", "exceeds", "histogram_share", "mean", "quantiles",
+    "memory", "change", "dependence", "exceeds", "histogram_share", "mean", "quantiles", "covariates",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 

@@ -60,4 +60,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     found = {name: getattr(answer, name).copy() for name in ("value", "lower", "upper")}
     lower, upper = side(answer.value[some] - answer.lower[some]), side(answer.upper[some] - answer.value[some])
     found["value"][some], found["lower"][some], found["upper"][some] = value, value - lower, value + upper
+    if answer.moved is not None and short.moved is not None:
+        found["moved"] = answer.moved.copy()
+        found["moved"][some] = 0.5 * (answer.moved[some] + short.moved)
     return replace(answer, **found)

@@ -12,6 +12,7 @@ from meanstream.pipelines.options.shared import (
     COLLABORATION,
     OPERATION,
     CollaborationOption,
+    CovariatesOption,
     LevelOption,
     OffsetsOption,
     PopulationOption,
@@ -26,6 +27,7 @@ from meanstream.pipelines.options.shared import (
 )
 
 if TYPE_CHECKING:
+    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
     from meanstream.streaming.engine.options import EngineOptions
 
 
@@ -35,6 +37,7 @@ class AgentsOptions(AgentSideOptions):
 
     collaboration: CollaborationOption = None
     stddev: StddevOption = None
+    covariates: CovariatesOption = None
     level: LevelOption = 0.95
     quantiles: QuantilesOption = None
     refresh: Annotated[
@@ -77,6 +80,7 @@ class AgentsOptions(AgentSideOptions):
             collaboration=self.collaboration_name,
             level=self.level,
             stddev=self.stddev,
+            covariates=self.declared_covariates,
             quantiles=self.asked_quantiles,
             refresh=self.refresh_in_force().seconds,
         )
@@ -102,6 +106,13 @@ class AgentsOptions(AgentSideOptions):
         from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
 
         return valid_quantiles(option_numbers("quantiles", self.quantiles))
+
+    @property
+    def declared_covariates(self) -> AgentCovariates | None:
+        """Public attributes of the agents, read from their file."""
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
+
+        return None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
 
     @property
     def collaboration_name(self) -> str:

@@ -14,6 +14,7 @@ from meanstream.pipelines.options.shared import (
     OUTPUT,
     WAIT_FOR,
     CollaborationOption,
+    CovariatesOption,
     DryRunOption,
     LevelOption,
     LogFormatOption,
@@ -54,6 +55,8 @@ class CollaborateOptions:
     ] = None
     collaboration: CollaborationOption = "learned_prior"
     stddev: StddevOption = None
+    covariates: CovariatesOption = None
+    agent: Annotated[str, cli_option("Key column of --covariates.", COLLABORATION)] = "agent"
     level: LevelOption = 0.95
     quantiles: QuantilesOption = None
     refresh: Annotated[
@@ -82,12 +85,15 @@ class CollaborateOptions:
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
         from meanstream.streaming.engine.options import EngineOptions
 
+        declared = None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
         return EngineOptions(
             collaboration=self.collaboration or "learned_prior",
             level=self.level,
             stddev=self.stddev,
+            covariates=declared,
             quantiles=tuple(option_numbers("quantiles", self.quantiles)),
         )
 

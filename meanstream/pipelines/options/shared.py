@@ -30,6 +30,13 @@ CollaborationOption = Annotated[
         "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | none.", COLLABORATION
     ),
 ]
+CovariatesOption = Annotated[
+    str | None,
+    cli_option(
+        "Public attributes of the agents: CSV or Parquet, a row per agent, the key column named as --agent.",
+        COLLABORATION,
+    ),
+]
 StddevOption = Annotated[float | None, cli_option("Standard deviation of one sample; default: learned.", COLLABORATION)]
 LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
 QuantilesOption = Annotated[

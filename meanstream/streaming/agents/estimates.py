@@ -20,6 +20,7 @@ from meanstream.operators.collaboration.two_variances import estimate_with_two_v
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.streaming.agents.known_covariates import KnownCovariates
 from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.agents.told_shares import ToldShares
@@ -39,7 +40,13 @@ class PersonalEstimates:
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
         self._settings = settings
         self._options = options
-        self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
+        self._covariates = KnownCovariates(options.covariates)
+        self._collaboration = make_collaboration(
+            options.collaboration,
+            lower=settings.lower,
+            upper=settings.upper,
+            covariates=None if options.covariates is None else options.covariates.design,
+        )
         self.shares = ToldShares(settings, options)
         self.median_half_width: float | None = None
         self.population: PublicPopulation | None = None  # at the last refresh
@@ -68,7 +75,7 @@ class PersonalEstimates:
         EventLines, EventLines
             Private estimates, and one public event about the population.
         """
-        self.population = self.public_population(latest, pool)
+        self.population = self.public_population(latest, pool, names)
         fitted, shares = self.population.fitted, self.shares.fit_newest(names, latest)
         estimates = self.answer(names, own, pool, fitted, time, shares=shares)
         return estimates, self.describe(self.population.description, len(latest), time)
@@ -132,8 +139,11 @@ class PersonalEstimates:
         ]
         return EventLines(PersonalEstimate, lines)
 
-    def public_population(self, latest: ReleaseColumns, pool: VariancePosterior) -> PublicPopulation:
-        """Public: what everybody's newest release says, without any agent's own samples."""
+    def public_population(
+        self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
+    ) -> PublicPopulation:
+        """Public: what everybody's newest release says, without any agent's own samples; `names` by number."""
+        latest = self._covariates.of_releases(latest, names)
         fitted = self.fit_summary(self.summarize(latest), pool)
         description = self.description(fitted, pool)
         of_sample = pool.median if self._known is None else self._known
@@ -172,6 +182,7 @@ class PersonalEstimates:
         told_shares: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
+        own = self._covariates.of_means(own, names, by_row=time is None)
         answer = alone_where_ahead(estimate_with_two_variances(fitted, own, level=options.level), own)
         alone = FittedAlone().estimate(own, level=options.level)
         interval, local_interval = self._interval(answer), self._interval(alone)
@@ -199,6 +210,8 @@ class PersonalEstimates:
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
+        if answer.moved is not None:
+            columns["moved_by_covariates"] = answer.moved.tolist()
         return columns
 
     @staticmethod

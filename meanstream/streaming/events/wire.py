@@ -89,6 +89,11 @@ class PersonalEstimate(PrivateEvent):
         exclude_if=is_none_in_event,
         description="Part of the interval's half-width that is privacy noise of the releases; the rest is sampling.",
     )
+    moved_by_covariates: FiniteFloat | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="By how much public covariates moved the estimate, where some are declared.",
+    )
     quantiles: tuple[QuantileAnswer, ...] | None = Field(
         default=None,
         exclude_if=is_none_in_event,

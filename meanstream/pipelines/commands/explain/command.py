@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.pipelines.commands.explain.answer import explain_answer, explain_answer_lines
+from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
 from meanstream.pipelines.commands.explain.histogram import explain_histogram, explain_histogram_lines
 from meanstream.pipelines.commands.explain.odds import (
     explain_errors_of_agents,
@@ -238,7 +239,14 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
 
     options.engine_options()
     name = options.collaboration_name
-    make_collaboration(name, lower=settings.lower, upper=settings.upper)
+    declared = options.declared_covariates
+    make_collaboration(
+        name,
+        lower=settings.lower,
+        upper=settings.upper,
+        covariates=None if declared is None else declared.design,
+    )
+    covariates = explain_covariates(declared)
     known = {
         "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
         "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
@@ -251,6 +259,7 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
         "estimate": known[name],
         "cost": "none: it reads public releases, and the raw mean of an agent only enters its own estimate",
         "level": options.level,
+        **({} if covariates is None else {"covariates": covariates}),
         "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
     }
 
@@ -292,6 +301,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *explain_histogram_lines(facts["histogram"]),
         f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
         f"                privacy cost: {facts['collaboration']['cost']}",
+        *explain_covariates_lines(facts["collaboration"].get("covariates")),
         "who sees what",
         *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
     ]

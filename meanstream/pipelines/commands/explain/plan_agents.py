@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.covariates_explained import (
+    planned_with_covariates,
+    planned_with_covariates_line,
+)
 from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -92,6 +96,13 @@ class PlanAgentsOptions:
             help="Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds."
         ),
     ] = None
+    covariates: Annotated[
+        str | None,
+        typer.Option(
+            help="Public attributes of the agents, CSV or Parquet, keyed by the column of --sizes or agent: what "
+            "they would bring."
+        ),
+    ] = None
     json: JsonOption = False
 
     def settings(self) -> AgentsSettings:
@@ -165,6 +176,30 @@ class PlanAgentsOptions:
         crowd = self._crowd(settings)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
 
+    def with_covariates(self, settings: AgentsSettings) -> dict[str, Any] | None:
+        """Predict what public covariates would bring; None where there are none.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from dataclasses import replace
+
+        from meanstream.operators.forecast.together import forecast_together
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
+
+        if self.covariates is None:
+            return None
+        _, column, key = (self.sizes or "").rpartition(".csv:")
+        declared, crowd = read_covariates_file(self.covariates, key if column else "agent"), self._crowd(settings)
+
+        def error(left: float) -> float:
+            part = replace(crowd, spread=left * crowd.spread)
+            return forecast_together(part, settings, level=self.level).rows[1].together
+
+        return planned_with_covariates(declared, error)
+
     def _crowd(self, settings: AgentsSettings) -> Crowd:
         """Say who takes part."""
         from meanstream.operators.forecast.together import Crowd
@@ -197,14 +232,17 @@ def plan_agents(options: PlanAgentsOptions) -> None:
     with refusing_options():
         settings = options.settings()
         found, unit = options.forecast(settings), explain_unit_facts(settings)
-        shares = options.shares(settings)
+        shares, covariates = options.shares(settings), options.with_covariates(settings)
     if options.json:
-        more = {"shares": [asdict(row) for row in shares]} if shares else {}
+        more: dict[str, Any] = {"shares": [asdict(row) for row in shares]} if shares else {}
+        more |= {} if covariates is None else {"covariates": covariates}
         print_options_json(found.as_dict() | more | {"unit": unit})
     else:
         _print_tables(found)
         if shares:
             _print_shares(shares)
+        if covariates is not None:
+            typer.echo(planned_with_covariates_line(covariates))
         typer.echo("\n".join(explain_unit_lines(unit, settings.delta)))
 
 

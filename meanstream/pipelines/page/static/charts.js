@@ -148,8 +148,23 @@ function drawCounts(found) {
     layout({ title: "samples of an agent", type: "log", dtick: 1 }, { title: "mean, value's unit" }, { showlegend: true }));
 }
 
+function drawCovariates(found) {
+  const table = byId("covariates");
+  table.hidden = !found;
+  byId("covariates-text").textContent = found
+    ? `Declared public covariates explain ${Math.round(100 * found.explained)} % of the spread of the means.` : "";
+  const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
+  table.tBodies[0].replaceChildren(...(found ? found.attributes : []).map((one) => {
+    const row = document.createElement("tr");
+    const size = `${number(one.size)} ± ${number(one.standard_error, 2)}`;
+    row.append(...[one.name, `${Math.round(100 * one.explained)} %`, size, `${Math.round(100 * one.probability)} %`].map(cell));
+    return row;
+  }));
+}
+
 function drawPopulation(found) {
   drawCounts(found && found.goes_with_count);
+  drawCovariates(found && found.covariates);
   const table = byId("components");
   table.hidden = !(found && found.components.length);
   if (!found) {
