@@ -153,7 +153,7 @@ def learn_effects(
 
 
 def _codes(codes: AnyInts, count: Ints) -> list[AnyInts]:
-    return [*codes.T, SampleCount.codes(count)]
+    return [*(np.ascontiguousarray(code) for code in codes.T), SampleCount.codes(count)]
 
 
 def _learned(  # noqa: PLR0917 - what the regression has found
