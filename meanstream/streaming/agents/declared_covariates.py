@@ -17,7 +17,7 @@ from meanstream.operators.collaboration.covariates.covariate_design import (
     categories_of,
     number_of,
 )
-from meanstream.operators.records import AnyInts
+from meanstream.operators.records import AnyInts, Ints
 from meanstream.operators.validation import closest_valid, printable
 
 NUMBERS_AS_TEXT, OF_THEM = 50, 0.9
@@ -124,7 +124,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _levels(name: str, column: pa.Array) -> tuple[list[str], AnyInts]:
+def _levels(name: str, column: pa.Array) -> tuple[list[str], Ints]:
     """Give the levels of a category in order, and each agent's; -1 where it has none."""
     encoded = column.dictionary_encode()
     levels = encoded.dictionary.to_pylist()
