@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,15 +48,27 @@ class FrameSamples:
     dropped: int = 0
 
     def with_groups_in_order(self, names: Sequence[str]) -> FrameSamples:
-        """Give the same samples with the groups numbered as in `names`, which has all of them."""
+        """Give the same samples with the groups numbered as in `names`; one that the frame lacks has no keys."""
+        own = {name: number for number, name in enumerate(self.names)}
         place = {name: number for number, name in enumerate(names)}
-        own = [place[name] for name in self.names]
-        order = np.argsort(np.array(own, np.int64), kind="stable")
+        keys = self.keys.take(pa.array([own.get(name) for name in names], pa.int64()))
+        group = np.array([place[name] for name in self.names], np.int64)[self.group] if own else self.group
+        return replace(self, keys=keys, names=list(names), group=group)
+
+    def without_groups(self, names: Collection[str]) -> FrameSamples:
+        """Leave out some groups and their rows."""
+        if not names:
+            return self
+        kept = np.array([name not in names for name in self.names], np.bool_)
+        rows, number = kept[self.group], np.cumsum(kept) - 1
         return replace(
             self,
-            keys=self.keys.take(pa.array(order)),
-            names=[self.names[at] for at in order.tolist()],
-            group=np.array(own, np.int64)[self.group] if own else self.group,
+            keys=self.keys.filter(pa.array(kept)),
+            names=[name for name in self.names if name not in names],
+            group=number[self.group[rows]].astype(np.int64),
+            value=self.value[rows],
+            time=self.time[rows],
+            person=None if self.person is None else self.person[rows],
         )
 
     def groups_of_a_person(self) -> int:

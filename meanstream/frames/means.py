@@ -277,4 +277,7 @@ def _answered(released: FrameReleases, options: EngineOptions) -> tuple[pa.Table
     if answer.moved is not None:
         table[MOVED] = pa.array(answer.moved)
     more = {name: pa.array(values) for name, values in shares.items()}
-    return pa.table(table | more | left), people.description.get("covariates")
+    answered = pa.table(table | more | left)
+    if released.forgotten:
+        answered = answered.filter(pa.array(released.is_answered(newest.agent)))
+    return answered, people.description.get("covariates")

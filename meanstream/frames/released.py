@@ -9,7 +9,7 @@ import numpy as np
 
 from meanstream.frames.columns import FrameSamples
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.records import Ints, ReleaseColumns
+from meanstream.operators.records import Bools, Ints, ReleaseColumns
 
 CALLS = (2, 30)
 """Numbers of calls whose joint cost a result states: a second look, and a month of days."""
@@ -53,6 +53,8 @@ class FrameReleases:
         Public: rows of each group that count.
     charge : LedgerCharge, optional
         What the call has charged; None where no ledger counts.
+    forgotten : frozenset of int
+        Public: groups that the store has forgotten, whose releases are in no answer.
     """
 
     samples: FrameSamples
@@ -60,6 +62,7 @@ class FrameReleases:
     every: list[ReleaseColumns]
     counted: Ints
     charge: LedgerCharge | None = None
+    forgotten: frozenset[int] = frozenset()
 
     def newest(self) -> ReleaseColumns:
         """Public: each group's newest release, by its number."""
@@ -67,6 +70,10 @@ class FrameReleases:
         last = np.full(int(every.agent.max(initial=-1)) + 1, -1, np.int64)
         last[every.agent] = np.arange(len(every))
         return every.take(last[last >= 0])
+
+    def is_answered(self, group: Ints) -> Bools:
+        """Public: say which groups have an answer: those that are not forgotten."""
+        return ~np.isin(group, np.array([*self.forgotten], np.int64))
 
     def sentences(self, person: str | None) -> tuple[str, ...]:
         """Say what is protected, what was spent and which rows are in no release."""
@@ -77,7 +84,10 @@ class FrameReleases:
         if self.charge is None:
             yield _calls_add_up(self.settings)
             return
-        most, index = self.settings.horizon, self.newest().index if self.every else np.zeros(0, np.int64)
+        most, index = self.settings.horizon, np.zeros(0, np.int64)
+        if self.every:
+            newest = self.newest()
+            index = newest.index[self.is_answered(newest.agent)]
         left = most - index
         if not len(left):
             return
@@ -93,7 +103,7 @@ class FrameReleases:
         if self.every:
             newest = self.newest()
             released[newest.agent] = newest.count
-        waiting = self.counted - released
+        waiting = np.where(self.is_answered(np.arange(len(released))), self.counted - released, 0)
         if waiting.any():
             groups = int(np.count_nonzero(waiting))
             said = f"{int(waiting.sum()):,} rows of {groups:,} groups are in no release: these groups have made all "
@@ -105,6 +115,8 @@ class FrameReleases:
         over = len(samples.group) - int(self.counted.sum())
         if over:
             yield f"{over:,} rows do not count: beyond {settings.per_person} of one person in a group"
+        if self.forgotten:
+            yield f"{len(self.forgotten):,} groups are left out: the store has forgotten them"
         if samples.dropped:
             yield f"{samples.dropped:,} rows with a missing value were left out; which rows have one is public"
 

@@ -8,10 +8,8 @@ from meanstream.frames.columns import FrameSamples
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Ints, Words
+from meanstream.streaming.agents.forget import ROWS_READ
 from meanstream.streaming.store.store import Store
-
-ROWS_READ = "frame rows"
-"""Kind of the chunks of a store that say which rows of frames it has read."""
 
 
 def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> Words:

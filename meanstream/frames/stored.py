@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.agents.releases import releases_of_ledger
+from meanstream.streaming.engine.forgotten import forgotten_agents
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns
 from meanstream.streaming.sinks.group import Sinks
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment import Deployment, open_deployment
-from meanstream.streaming.store.store import Store
 
 BATCH = 1 << 18
 """Rows of a commit."""
@@ -61,25 +62,17 @@ class _FrameSource:
         return Batch(columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns))
 
     def restore(self, position: Position) -> None:
-        """Go on where the store is.
-
-        Raises
-        ------
-        StoreError
-            If it has read other rows than it has noted.
-        """
-        if position["rows"] != self._before:
-            raise StoreError(
-                f"store must have noted the {position['rows']:,} rows that it has read, got {self._before:,}"
-            )
+        """Go on where the store is: it has noted which rows it has read."""
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def to_note(self) -> dict[str, Any]:
-        """Give what is to be noted of the rows since the last time."""
+    def to_note(self, agents: Sequence[str]) -> dict[str, np.ndarray]:
+        """Give what is to be noted of the rows since the last time, for agents of these numbers."""
         part, self._saved = self._unread[self._saved : self._at], self._at
-        return {"digest": self._digests[part], "count": np.array([len(part)], np.int64)}
+        place = {name: number for number, name in enumerate(agents)}
+        number = np.array([place.get(name, -1) for name in self._samples.names], np.int64)
+        return {"digest": self._digests[part], "agent": number[self._samples.group[part]]}
 
 
 class _FrameEngine(Engine):
@@ -99,7 +92,7 @@ class _FrameEngine(Engine):
 
     def _save_state(self, position: Position, *, ended: bool) -> None:
         super()._save_state(position, ended=ended)
-        note = self._rows.to_note()
+        note = self._rows.to_note(self.agents.names)
         if len(note["digest"]):
             self._notes += 1
             self._store.put_chunk(ROWS_READ, self._notes, note)
@@ -120,7 +113,10 @@ def releases_by_store(
     deployment = _opened(path, settings)
     try:
         store = deployment.store
-        _require_own_groups(store, samples)
+        agents = store.agents()
+        forgotten = forgotten_agents(store).tolist()
+        samples = samples.without_groups({agents[number] for number in forgotten})
+        _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples)
         digests = row_digests(deployment.noise, deployment.settings.grid, samples)
         unread = new_rows(store, digests)
         most = max(len(samples.names), options.max_agents)
@@ -134,6 +130,7 @@ def releases_by_store(
             every=[one for one in releases_of_ledger(store.ledger) if len(one)],
             counted=engine.agents.counts(),
             charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
+            forgotten=frozenset(forgotten),
         )
     finally:
         deployment.store.close()
@@ -150,9 +147,9 @@ def _opened(path: Path, settings: AgentsSettings) -> Deployment:
         ) from None
 
 
-def _require_own_groups(store: Store, samples: FrameSamples) -> None:
+def _require_own_groups(agents: set[str], samples: FrameSamples) -> None:
     """Refuse a store with groups that the frame does not have, before anything is read or charged."""
-    others = set(store.agents()) - set(samples.names)
+    others = agents - set(samples.names)
     require(not others, "frame", "have every group that its store knows", f"{len(others):,} missing")
 
 

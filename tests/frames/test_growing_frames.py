@@ -15,6 +15,7 @@ import pytest
 import meanstream
 from meanstream.frames import stored as frames_stored
 from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.store import Store
 from tests.frames.test_private_means import BOUNDS, SECRET, TABLE, asked
 from tests.pipelines.command_line import meanstream as command
 
@@ -190,8 +191,8 @@ def test_settings_of_a_store_stay(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     monthly(months(1, 1), store)
     for changes, said in (
-        ({"epsilon": 2.0}, r"epsilon must be 1\.0 as in the store"),
-        ({"releases": 24}, "releases must be 12 as in the store"),
+        ({"epsilon": 2.0}, r"epsilon must be 1\.0 as in the store that is continued"),
+        ({"releases": 24}, "releases must be 12 as in the store that is continued"),
     ):
         with pytest.raises(StoreError, match=said):
             monthly(months(1, 2), store, **changes)
@@ -230,7 +231,7 @@ def test_digests_of_rows_tell_nothing_without_the_secret(tmp_path: Path, monkeyp
         monkeypatch.setenv("MEANSTREAM_SECRET", secret)
         store = tmp_path / f"{number}.db"
         monthly(months(1, 1), store)
-        opened = frames_stored.Store.read(store)
+        opened = Store.read(store)
         found.append({int(d) for _, note in opened.chunks(frames_stored.ROWS_READ) for d in note["digest"]})
         opened.close()
     assert found[0] == found[1]
@@ -261,3 +262,24 @@ def test_a_schedule_releases_within_a_call_and_at_its_end(tmp_path: Path) -> Non
     short, whole = asked(TABLE.slice(0, 1000), **stored), asked(TABLE, **stored)
     assert max(row["index"] for row in whole.releases.to_pylist()) == 4
     assert whole.releases.slice(0, short.releases.num_rows).equals(short.releases)
+
+
+@pytest.mark.parametrize("still_there", [True, False])
+def test_a_forgotten_group_is_left_out_and_its_rows_are_gone(still_there: bool, tmp_path: Path) -> None:
+    """Whether the frame still has its rows or not: they are not read again, and the store notes nothing of them."""
+    store = tmp_path / "s.db"
+    first = monthly(months(1, 1), store)
+    assert command("store", "forget", "W3", "--store", str(store)).code == 0
+    both = months(1, 2)
+    rest = both if still_there else both.filter(pa.compute.not_equal(both["ward"], "W3"))
+    found = monthly(rest, store)
+    assert set(found.to_arrow().column("ward").to_pylist()) == {f"W{g}" for g in range(GROUPS) if g != 3}
+    assert rows_of(found) == {2 * MONTH}
+    assert found.said[2] == "1 groups are left out: the store has forgotten them"
+    assert public(found)[:GROUPS] == public(first)  # public releases stay public
+    opened = Store.read(store)
+    number = opened.agents().index("W3")
+    noted = np.concatenate([note["agent"] for _, note in opened.chunks(frames_stored.ROWS_READ)])
+    opened.close()
+    assert number not in noted
+    assert len(noted) == 2 * MONTH * (GROUPS - 1)

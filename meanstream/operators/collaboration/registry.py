@@ -17,6 +17,7 @@ from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 
@@ -98,7 +99,10 @@ COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
 def make_collaboration(
     name: str, *, lower: float, upper: float, significance: float = 0.05, covariates: CovariateDesign | None = None
 ) -> Collaboration:
-    """Return a collaboration of the registry.
+    """Return a collaboration of the registry, or of another package.
+
+    A package registers `make(lower, upper, significance)` as an entry point of "meanstream.collaborations", under a
+    name that the registry does not have.
 
     Parameters
     ----------
@@ -121,7 +125,11 @@ def make_collaboration(
     >>> make_collaboration("pooled_prior", lower=0.0, upper=1.0)
     LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06, per_class=1.0)
     """
-    require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
+    if name not in COLLABORATIONS:
+        others = entry_points_of(COLLABORATIONS_GROUP)
+        require(name in others, "collaboration", f"be one of {', '.join({**COLLABORATIONS, **others})}", name)
+        made: Collaboration = others[name].load()(lower, upper, significance)
+        return made
     if covariates is not None:
         return PriorWithCovariates(name, lower, upper, covariates)
     return COLLABORATIONS[name](lower, upper, significance)

@@ -248,7 +248,7 @@ class AgentSideOptions(StreamOptions):
 
         exceeds, share = option_numbers("exceeds", self.exceeds), self.histogram_share
         if begun and "histogram_share" not in begun:
-            rule = "be left out: the store that is continued began without a histogram"
+            rule = "be left out, since the store began without a histogram"
             for name in ("quantiles", "exceeds", "histogram_share"):
                 given = getattr(self, name, None)
                 require(not given, name, rule, given)

@@ -200,7 +200,8 @@ def require_given(options: object, *names: str) -> None:
     missing = [name for name in names if getattr(options, name) is None]
     if missing:
         listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-        raise ValueError(f"{listed} must be given, got None")
+        flags = " ".join(f"--{name.replace('_', '-')} ..." for name in missing)
+        raise ValueError(f"{listed} must be given, got None: add {flags}")
 
 
 def given_option(name: str, value: T | None) -> T:

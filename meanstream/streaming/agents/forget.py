@@ -17,6 +17,9 @@ from meanstream.streaming.store.deployment import saved_deployment_settings
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.store import Store
 
+ROWS_READ = "frame rows"
+"""Kind of the chunks that know the rows of a frame again that were read, with their agents."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForgottenAgent:
@@ -80,7 +83,8 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
         agents.forget(np.array([number]))
         for chunk in agents.dirty_chunks():
             store.put_chunk("agents", chunk, agents.snapshot_chunk(chunk))
-        waiting = _drop_waiting(store, number)
+        waiting = _drop_rows(store, PENDING, number)
+        _drop_rows(store, ROWS_READ, number)
         if (history := store.state(HISTORY)) is not None:
             store.put_state(HISTORY, {what: one for what, one in history.items() if what != "newest"})
         if not releases:
@@ -90,11 +94,11 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
     return ForgottenAgent(name, releases, waiting, name_kept=releases > 0)
 
 
-def _drop_waiting(store: Store, number: int) -> int:
-    """Drop the samples of an agent that wait for event time; say how many there were."""
+def _drop_rows(store: Store, kind: str, number: int) -> int:
+    """Drop what chunks have of the samples of an agent; say how many there were."""
     dropped = 0
-    for chunk, columns in list(store.chunks(PENDING)):
+    for chunk, columns in list(store.chunks(kind)):
         kept = columns["agent"] != number
         dropped += int(np.count_nonzero(~kept))
-        replace_chunk_rows(store, PENDING, chunk, columns, kept)
+        replace_chunk_rows(store, kind, chunk, columns, kept)
     return dropped

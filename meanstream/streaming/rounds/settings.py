@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, estimator_class
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -140,7 +140,7 @@ epsilon 1), got None
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-        require(self.estimator in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", self.estimator)
+        estimator_class(self.estimator)  # it refuses a name that nobody has
         require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):

@@ -136,3 +136,23 @@ def test_a_memory_compares_only_what_it_holds() -> None:
     some = own.energy_degrees[0] > 0
     assert own.energies[0, some].max() < 0.1
     assert agents.own().energy_degrees[1].sum() == 0  # nothing is known of an agent without samples
+
+
+@every_memory
+def test_no_release_reads_blocks(memory: str) -> None:
+    """Known bad blocks, put in after each batch, change nothing of what is released."""
+    agent, value, time = stream()
+    plain, broken = agents_of(memory), agents_of(memory)
+    told: list[list[bytes]] = [[], []]
+    for start in range(0, N, 50):
+        part = slice(start, start + 50)
+        for agents, found in zip((plain, broken), told, strict=True):
+            batch = agents.update(agent[part], value[part], time[part])
+            found += [column.tobytes() for column in (batch.releases.total, batch.releases.votes, batch.time)]
+        rows = broken.rows(np.arange(M))
+        for name in ("block_total", "pair_squares_low", "pair_squares_high", "block_pairs"):
+            if name in rows:
+                rows[name] = np.full_like(rows[name], 7)
+        broken.put_rows(np.arange(M), rows)
+    assert told[0] == told[1]
+    assert len(b"".join(told[0]))

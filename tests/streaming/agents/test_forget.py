@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.rows import SHOWN
+from meanstream.operators.agents.settings import AgentsSettings
+from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.forget import forget_agent
 from meanstream.streaming.agents.homes import put_given_agents
 from meanstream.streaming.agents.moved_agents import agents_at_rest
@@ -139,3 +141,34 @@ def test_who_is_not_there_or_lives_elsewhere_is_refused(begun: Any) -> None:
             put_given_agents(store, np.array([False, True, False]))
         with pytest.raises(StoreError, match="agent must live in this store, got 'bob'"):
             forget_agent(store, "bob")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"memory": "half-life:20", "horizon": None},
+        {"memory": "window:5", "horizon": None},
+        {"histogram_share": 0.1, "exceeds": (5.0,)},
+        {"schedule": "every:50s"},
+    ],
+)
+def test_releases_stay_and_none_follows_whatever_is_counted(more: dict[str, Any]) -> None:
+    given = {"lower": 0, "upper": 10, "epsilon": 1, "delta": 1e-6, "horizon": 12, "schedule": "preferred:5"}
+    settings = AgentsSettings(**{**given, **more})
+    agents = Agents(
+        settings, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents")
+    )
+    agents.add_agents(["ann", "bob"])
+    rows = [one for one in samples() if one[0] != SHY]
+    agents.update(np.array([one[0] == "bob" for one in rows], int), *np.array([one[1:] for one in rows]).T)
+    agents.release_now(LAST)
+    before, bob = agents.latest(), agents.own(np.array([1]))
+    assert len(before) == 2
+    agents.forget(np.array([0]))
+    after = agents.latest()
+    assert all(np.array_equal(getattr(before, f.name), getattr(after, f.name)) for f in fields(before))
+    assert agents.own().count.tolist() == [0, bob.count[0]]
+    assert np.array_equal(agents.own(np.array([1])).mean, bob.mean)
+    assert not len(agents.release_now(LAST + 1).releases)
+    assert not len(agents.advance(LAST + 1e6).releases)

@@ -123,8 +123,7 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
             part = order[start : min(start + _TOGETHER, starts[level + 1])]
             few = np.repeat(part, 2) if len(part) == 1 else part
             found[:, few] = _of_level(own, some[few], expected, table, unit)
-    independent, mean, log, degrees = found
-    return LongRunVariance(independent, unit * mean.astype(np.float64), log, degrees)
+    return LongRunVariance(found[0], unit * found[1].astype(np.float64), found[2], found[3])
 
 
 @dataclass(frozen=True, slots=True)

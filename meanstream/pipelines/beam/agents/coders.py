@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -271,11 +271,12 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         """Read it."""
         _, head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
-        pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
-        pool = replace(pool, independent=head.pop("independent"))
+        known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
+        known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}
         if "long variance" in columns:
-            long_run = VariancePosterior(**{name: columns.pop(f"long {name}") for name in _POOL})
-            pool = replace(pool, long_run=long_run)
+            long_run: dict[str, Any] = {name: columns.pop(f"long {name}") for name in _POOL}
+            known["long_run"] = VariancePosterior(**long_run)
+        pool = VariancePosterior(**known)
         shares, agents = None, head.pop("shares agents", None)
         if agents is not None:
             shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})

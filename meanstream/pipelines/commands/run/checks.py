@@ -140,14 +140,14 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
     from meanstream.operators.validation import require
-    from meanstream.pipelines.options.refresh import is_endless_source
+    from meanstream.pipelines.options.refresh import NEVER, is_endless_source
 
     ends = options.until_end or getattr(options, "offsets", None) is not None
     if not is_endless_source(option_location(options.source), ends=ends) or options.releases is not None:
         return
     if (refresh := options.refresh_in_force()) is not None:
         rule = "be a duration with a source that has no end and no --releases: else nothing ever comes out"
-        require(refresh.seconds is not None, "refresh", rule, options.refresh)
+        require(refresh.seconds is not None, "refresh", rule, NEVER)
         return
     require(False, "releases", "be given with a source that has no end: else nothing ever comes out", None)
 

@@ -122,7 +122,7 @@ def test_a_store_without_a_histogram_begins_none(name: str, given: str, folder: 
     before = files(folder)
     ran = run_agents(folder, **{name: given})
     assert ran.code == 2
-    assert f"{name} must be left out: the store that is continued began without a histogram, got " in ran.err.decode()
+    assert f"{name} must be left out, since the store began without a histogram, got " in ran.err.decode()
     assert ran.err.count(b"\n") == 1
     assert files(folder) == before
 
