@@ -54,7 +54,7 @@ def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
 def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> AgentCovariates:
     """Read attributes of agents whose names are known; see `covariates_of_table`."""
     if not columns:
-        raise ValueError("covariates must have a column beside that of the agents, got none")
+        raise ValueError("covariates must have a column other than that of the agents, got none")
     kinds = {name: declared_column(name, column) for name, column in columns.items()}
     texts = {name: _levels(name, column) for name, column in kinds.items() if not _is_number(column.type)}
     categories = dict(zip(texts, categories_of([(name, *of) for name, of in texts.items()]), strict=True))
