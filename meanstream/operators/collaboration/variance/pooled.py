@@ -101,7 +101,7 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     ...                  squared_deviations=np.zeros(2))
     >>> pooled_own_means(own, 2.0, known=1.0)
     OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]), ahead=array([False]),
-             noise_variance=array([0.]))
+             noise_variance=array([0.]), value_variance=array([0.25]))
     """
     interval = value = np.full(len(own), 1.0 if known is None else known)
     if known is None:
