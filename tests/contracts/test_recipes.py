@@ -148,7 +148,7 @@ TRIED = {
                 "        if self.added < 0:\n"
                 '            raise ValueError(f"added must be at least 0, got {self.added}")',
             ),
-            ("meanstream/pipelines/commands/run/beam_agents.py", "ELSEWHERE = {", '    "added": 3,'),
+            ("meanstream/pipelines/options/hosts.py", "_ENGINE = (", '    "added",'),
             ("tests/noninterference/surfaces.py", "SETTINGS = {", '    "added",'),
         ),
         command=(*AGENTS, "--added", "5"),
