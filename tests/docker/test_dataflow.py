@@ -203,7 +203,7 @@ def test_the_launchers_file_ends_with_one_line_and_code_2() -> None:
             capture_output=True, text=True, check=False, cwd=ROOT,
         )  # fmt: skip
         assert (ran.returncode, ran.stdout) == (2, "")
-        assert ran.stderr == "meanstream: source must be given, got None: add --source ...\n"
+        assert ran.stderr == "meanstream: source must be given, got None\n"
 
 
 def test_agents_of_a_file_are_the_engines(tmp_path: Path) -> None:

@@ -213,5 +213,5 @@ def given_option(name: str, value: T | None) -> T:
         If it was left out.
     """
     if value is None:
-        raise ValueError(f"{name} must be given, got None")
+        raise ValueError(f"{name} must be given, got None: add --{name.replace('_', '-')} ...")
     return value

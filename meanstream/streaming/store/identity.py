@@ -105,7 +105,7 @@ def require_same_identity(
     ):
         if saved.get(name) != settings.get(name):
             raise OtherIdentityError(
-                f"{name} must be {saved.get(name)!r} as in this {what}, got {settings.get(name)!r}"
+                f"{name} must be {saved.get(name)!r} as in the {what} that is continued, got {settings.get(name)!r}"
             )
     if not identity_made_with(identity, secret):
         raise OtherIdentityError(f"secret must be the one that the {what} began with, got another")
