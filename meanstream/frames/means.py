@@ -20,7 +20,7 @@ from meanstream.frames.result import PrivateMeans
 from meanstream.frames.shares import shares_answers, shares_columns
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.agents.usual import AT_THE_END, SPREAD_SHARE, usual_histogram
+from meanstream.operators.agents.usual import AT_THE_END, usual_histogram
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
@@ -175,7 +175,7 @@ def private_means(
     most = _releases(releases, schedule, stored=store is not None)
     require((person is None) == (per_person is None), "person", "be given together with per_person", person)
     asked = valid_quantiles(quantiles)
-    given = {"spread_share": SPREAD_SHARE, **usual_histogram(asked, exceeds, settings), **settings}
+    given = settings | usual_histogram(asked, exceeds, settings)
     private = AgentsSettings(
         lower=lower,
         upper=upper,
