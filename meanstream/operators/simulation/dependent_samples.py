@@ -40,7 +40,7 @@ class DependentSamples:
 
     Examples
     --------
-    >>> DependentSamples.parse("ar:.9").ratio
+    >>> round(DependentSamples.parse("ar:.9").ratio, 6)
     19.0
     """
 

@@ -60,7 +60,8 @@ class Store(StoreTables):
     >>> store.close()
     >>> Store.open(path, settings={"epsilon": 2.0}, secret=b"sixteen bytes or more")
     Traceback (most recent call last):
-    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0
+    meanstream.streaming.store.database.StoreError: epsilon must be 1.0 as in the store that is continued, got 2.0: \
+a store keeps its settings; another value needs a new --store, whose budget adds up to this one's
     """
 
     def __init__(self, database: Database, lock: StoreLock | None) -> None:
