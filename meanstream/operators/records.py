@@ -127,6 +127,8 @@ class OwnMeans:
         As in `OwnSamples`.
     noise_variance : float array
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
+    value_variance : float array
+        What the answer's value takes for the variance; by default `variance`, which makes the interval.
     """
 
     agent: Ints
@@ -135,8 +137,11 @@ class OwnMeans:
     variance: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
+    value_variance: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
+        if len(self.value_variance) != len(self.agent):
+            object.__setattr__(self, "value_variance", self.variance)
         for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.zeros(len(self.agent), kind))

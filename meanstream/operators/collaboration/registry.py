@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
@@ -83,7 +84,9 @@ COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
 }
 
 
-def make_collaboration(name: str, *, lower: float, upper: float, significance: float = 0.05) -> Collaboration:
+def make_collaboration(
+    name: str, *, lower: float, upper: float, significance: float = 0.05, strangers: bool = True
+) -> Collaboration:
     """Return a collaboration of the registry.
 
     Parameters
@@ -94,6 +97,9 @@ def make_collaboration(name: str, *, lower: float, upper: float, significance: f
         Declared bounds of a sample, in the value's unit; the learned prior's range of means.
     significance : float
         Of the same-mean tests.
+    strangers : bool
+        Releases come from others, whose counts may be lies: the learned prior believes few of the most precise ones.
+        False where who fits has counted the samples.
 
     Raises
     ------
@@ -106,7 +112,8 @@ def make_collaboration(name: str, *, lower: float, upper: float, significance: f
     LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06, per_class=1.0)
     """
     require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
-    return COLLABORATIONS[name](lower, upper, significance)
+    made = COLLABORATIONS[name](lower, upper, significance)
+    return replace(made, trimmed=0.0) if isinstance(made, PriorByCount) and not strangers else made
 
 
 def answers_from_releases(

@@ -31,14 +31,23 @@ from meanstream.streaming.events.wire import PersonalEstimate, Population
 class PersonalEstimates:
     """Answers agents; outside the exactly-once core, because it can be computed again from the committed state.
 
+    Parameters
+    ----------
+    settings : AgentsSettings
+    options : EngineOptions
+    strangers : bool
+        Releases come from other deployments, whose counts may be lies.
+
     **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's raw mean: it is
     addressed to that agent.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+    def __init__(self, settings: AgentsSettings, options: EngineOptions, *, strangers: bool = False) -> None:
         self._settings = settings
         self._options = options
-        self._collaboration = make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper)
+        self._collaboration = make_collaboration(
+            options.collaboration, lower=settings.lower, upper=settings.upper, strangers=strangers
+        )
         self.shares = ToldShares(settings, options)
         self.median_half_width: float | None = None
         self.population: PublicPopulation | None = None  # at the last refresh

@@ -12,6 +12,7 @@ from meanstream.operators.collaboration.variance.posterior import (
     LEAST_POINT,
     VariancePosterior,
     variance_posterior_of_own,
+    variance_posterior_of_value,
 )
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
@@ -98,16 +99,18 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     ...                  squared_deviations=np.zeros(2))
     >>> pooled_own_means(own, 2.0, known=1.0)
     OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]), ahead=array([False]),
-             noise_variance=array([0.]))
+             noise_variance=array([0.]), value_variance=array([0.25]))
     """
     of_sample = variance_posterior_of_own(pool, own) if known is None else np.full(len(own), known)
     some = own.count > 0
+    of_value = of_sample if known is not None else variance_posterior_of_value(pool, own, of_sample)
     return OwnMeans(
         agent=own.agent[some],
         count=own.count[some],
         mean=own.mean[some],
         variance=of_sample[some] / own.count[some],
         ahead=own.ahead[some],
+        value_variance=of_value[some] / own.count[some],
     )
 
 

@@ -12,6 +12,10 @@ from meanstream.operators.records import Floats, Ints, OwnSamples
 from meanstream.operators.validation import require, require_bounds, require_positive
 
 PRIOR_DEGREES = 3.0
+VALUE_DEGREES, MOST_VALUE = 10.0, 3.0
+"""Degrees of freedom that the pool's variance is worth in a value, and the most that one agent's is, of the pool's."""
+FEW, LEAST_DEGREES = 5, 0.5
+"""Of fewer samples, and of those whose squares are worth less of a degree, a value takes the interval's variance."""
 NOMINAL_LEVEL = 0.95
 LEAST_POINT = 1e-4
 LEAST_TIES = 1e-4
@@ -144,6 +148,39 @@ def variance_posterior_of_own(
         some, floor = _at_bounds(own, pool.lower, pool.upper)
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
     return found
+
+
+def variance_posterior_of_value(pool: VariancePosterior | float, own: OwnSamples, of_interval: Floats) -> Floats:
+    """Private: what an answer's value takes for each agent's variance of one sample.
+
+    Parameters
+    ----------
+    pool, own
+        As for `variance_posterior_of_own`.
+    of_interval : float array, shape (n,)
+        What that gives. It stays where samples are rare events, whose own squares say little.
+
+    Notes
+    -----
+    Few samples often vary by less than they will: an agent that takes its own mean for more precise than it is leaves
+    it too late. So a value is slower to leave the pool's variance, is not widened for an interval, and takes an agent
+    for at most three times as variable as others: its own mean would count for nothing. Of fewer than 5 samples the
+    interval's variance, which is wide, errs less.
+
+    Examples
+    --------
+    >>> own = OwnSamples(agent=np.arange(3), count=np.array([1, 7, 7]), mean=np.zeros(3),
+    ...                  squared_deviations=np.array([0.0, 12.0, 240.0]))
+    >>> variance_posterior_of_value(2.0, own, np.ones(3)).tolist()
+    [1.0, 2.0, 6.0]
+    """
+    typical = variance_posterior_typical(pool)
+    if isinstance(pool, VariancePosterior) and float(pool.weight @ pool.degrees) < LEAST_DEGREES:
+        return of_interval
+    free = np.maximum(own.count - 1, 0)
+    shrunk = (VALUE_DEGREES * typical + own.squared_deviations) / (VALUE_DEGREES + free)
+    usual = np.minimum(shrunk, MOST_VALUE * typical)
+    return np.asarray(np.where(own.count < FEW, of_interval, usual), dtype=np.float64)
 
 
 def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Floats]:
