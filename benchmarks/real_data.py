@@ -108,7 +108,9 @@ def strata(options: argparse.Namespace) -> bool:
     runs = runs_of(names, [float(epsilon) for epsilon in options.epsilons.split(",")])
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     rows = [*measure_strata(runs, seeds, lambda data, e: settings_of(data, e, options.spread_share), noise_of)]
-    options.strata.write_text(strata_table(rows), "utf-8")
+    made = f'--sets "{options.sets}" ' if names != [*SETS, *LAWS] else ""
+    made += f"--epsilons {options.epsilons} --seeds {options.seeds} --first-seed {options.first_seed}"
+    options.strata.write_text(strata_table(rows, made), "utf-8")
     json.dump({"seeds": options.seeds, "first_seed": options.first_seed, "strata": rows}, sys.stdout, indent=1)
     print()
     return any(row["missed"] for row in rows)

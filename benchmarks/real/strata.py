@@ -181,11 +181,11 @@ def runs_of(names: Sequence[str], epsilons: Sequence[float]) -> list[Run]:
     ]  # fmt: skip
 
 
-def strata_table(rows: Sequence[dict[str, Any]]) -> str:
+def strata_table(rows: Sequence[dict[str, Any]], made: str) -> str:
     """Lay the rows out as Markdown, after how many miss each goal."""
     goals = ("error", "width", "cover", "at a bound")
     missed = {goal: sum(goal in row["missed"] for row in rows) for goal in goals}
-    text = HEAD.format(rows=len(rows), **{goal.replace(" ", "_"): number for goal, number in missed.items()})
+    text = HEAD.format(made=made, rows=len(rows), **{goal.replace(" ", "_"): number for goal, number in missed.items()})
     for row in rows:
         ours, alone = row["methods"][DEFAULT], row["methods"]["none"]
         columns = [
@@ -202,8 +202,10 @@ HOSTS = ("frames", "engine")
 NOBODY: Ints = np.zeros(0, np.int64)
 HEAD = """# Groups of few rows
 
-Made by `python benchmarks/real_data.py --strata docs/small-groups.md`. Owners are judged by their number of values in
-the stream. `private_means` answers a group from its release, the engine answers an agent with its own samples. *Error*
+Made by `python benchmarks/real_data.py --strata docs/small-groups.md {made}`.
+
+Owners are judged by their number of values in the stream. `private_means` answers a group from its release, the
+engine answers an agent with its own samples. *Error*
 is the squared error relative to the better of `pooled_prior` and `james_stein`, with its standard error. *Width* is the
 median width of the default's intervals, relative to the shortest of the registry that covers at least .92; *of alone*,
 relative to intervals alone. *Part* is the share of the values that makes the stream; the rest is the truth.
