@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 # Compiled code and rewritten assertions are kept, also where a machine's environment says otherwise: a third of the time.
 export PYTHONDONTWRITEBYTECODE :=
-# Two more than there are processors: the tests of servers wait much.
-JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
+# A worker per processor for tests that compute, and three for tests that wait for servers (tests/scheduling.py).
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+JOBS ?= $(shell echo $$(($(CORES) + 3)))
 KAFKA_VERSION := 4.3.1
 export MEANSTREAM_SERVERS ?= $(HOME)/.cache/meanstream-servers
 KAFKA := $(MEANSTREAM_SERVERS)/kafka-$(KAFKA_VERSION)
@@ -40,28 +41,28 @@ demo-rounds: $(DEMO_STAMP)
 	$(BIN)/meanstream demo rounds
 
 # Files of tests go to the workers whole, the longest first (tests/conftest.py), so that what a file starts is started once.
-PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -q --dist loadfile --no-loadscope-reorder
 # A test that ended because something did not answer in time is tried once more and named in the closing lines, by the
 # kind of its error, not by what a wrong answer shows of a log.
 LATE = --reruns 1 --only-rerun '^[\w.]*(NotInTimeError|TimeoutExpired|TimeoutError|KafkaException: .*_TIMED_OUT)' -rR
 test: $(DEMO_STAMP)
-	$(PYTEST) -m "not full" --grids $(or $(SEED),commit) $(LATE)
+	$(PYTEST) -n $(JOBS) -m "not full" --grids $(or $(SEED),commit) $(LATE)
 
 test-all: $(DEMO_STAMP)
-	$(PYTEST) $(LATE)
+	$(PYTEST) -n $(JOBS) $(LATE)
 
 check: $(DEMO_STAMP)
-	$(PYTEST) --ignore tests/servers -m "not slow and not servers and not full"
+	$(PYTEST) -n $(CORES) --ignore tests/servers -m "not slow and not servers and not full"
 
 # Which tests are slow is read off a file: measure it again on a machine that has nothing else to do.
 durations: $(DEMO_STAMP)
-	$(PYTEST) --durations-file
+	$(PYTEST) -n $(JOBS) --durations-file
 
 # The everyday tests with the oldest versions of what pyproject.toml asks for (requirements/oldest.lock), in an environment
 # of their own. Old packages on newer ones of others warn of what they use; that is theirs.
 OLDEST := .venv-oldest
 check-oldest: $(OLDEST)/.installed
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist loadfile -q \
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -n $(CORES) --dist loadfile -q \
 	    -o filterwarnings= -m "not slow and not servers and not full" $(TESTS)
 
 $(OLDEST)/.installed: requirements/oldest.lock requirements/demo.lock pyproject.toml | $(BIN)/uv
@@ -181,7 +182,7 @@ $(PRISM):
 	    github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
 
 # A Pub/Sub server in memory, of Google's own Go client; where there is no Go its tests are skipped.
-$(PUBSUB): tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
+$(PUBSUB): | tests/servers/pubsub/main.go tests/servers/pubsub/go.sum
 	cd tests/servers/pubsub && CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $@ .
 
 # What checks the chart: helm and kubeconform from their source, Kubernetes' schemas from PyPI, and those of Prometheus'

@@ -60,14 +60,16 @@ LEAST_VALUES, LEAST_LAW, LEAST_OWNERS = 5, 100, 200
 LEVEL = 0.95
 TABLE_SAYS = """Epsilon 1, delta 1e-6, a tenth of the budget for the histogram, one release of each owner.
 
-**Loss:** pinball loss in the other half of an owner's values, less that of the best answer there. *alone* is the
-quantile of its own values in the first half, not private; *learned* mixes its own exact counts with the prior of
-everybody's noised histograms; *public* does so with histograms without noise; *released* is what anybody can tell from
-the releases.
+**Loss** is the pinball loss in the other half of an owner's values, less that of the best answer there.
 
-**Coverage** of 95 % intervals: owners of at least 100 values are laws of known truth; 5 to 99 samples are drawn of
-each. Sets that are *made* (`benchmarks/real/made.py`) have owners with laws of their own, of kinds that nothing was
-tuned on."""
+- *Alone* is the quantile of its own values in the first half, without privacy.
+- *Learned* mixes its own exact counts with the prior of all noisy histograms.
+- *Public* does so with histograms without noise.
+- *Released* is the public answer, from releases alone.
+
+**Coverage** is of 95 % intervals. Owners of at least 100 values are laws of known truth, and 5 to 99 samples are
+drawn from each. Owners of *made* sets (`benchmarks/real/made.py`) have laws of their own, of kinds that were not
+used for tuning."""
 
 
 def main() -> None:

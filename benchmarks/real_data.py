@@ -5,13 +5,15 @@
     python benchmarks/real_data.py --table docs/real-data.md --picture docs/real-data.png
     python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
     python benchmarks/real_data.py --strata docs/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
+    python benchmarks/real_data.py --sets "tail, delay;flight, delay" --methods covariates,learned_prior,useless
 
 One random half of every owner's values is the stream, the other half is the truth; `--splits` judges several such
 halves together: where one or two owners with few values make up most of what learning alone errs, one half is luck.
 Owners with at least 5 values in each half are scored; all release, and vote on the spread, as those of `meanstream run
 agents` do by default: the same operators, settings and shares of the budget. The truth's own sampling error has no part
 in the ratios (`real.measure.Errors`). The noise's key is made of the seed, hence not secret. Public James-Stein reads
-everybody's raw means.
+everybody's raw means. The method `covariates` is the default with public covariates (`real.attributes`), `useless` the
+default with columns that are drawn at random.
 
 Goals: at most 1.02 times the squared error of learning alone on every set (two standard errors allowed), no noise seed
 above 1.15 (likewise), at most 1.1 times that of public James-Stein where that is below .9 (likewise); intervals of
@@ -35,6 +37,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from real.attributes import attributes_of_set
 from real.laws import LAWS
 from real.measure import Errors, Half, Known, errors_of, replayed
 from real.report import draw, write_table
@@ -45,14 +49,18 @@ from real.subgroups import subgroup_rows, subgroup_table
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.agents.usual import SPREAD_SHARE
 from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.streaming.agents.declared_covariates import covariates_of_columns
 from meanstream.streaming.store.secret import noise_from_secret
 
 NAME = "real-data"
 METHODS = ("learned_prior", "pooled_prior", "james_stein", "tests")
+ATTRIBUTED = ("covariates", "useless")
 PUBLIC = "public james_stein"
 TIMES = {"quarter": 0.25, "half": 0.5, "end": 1.0}
 STRATA = ((5, 10), (10, 30), (30, 100), (100, 300), (300, 1000), (1000, 10**9))
@@ -126,13 +134,14 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Give one cell for each set, epsilon and time."""
     methods, times = options.methods.split(","), options.times.split(",")
     for data in real_sets(options.sets.split(";")):
+        attributes = {kind: attributes_for(kind, data) for kind in ATTRIBUTED if kind in methods}
         halves = [Half.split(data, options.split + k) for k in range(options.splits)]
         for epsilon in map(float, options.epsilons.split(",")):
             settings = settings_of(data, epsilon, options.spread_share)
             found: dict[tuple[str, str], list[Errors]] = {}
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 some = methods if seed % 4 == options.first_seed % 4 else methods[:1]
-                for key, errors in _judged(halves, settings, seed, times, some).items():
+                for key, errors in _judged(halves, settings, seed, times, some, attributes).items():
                     found.setdefault(key, []).append(errors)
             for time in times:
                 of = {method: errors for (t, method), errors in found.items() if t == time}
@@ -140,15 +149,34 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 yield {"set": data.name, "epsilon": epsilon, "time": time, **cell_of(of, methods[0]), **more}
 
 
-def _judged(
-    halves: list[Half], settings: AgentsSettings, seed: int, times: list[str], methods: list[str]
+def attributes_for(kind: str, data: RealSet) -> AgentCovariates:
+    """Give the public attributes of a set's owners, or columns that say nothing: two categories and two numbers."""
+    found = attributes_of_set(data.name) if kind == "covariates" else None
+    if found is not None:
+        return found
+    if kind == "covariates":
+        raise SystemExit(f"real_data knows no public attributes of {data.name!r}")
+    n = int(data.owner.max()) + 1
+    rng = np.random.default_rng([n, len(data.owner)])
+    levels = [np.char.add("level ", rng.integers(0, most, n).astype(str)) for most in (12, 100)]
+    columns = [*levels, *rng.normal(size=(2, n))]
+    return covariates_of_columns(list(map(str, range(n))), {f"{i}": pa.array(c) for i, c in enumerate(columns)})
+
+
+def _judged(  # noqa: PLR0917 - what is measured
+    halves: list[Half],
+    settings: AgentsSettings,
+    seed: int,
+    times: list[str],
+    methods: list[str],
+    attributes: dict[str, AgentCovariates],
 ) -> dict[tuple[str, str], Errors]:
     """Replay every half with one noise seed; give the errors of all halves together, by time and method."""
     parts: dict[tuple[str, str], list[Errors]] = {}
     for half in halves:
         known = replayed(half, settings, noise_of(seed), [TIMES[time] for time in times])
         for time, what in zip(sorted(times, key=TIMES.__getitem__), known, strict=True):
-            for method, errors in _once(half, settings, what, methods):
+            for method, errors in _once(half, settings, what, methods, attributes):
                 parts.setdefault((time, method), []).append(errors)
     return {key: Errors.joined(several) for key, several in parts.items()}
 
@@ -170,23 +198,39 @@ def secret_of(seed: int) -> bytes:
     return sha256(f"meanstream real data, seed {seed}".encode()).hexdigest().encode()
 
 
-def _once(half: Half, settings: AgentsSettings, known: Known, methods: list[str]) -> Iterator[tuple[str, Errors]]:
+def _once(
+    half: Half,
+    settings: AgentsSettings,
+    known: Known,
+    methods: list[str],
+    attributes: dict[str, AgentCovariates],
+) -> Iterator[tuple[str, Errors]]:
     """Answer everybody at one time by each method."""
     samples = known.own
     own = pooled_own_means(samples, known.pool)
     alone = FittedAlone().estimate(own)
     for method in methods:
-        answer = answer_of(method, settings, known, own)
+        answer = answer_of(method, settings, known, own, attributes.get(method))
         yield method, errors_of(half, samples, own.agent, answer, alone)
     if len(methods) > 1:
         answer = _public(settings, samples, own)
         yield PUBLIC, errors_of(half, samples, own.agent, answer, alone)
 
 
-def answer_of(method: str, settings: AgentsSettings, known: Known, own: OwnMeans) -> AgentEstimates:
+def answer_of(
+    method: str, settings: AgentsSettings, known: Known, own: OwnMeans, attributes: AgentCovariates | None = None
+) -> AgentEstimates:
     """Answer everybody by one method, as the engine does at a refresh."""
-    collaboration = make_collaboration(method, lower=settings.lower, upper=settings.upper, strangers=False)
-    return collaboration.fit_summary(collaboration.summarize(known.latest), known.pool).estimate(own)
+    name, latest = "learned_prior" if method in ATTRIBUTED else method, known.latest
+    design = None if attributes is None else attributes.design
+    collaboration = make_collaboration(
+        name, lower=settings.lower, upper=settings.upper, covariates=design, strangers=False
+    )
+    if attributes is not None:
+        codes = attributes.of(list(map(str, range(int(own.agent.max()) + 1))))
+        latest, own = replace(latest, covariates=codes[latest.agent]), replace(own, covariates=codes[own.agent])
+    fitted = collaboration.fit_summary(collaboration.summarize(latest), known.pool)
+    return estimate_with_two_variances(fitted, own)
 
 
 def _public(settings: AgentsSettings, samples: OwnSamples, own: OwnMeans) -> AgentEstimates:

@@ -16,6 +16,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints
@@ -89,7 +90,7 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
     known, own = pool.posterior, everybody.own()
     means, collaboration = pooled_own_means(own, known), make_collaboration("learned_prior", lower=0, upper=1)
     summary = collaboration.summarize(pool.combined(everybody.latest()))
-    together = collaboration.fit_summary(summary, known).estimate(means)
+    together = estimate_with_two_variances(collaboration.fit_summary(summary, known), means)
     alone = FittedAlone().estimate(means)
     error = [float(np.mean((answer.value - truth) ** 2)) for answer in (together, alone)]
     covered = [float(np.mean((a.lower <= truth) & (truth <= a.upper))) for a in (together, alone)]

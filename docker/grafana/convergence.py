@@ -17,7 +17,7 @@ BOARD = Board(
     name="convergence",
     title="convergence of agents",
     description=(
-        "Half-widths of the intervals that anybody can compute from the releases: public, and a little wider than "
+        "Half-widths of the intervals from releases alone: public, and a little wider than "
         "those of the personal estimates, which also know the agent's own samples."
     ),
     rows=[
@@ -37,7 +37,7 @@ BOARD = Board(
                 Panel(
                     title="Gain over one's own releases",
                     description=(
-                        "Variance of what an agent's own releases say over that of what everybody's say of it, median "
+                        "Variance of an agent's mean from its own releases, divided by that from all releases, median "
                         "over agents. 1: the others' tell nothing. What an agent gains over its own samples, which "
                         "have no noise for itself, is in the estimates, on the page and in --private-metrics."
                     ),
@@ -92,14 +92,14 @@ BOARD = Board(
                     height=9,
                 ),
                 Panel(
-                    title="Own releases beside everybody's",
+                    title="Own releases and all releases",
                     description=(
                         "Median half-width with the others' releases, and what it would be without them: the median "
                         "times the square root of the median gain (exact where all agents gain alike)."
                     ),
                     queries=[
                         Query(f"{_HALF_WIDTH} * sqrt({_CLASS_SIZE})", "own releases, {{instance}}"),
-                        Query(_HALF_WIDTH, "everybody's, {{instance}}"),
+                        Query(_HALF_WIDTH, "all releases, {{instance}}"),
                     ],
                     unit="short",
                     empty=NOT_YET,
@@ -183,6 +183,23 @@ BOARD = Board(
             ],
         ),
         Row(
+            title="Samples that depend on each other",
+            panels=[
+                Panel(
+                    title="Long-run variance over that of neighboring samples",
+                    description=(
+                        "1 for independent samples. Above 1, a mean of many samples varies more than neighboring "
+                        "samples suggest. Shown once it is 90 % probable that samples depend; intervals allow for it."
+                    ),
+                    queries=[Query(f"meanstream_dependence_ratio{HERE}")],
+                    unit="short",
+                    empty="no dependence seen",
+                    decimals=1,
+                    width=24,
+                ),
+            ],
+        ),
+        Row(
             title="Means that move",
             panels=[
                 Panel(
@@ -201,7 +218,7 @@ BOARD = Board(
                 ),
                 Panel(
                     title="Changes in the last hour to agents",
-                    description="A few agents moved, or everybody did. From 10 % on MeanstreamAgentsMoved fires.",
+                    description="A few agents moved, or all did. From 10 % on MeanstreamAgentsMoved fires.",
                     queries=[
                         Query(f"increase(meanstream_drifts_total{HERE}[1h]) / meanstream_agents{HERE}", "{{instance}}")
                     ],

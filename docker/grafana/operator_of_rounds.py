@@ -10,7 +10,7 @@ BOARD = Board(
     title="the operator's, private",
     description=(
         "Private: process and disk, and of rounds how many samples users send, and when, as --private-metrics shows "
-        "it. For those who may see the samples themselves; keep it, and the Prometheus that scrapes it, from everybody "
+        "it. For those who may see the samples themselves; keep it, and the Prometheus that scrapes it, from everyone "
         "else."
     ),
     rows=[

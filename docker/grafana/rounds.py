@@ -130,7 +130,7 @@ BOARD = Board(
                     title="Windows carried",
                     description=(
                         "Of the estimator repeating: how many windows what the next one is given was learned from. "
-                        "Back at 1: reports on the bounds contradicted it, and it began anew."
+                        "Back at 1: reports on the bounds contradicted it, and it restarted."
                     ),
                     queries=[Query(f"meanstream_rounds_carried_windows{HERE}")],
                     unit="short",

@@ -10,7 +10,10 @@ import typer
 
 from meanstream.pipelines.commands import main
 from meanstream.pipelines.commands.init import KINDS
+from meanstream.pipelines.options.hosts import ENGINE_ONLY, RUNNER_ONLY
 from meanstream.pipelines.options.shown import with_environment_and_headings
+from meanstream.pipelines.template.command import HERE, SAME
+from meanstream.pipelines.template.parameters import TEMPLATES
 
 
 def every_command(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -80,6 +83,23 @@ def configuration() -> str:
             if option.envvar != f"MEANSTREAM_{option.name.upper()}":
                 raise ValueError(f"the page says how variables are called, got {option.envvar} of {option.name}")
             lines.append(f"| `{option.name}` | {default} | {_cell(option.help or '')} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def hosts() -> str:
+    """Every option of a run, and whether the engine, a runner of Beam and Dataflow's template have it."""
+    written, lines = dict(every_command()), []
+    for kind, template in TEMPLATES.items():
+        known = {parameter.name for parameter in template.parameters} | {"config", *SAME, *HERE}
+        lines += [f"## Engine and Beam: run {kind}", ""]
+        lines += ["| option | engine | FnApi, Prism, Flink | Dataflow |", "|---|---|---|---|"]
+        for option in written["run", kind].params:
+            name = option.name
+            if option.param_type_name != "option" or option.envvar is None or option.hidden:
+                continue
+            has = name not in RUNNER_ONLY, name not in ENGINE_ONLY[kind], name in known
+            lines.append(f"| `--{name.replace('_', '-')}` | {' | '.join('yes' if one else '-' for one in has)} |")
         lines.append("")
     return "\n".join(lines)
 

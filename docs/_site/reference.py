@@ -15,6 +15,7 @@ from _site.links import ROOT, TAKEN, links_for_site
 WRITTEN = {
     "commands": commands.commands,
     "configuration": commands.configuration,
+    "hosts": commands.hosts,
     "events": generated.events,
     "metrics": generated.metrics,
     "python": generated.python,

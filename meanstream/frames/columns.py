@@ -1,19 +1,20 @@
-"""Columns of a data frame as arrays, whichever library it is of, and results as a frame of the same kind."""
+"""Columns of a data frame as arrays, whichever library it is of."""
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import closest_valid
+from meanstream.frames.groups import key_names, key_texts, rows_by_key, whole_column
+from meanstream.operators.records import Floats, Ints, Words
+from meanstream.operators.validation import closest_valid, require
+from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.times import TimeParser
 
 
@@ -29,6 +30,12 @@ class FrameSamples:
         One text per group: the owner of its noise.
     group, value, time : array (n,)
         Number of the group, sample, event time in seconds.
+    person : uint64 array (n,), optional
+        Hash of the person whose sample it is.
+    timed : bool
+        Whether the frame has a column of times; otherwise `time` numbers the rows.
+    dropped : int
+        Rows that were left out because a value is missing.
     """
 
     keys: pa.Table
@@ -36,9 +43,52 @@ class FrameSamples:
     group: Ints
     value: Floats
     time: Floats
+    person: Words | None = None
+    timed: bool = False
+    dropped: int = 0
+
+    def with_groups_in_order(self, names: Sequence[str]) -> FrameSamples:
+        """Give the same samples with the groups numbered as in `names`; one that the frame lacks has no keys."""
+        own = {name: number for number, name in enumerate(self.names)}
+        place = {name: number for number, name in enumerate(names)}
+        keys = self.keys.take(pa.array([own.get(name) for name in names], pa.int64()))
+        group = np.array([place[name] for name in self.names], np.int64)[self.group] if own else self.group
+        return replace(self, keys=keys, names=list(names), group=group)
+
+    def without_groups(self, names: Collection[str]) -> FrameSamples:
+        """Leave out some groups and their rows."""
+        if not names:
+            return self
+        kept = np.array([name not in names for name in self.names], np.bool_)
+        rows, number = kept[self.group], np.cumsum(kept) - 1
+        return replace(
+            self,
+            keys=self.keys.filter(pa.array(kept)),
+            names=[name for name in self.names if name not in names],
+            group=number[self.group[rows]].astype(np.int64),
+            value=self.value[rows],
+            time=self.time[rows],
+            person=None if self.person is None else self.person[rows],
+        )
+
+    def groups_of_a_person(self) -> int:
+        """Public: in how many groups one person has rows, at most."""
+        if self.person is None or not len(self.person):
+            return 0
+        pairs = pa.table({"person": self.person, "group": self.group}).group_by("person")
+        return int(pc.max(pairs.aggregate([("group", "count_distinct")]).column("group_count_distinct")).as_py())
 
 
-def frame_samples(frame: Any, *, by: str | Sequence[str], value: str, time: str | None) -> FrameSamples:
+def frame_samples(
+    frame: Any,
+    *,
+    by: str | Sequence[str],
+    value: str,
+    time: str | None,
+    person: str | None = None,
+    nulls: str = "refuse",
+    tz: str | None = None,
+) -> FrameSamples:
     """Read the columns that are needed, and put the samples into event-time order.
 
     Raises
@@ -51,30 +101,81 @@ def frame_samples(frame: Any, *, by: str | Sequence[str], value: str, time: str 
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
-    wanted = {"by": grouping, "value": [value], "time": [] if time is None else [time]}
+    require(nulls in ("refuse", "drop"), "nulls", "be 'refuse' or 'drop'", nulls)
+    if not isinstance(value, str):
+        raise ValueError(f"value must be the name of a column, got {type(value).__name__}")
+    wanted = {"by": grouping, "value": [value]} | {
+        option: [name] for option, name in (("time", time), ("person", person)) if name is not None
+    }
     table = _table(frame, wanted)
+    rows = table.num_rows
+    table = _without_nulls(table) if nulls == "drop" else table
     given = _numbers(table, value)
-    order, when = _order(table, time)
-    codes, keys = _groups(table, grouping)
+    order, when = _order(table, time, tz)
+    codes, keys = rows_by_key(table, grouping)
+    whose = None if person is None else _persons(table, person)
     if order is not None:
         codes, given, when = codes[order], given[order], when[order]
-    return _first_met(codes, keys, given, when)
+        whose = None if whose is None else whose[order]
+    found = _first_met(codes, keys, given, when)
+    return replace(found, person=whose, timed=time is not None, dropped=rows - table.num_rows)
 
 
-def frame_like(table: pa.Table, frame: Any) -> Any:
-    """Give a table as a frame of the same kind as another; pyarrow where the kind is not known."""
-    kind = type(frame).__module__.partition(".")[0]
-    if kind == "pandas":
-        return table.to_pandas()
-    if kind == "polars":
-        import polars as pl
+def frame_column_names(frame: Any, *, option: str) -> list[str]:
+    """Give the names of a frame's columns; `TypeError` naming the option if it is no frame."""
+    return _column_names(frame, option)
 
-        return pl.from_arrow(table)
-    if kind in ("duckdb", "_duckdb"):
-        import duckdb
 
-        return duckdb.from_arrow(table)
-    return table
+def frame_columns(frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]) -> pa.Table:
+    """Read columns of a frame through Arrow. `needed` ones are an option's.
+
+    Raises
+    ------
+    ValueError
+        Naming the option and the column; never a value.
+    TypeError
+        If it is no frame.
+    """
+    return _table(frame, {option: list(needed), "frame": [name for name in names if name not in needed]})
+
+
+def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
+    """Public: the number of rows of each group, counted, or as a column of the frame says.
+
+    Raises
+    ------
+    ValueError
+        Naming the column and the rule.
+    """
+    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    table = _table(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
+    codes, keys = rows_by_key(table, grouping)
+    if rows is None:
+        return np.bincount(codes, minlength=keys.num_rows)
+    column = whole_column(table, "rows", rows)
+    ok = pa.types.is_integer(column.type) and (pc.min(column).as_py() or 1) >= 1
+    require(ok, "rows", "be a column of whole numbers of at least 1", rows)
+    return np.bincount(codes, np.asarray(column.to_numpy(), np.float64), keys.num_rows).astype(np.int64)
+
+
+def _without_nulls(table: pa.Table) -> pa.Table:
+    """Leave out rows in which a column has no value."""
+    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # which Arrow cannot filter
+    plain = pa.schema([pa.field(one.name, views.get(one.type, one.type)) for one in table.schema])
+    return table.cast(plain).drop_null()
+
+
+def _persons(table: pa.Table, name: str) -> Words:
+    """Hash whose rows they are, as `meanstream run agents --person` does."""
+    codes, keys = rows_by_key(table, [name], option="person")
+    texts = [text.encode() for text in key_texts(keys.column(0), name, "person")]
+    lengths = np.array([len(text) for text in texts], np.int64)
+    wrong = int(np.count_nonzero((lengths < 1) | (lengths > MAX_ID_BYTES)))
+    if wrong:
+        rule = f"have texts of 1 to {MAX_ID_BYTES} bytes in every row"
+        raise ValueError(f"person must {rule}, got {wrong:,} others in column {name!r}")
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return hash_ids(np.frombuffer(b"".join(texts), np.uint8), offsets, PERSONS)[codes]
 
 
 def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
@@ -125,7 +226,7 @@ def _converts(frame: Any, name: str) -> bool:
     return True
 
 
-def _column_names(frame: Any) -> list[str]:
+def _column_names(frame: Any, option: str = "frame") -> list[str]:
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return list(frame.schema.names)
     lazy = hasattr(type(frame), "collect")
@@ -134,19 +235,12 @@ def _column_names(frame: Any) -> list[str]:
         names = pa.schema(frame).names
     if names is None:
         rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
-        raise TypeError(f"frame must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
+        raise TypeError(f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
     return [str(name) for name in names]
 
 
-def _whole(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
-    column = table.column(name)
-    if column.null_count:
-        raise ValueError(f"{option} must have a value in every row, got {column.null_count:,} nulls in column {name!r}")
-    return column
-
-
 def _numbers(table: pa.Table, name: str) -> Floats:
-    column = _whole(table, "value", name)
+    column = whole_column(table, "value", name)
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
@@ -157,11 +251,14 @@ def _numbers(table: pa.Table, name: str) -> Floats:
     return found
 
 
-def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
-    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order."""
+def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats]:
+    """Give the order of the samples, None where it is that of the rows, and their times in the rows' order.
+
+    Dates and times without a zone are of the time zone `tz`; of UTC without one.
+    """
     if name is None:
         return None, np.arange(table.num_rows, dtype=np.float64)
-    column = _whole(table, "time", name)
+    column = whole_column(table, "time", name)
     kind = column.type
     timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     if not (timed or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -171,52 +268,12 @@ def _order(table: pa.Table, name: str | None) -> tuple[Ints | None, Floats]:
     if wrong:
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
         raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
+    if tz is not None and (pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)):
+        local = pa.array(np.round(when * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
+        when = TimeParser().parse(pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest"))
     if not (np.diff(when) < 0).any():
         return None, when
     return np.argsort(when, kind="stable"), when
-
-
-def _groups(table: pa.Table, grouping: list[str]) -> tuple[Ints, pa.Table]:
-    """Give the group of each row, and a table of the groups' keys."""
-    codes, sizes, parts = [], [], []
-    for name in grouping:
-        column = _whole(table, "by", name)
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or _is_no_name(kind):
-            raise ValueError(
-                f"by must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
-            )
-        text = pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind)
-        octets = pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
-        plain = _without_codes(column, pa.string() if text else pa.binary() if octets else kind)
-        encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):  # of no rows, or too large for one piece
-            encoded = (
-                pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([], plain.type).dictionary_encode()
-            )
-        codes.append(np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64))
-        parts.append(encoded.dictionary)
-        sizes.append(len(encoded.dictionary))
-    if len(grouping) == 1:
-        return codes[0], pa.table({grouping[0]: parts[0]})
-    joined = codes[0]
-    for code, size in zip(codes[1:], sizes[1:], strict=True):
-        joined = joined * size + code
-        _, joined = np.unique(joined, return_inverse=True)  # stays small, however many columns
-    _, first, joined = np.unique(joined, return_index=True, return_inverse=True)
-    keys = {name: part.take(pa.array(code[first])) for name, part, code in zip(grouping, parts, codes, strict=True)}
-    return np.asarray(joined, np.int64), pa.table(keys)
-
-
-def _is_no_name(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_interval(kind) or pa.types.is_run_end_encoded(kind))
-
-
-def _without_codes(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Give a column's values as such, also those of a categorical column, whose chunks have a list each."""
-    if not pa.types.is_dictionary(column.type):
-        return column.cast(kind)
-    return pa.chunked_array([chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks], kind)
 
 
 def _first_met(codes: Ints, keys: pa.Table, value: Floats, time: Floats) -> FrameSamples:
@@ -228,23 +285,4 @@ def _first_met(codes: Ints, keys: pa.Table, value: Floats, time: Floats) -> Fram
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
     keys = keys.take(pa.array(order))
-    return FrameSamples(keys=keys, names=_names(keys), group=place[codes], value=value, time=time)
-
-
-def _names(keys: pa.Table) -> list[str]:
-    """Name each group: by its text, of several columns by a JSON list of theirs."""
-    texts = [_texts(column, name) for name, column in zip(keys.column_names, keys.columns, strict=True)]
-    if len(texts) == 1:
-        return list(texts[0])
-    return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in zip(*texts, strict=True)]
-
-
-def _texts(column: pa.ChunkedArray, name: str) -> list[str]:
-    """Write keys as texts; those that nobody could be shown are refused."""
-    try:
-        if pa.types.is_temporal(column.type):
-            column.to_pylist()  # Python has dates of the years 1 to 9999, and zones that it knows
-        return list(pc.cast(column, pa.string()).to_pylist())
-    except (pa.ArrowException, OverflowError, LookupError, ValueError):  # whose texts show values
-        rule = "have names that are UTF-8, or dates that Python has, in every row"
-        raise ValueError(f"by must {rule}, got others in column {name!r}") from None
+    return FrameSamples(keys=keys, names=key_names(keys), group=place[codes], value=value, time=time)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -119,7 +119,7 @@ def forecast_agents(
     from meanstream.operators.forecast.together import Crowd, forecast_together
     from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
 
-    check_given("forecast_agents", AgentsSettings, settings)
+    check_given(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
     wanted = valid_quantiles(quantiles)
     given = {"spread_share": SPREAD_SHARE, **settings, **usual_histogram(wanted, exceeds, settings)}
     private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)

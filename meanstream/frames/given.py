@@ -1,21 +1,50 @@
-"""Settings that are handed on: one that nobody has is told by the name of the function that was called."""
+"""Settings that are passed on: a misspelled one gets a suggestion and the list of what the function accepts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from inspect import Parameter, signature
 from typing import Any
 
 
-def check_given(function: str, settings: type[Any], given: Iterable[str]) -> None:
-    """Refuse what is no field of some settings, as Python refuses an argument.
+def check_given(
+    function: Callable[..., Any], more: Iterable[str], given: Iterable[str], hints: Mapping[str, str] | None = None
+) -> None:
+    """Refuse an argument that a function does not have, as Python does, and say which one is close.
+
+    Parameters
+    ----------
+    function : callable
+        Its own parameters are accepted.
+    more : iterable of str
+        Further settings that it accepts by name.
+    given : iterable of str
+        Names of the arguments that are none of its parameters.
+    hints : mapping of str, optional
+        For a name that is known elsewhere: what to do here instead.
 
     Raises
     ------
     TypeError
-        If there is one.
+        If the function does not accept one of them.
+
+    Examples
+    --------
+    >>> def means(frame, *, quantiles=(), **settings): ...
+    >>> check_given(means, ["noise"], ["quantile"])
+    Traceback (most recent call last):
+    TypeError: means() got an unexpected argument 'quantile'; did you mean 'quantiles'?
     """
-    known = [field.name for field in fields(settings)]
+    own = [name for name, one in signature(function).parameters.items() if one.kind is not Parameter.VAR_KEYWORD]
+    known = [*own, *(name for name in more if name not in own)]
     for name in given:
-        if name not in known:
-            raise TypeError(f"{function}() got an unexpected argument {name!r}: it may be one of {', '.join(known)}")
+        if name in known:
+            continue
+        said = f"{function.__name__}() got an unexpected argument {name!r}"
+        close = get_close_matches(name, known, n=1)
+        if hints and name in hints:
+            raise TypeError(f"{said}: {hints[name]}")
+        if close:
+            raise TypeError(f"{said}; did you mean {close[0]!r}?")
+        raise TypeError(f"{said}; it accepts {', '.join(known)}")

@@ -22,5 +22,5 @@ def frame_key(secret: str | bytes | None, name: str | None) -> tuple[bytes, str]
     if secret is None:
         return secrets.token_hex(32).encode(), name or NAME
     if name is None:
-        raise ValueError("name must be given with secret: it tells apart what is released under one key, got None")
+        raise ValueError("name must be given with secret, since it separates deployments with one key, got None")
     return require_secret_key(os.fsencode(secret), "secret"), name

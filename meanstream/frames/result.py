@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from meanstream.frames.columns import frame_like
+from meanstream.frames.released import FrameReleases, LedgerCharge
+from meanstream.frames.same_kind import frame_like
 from meanstream.frames.table import ShownTable, table_axes, texts_of_row
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import ReleaseColumns
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.operators.validation import require
 
-CALLS = (2, 30)
-"""Of which a result says what they cost together: a second look, and a month of days."""
+if TYPE_CHECKING:
+    from meanstream.pipelines.commands.report.parts import ReportPart
+
 DRAWN = 60
 """Groups that a picture has room for; of more, those evenly spaced by their means."""
 
@@ -37,24 +40,37 @@ class PrivateFrame(ShownTable):
         Name of the column of answers; `lower` and `upper` are its interval.
     level : float
         Nominal coverage of the intervals.
+    value : str
+        Name of the column of values.
     """
 
     level: float
     keys: tuple[str, ...]
     asked: Any = field(repr=False)
+    value: str
     answer: str = "mean"
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given."""
         return frame_like(self.table, self.asked)
 
+    def _shown(self, table: pa.Table) -> Any:
+        return frame_like(table, self.asked)
+
     @property
     def guarantee(self) -> str:
         """What is protected, in words."""
         return self.said[0]
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
         """Draw the answers with their intervals: windows in time, groups by size; give the axes.
+
+        Parameters
+        ----------
+        axes : matplotlib axes, optional
+            Where to draw; left out, on a new figure.
+        unit : str, optional
+            Unit of the values, for the label.
 
         Raises
         ------
@@ -63,11 +79,12 @@ class PrivateFrame(ShownTable):
         """
         value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
         error = np.maximum([value - low, high - value], 0.0)
-        label = f"{self.answer}, {self.level:.0%} interval"
+        label = self.value if unit is None else f"{self.value}, {unit}"
+        label = f"mean of {label} ({self.level:.0%} interval)"
         if self.keys == ("window",):
             axes = table_axes(axes, (7, 3.5))
             axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)
-            axes.set_ylabel(label)
+            axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private means of {len(value):,} windows")
             axes.figure.autofmt_xdate()
             return axes
         order = np.argsort(value, kind="stable")
@@ -75,11 +92,13 @@ class PrivateFrame(ShownTable):
         names = [
             ", ".join(texts_of_row(row)) for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
         ]
-        axes = table_axes(axes, (7, 1.2 + 0.22 * len(some)))
+        axes = table_axes(axes, (7, 1.4 + 0.22 * len(some)))
         axes.margins(y=0.02)
         axes.errorbar(value[some], np.arange(len(some)), xerr=error[:, some], fmt="o", ms=3, lw=1)
         axes.set_yticks(np.arange(len(some)), names, fontsize=7)
-        axes.set_xlabel(label)
+        shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
+        title = shown if len(some) < len(order) else f"all {len(order):,} groups"
+        axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
         return axes
 
 
@@ -93,59 +112,89 @@ class PrivateMeans(PrivateFrame):
         How the groups released.
     releases : pyarrow.Table
         Public: every release, as an engine publishes it.
+    charge : LedgerCharge, optional
+        Public: what the call has charged in a ledger.
+    person : str, optional
+        Name of the column of persons.
+    covariates : dict or None
+        Public: what was learned of declared attributes: the share of the spread that they explain, and for each its
+        probability, its size and the standard error of that.
     """
 
     settings: AgentsSettings
     releases: pa.Table
+    charge: LedgerCharge | None
+    person: str | None
+    covariates: dict[str, Any] | None = None
+
+    def to_frame(self) -> Any:
+        """Give the answers as a frame of the kind that was given; its groups have the types of the frame's."""
+        return frame_like(self.table, self.asked, self.keys)
+
+    def explain(self) -> str:
+        """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
+        from meanstream.frames.explanation import explained_as_text
+
+        return explained_as_text(self._explained())
+
+    def report(self, path: str | Path) -> Path:
+        """Write the same as one page of HTML, for whoever approves the publication; give its path.
+
+        Raises
+        ------
+        ValueError
+            If there is a file that is no such page.
+        """
+        from meanstream.frames.explanation import explained_as_page
+        from meanstream.pipelines.commands.report.parts import REPORT_MARK
+
+        path = Path(path)
+        ours = not path.exists() or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
+        require(ours, "path", "be new, or a page that report() wrote", str(path))
+        path.write_text(explained_as_page(self._title(), self._explained()), encoding="utf-8")
+        return path
+
+    def _title(self) -> str:
+        return f"Private means of {self.value} by {', '.join(self.keys)}"
+
+    def _explained(self) -> list[ReportPart]:
+        from meanstream.frames.explanation import means_explained
+
+        facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
+        facts += [] if self.person is None else [("person", self.person)]
+        return means_explained(self.settings, self.said, facts, self.charge)
 
     @classmethod
     def of(
         cls,
         frame: Any,
         table: pa.Table,
-        settings: AgentsSettings,
-        options: EngineOptions,
-        found: Sequence[ReleaseColumns],
+        released: FrameReleases,
+        level: float,
         *,
         keys: Sequence[str],
-        names: Sequence[str],
-        counted: bool,
+        value: str,
+        person: str | None,
     ) -> PrivateMeans:
-        """Put a result together; `counted` says whether a ledger charges its releases."""
-        every = ReleaseColumns.joined(list(found)) if found else None
+        """Put a result together."""
         columns: dict[str, Any] = {}
-        if every is not None:
-            columns = {"agent": pa.array(list(names)).take(pa.array(every.agent))}
+        if released.every:
+            every = ReleaseColumns.joined(released.every)
+            columns = {"agent": pa.array(released.samples.names).take(pa.array(every.agent))}
             columns |= {
-                told: getattr(every, name)
-                for told, name in (("index", "index"), ("n", "count"), ("total", "total"), ("mean", "mean"))
+                public: getattr(every, name)
+                for public, name in (("index", "index"), ("n", "count"), ("total", "total"), ("mean", "mean"))
             }
             columns["noise_variance"] = every.noise_variance
-        guarantee = (
-            f"({settings.epsilon:g}, {settings.delta:g})-differentially private towards the value of one row; public: "
-            "which groups there are and how many rows they have"
-        )
         return cls(
             table=table,
-            said=(guarantee,) if counted else (guarantee, _calls_add_up(settings)),
-            level=options.level,
+            said=released.sentences(person),
+            level=level,
             keys=tuple(keys),
             asked=frame,
-            settings=settings,
+            value=value,
+            settings=released.settings,
             releases=pa.table(columns),
+            charge=released.charge,
+            person=person,
         )
-
-
-def _calls_add_up(settings: AgentsSettings) -> str:
-    """Say what calls on other frames cost together: a row in all of them is released by each.
-
-    Examples
-    --------
-    >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
-    'No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58'
-    """
-    two, many = (f"{settings.epsilon_over(calls):.3g}" for calls in CALLS)
-    return (
-        f"No ledger counts this call: {CALLS[0]} calls on different frames are epsilon {two} together, "
-        f"{CALLS[1]} calls {many}; store= charges each row once"
-    )

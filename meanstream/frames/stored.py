@@ -2,110 +2,161 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from meanstream.frames.columns import FrameSamples
+from meanstream.frames.released import FrameReleases, LedgerCharge
+from meanstream.frames.rows_read import ROWS_READ, new_rows, row_digests
 from meanstream.operators.agents.settings import AgentsSettings
-from meanstream.operators.records import ReleaseColumns
+from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.engine import Engine
 from meanstream.streaming.agents.releases import releases_of_ledger
+from meanstream.streaming.engine.forgotten import forgotten_agents
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.events.columns import Batch, Position, Rejects, SampleColumns
 from meanstream.streaming.sinks.group import Sinks
-from meanstream.streaming.store.deployment import open_deployment
+from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.deployment import Deployment, open_deployment
 
+BATCH = 1 << 18
+"""Rows of a commit."""
 FOREVER = 1e300
 """Seconds that event time may run ahead of the clock: a frame's times are whatever its column says."""
 
 
 class _FrameSource:
-    """Gives the samples of a frame, and knows a frame again whose first rows a store has read."""
+    """Gives the rows of a frame that a store has not read, in event-time order.
+
+    Parameters
+    ----------
+    samples : FrameSamples
+        All rows.
+    unread : int array
+        Places of those that the store has not read.
+    digests : uint64 array
+        Of all rows.
+    """
 
     name = "frame"
     bounded = True
 
-    def __init__(self, samples: FrameSamples) -> None:
-        self._samples = samples
-        self._at = 0
-        self._read = hashlib.sha256()
+    def __init__(self, samples: FrameSamples, unread: Ints, digests: Words) -> None:
+        self._samples, self._unread, self._digests = samples, unread, digests
+        self._at = self._saved = 0
+        self._before = len(samples.group) - len(unread)
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the next rows, in event-time order."""
-        part = slice(self._at, min(self._at + max_samples, len(self._samples.group)))
-        self._digest(part)
-        place = np.arange(part.start, part.stop)
+        part = self._unread[self._at : self._at + max_samples]
         s = self._samples
-        columns = SampleColumns(s.names, s.group[part], s.value[part], s.time[part], None, place + 1)
-        self._at = part.stop
-        position = {"rows": self._at, "digest": self._read.hexdigest(), "names": self._names_of(self._at)}
-        return Batch(columns, Rejects(), position, exhausted=not len(columns))
+        person = None if s.person is None else s.person[part]
+        columns = SampleColumns(s.names, s.group[part], s.value[part], s.time[part], None, part + 1, person)
+        self._at += len(part)
+        return Batch(columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns))
 
     def restore(self, position: Position) -> None:
-        """Go on after the rows that were read.
-
-        Raises
-        ------
-        ValueError
-            If these are not the first rows of this frame.
-        """
-        rows = int(position["rows"])
-        rule = "begin with the rows that its store has read"
-        require(rows <= len(self._samples.group), "frame", f"{rule} ({rows:,})", len(self._samples.group))
-        self._at, self._read = 0, hashlib.sha256()
-        self._digest(slice(0, rows))
-        same = (self._read.hexdigest(), self._names_of(rows)) == (position["digest"], position["names"])
-        require(same, "frame", rule, "other rows")
-        self._at = rows
+        """Go on where the store is: it has noted which rows it has read."""
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _names_of(self, rows: int) -> str:
-        """Reduce the names of the groups that the first rows are of; groups are numbered as they are met."""
-        met = int(self._samples.group[:rows].max(initial=-1)) + 1
-        return hashlib.sha256("\0".join(self._samples.names[:met]).encode()).hexdigest()
-
-    def _digest(self, part: slice) -> None:
-        """Follow what is read, by row, whatever the batches."""
-        s = self._samples
-        rows = np.empty(part.stop - part.start, np.dtype([("group", "<i8"), ("value", "<f8"), ("time", "<f8")]))
-        rows["group"], rows["value"], rows["time"] = s.group[part], s.value[part], s.time[part]
-        self._read.update(rows.tobytes())
+    def to_note(self, agents: Sequence[str]) -> dict[str, np.ndarray]:
+        """Give what is to be noted of the rows since the last time, for agents of these numbers."""
+        part, self._saved = self._unread[self._saved : self._at], self._at
+        place = {name: number for number, name in enumerate(agents)}
+        number = np.array([place.get(name, -1) for name in self._samples.names], np.int64)
+        return {"digest": self._digests[part], "agent": number[self._samples.group[part]]}
 
 
-def releases_by_store(
-    path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
-) -> tuple[AgentsSettings, list[ReleaseColumns]]:
-    """Run an engine on the rows that its store has not read; give all releases that the ledger holds.
+class _FrameEngine(Engine):
+    """Notes in each commit which rows it has read."""
 
-    Raises
-    ------
-    ValueError
-        If the frame does not begin with the rows that were read, or the store was made with other settings.
-    StoreError
-        If the store is in use, damaged or of another kind.
-    """
-    deployment = open_deployment(path, settings, environment=os.environ)
-    most = max(len(samples.names), options.max_agents)
-    chosen = replace(options, max_future=FOREVER, quorum=1, allowed_lateness=0.0, max_agents=most)
-    try:
-        source = _FrameSource(samples)
-        Engine(
+    def __init__(self, source: _FrameSource, deployment: Deployment, options: EngineOptions) -> None:
+        super().__init__(
             source=source,
             settings=deployment.settings,
             noise=deployment.noise,
             store=deployment.store,
             sinks=Sinks(),
-            options=chosen,
-        ).run()
-        read = deployment.store.agents()
-        require(read == samples.names, "frame", "have the groups of the store, in their order", "others")
-        return deployment.settings, list(releases_of_ledger(deployment.store.ledger))
+            options=options,
+        )
+        self._rows = source
+        self._notes = max((number for number, _ in deployment.store.chunks(ROWS_READ)), default=-1)
+
+    def _save_state(self, position: Position, *, ended: bool) -> None:
+        super()._save_state(position, ended=ended)
+        note = self._rows.to_note(self.agents.names)
+        if len(note["digest"]):
+            self._notes += 1
+            self._store.put_chunk(ROWS_READ, self._notes, note)
+
+
+def releases_by_store(
+    path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
+) -> FrameReleases:
+    """Run an engine on the rows that its store has not read; give all releases that the ledger holds.
+
+    Raises
+    ------
+    ValueError
+        If the frame lacks a row that was read, or the store was made with other settings.
+    StoreError
+        If the store is in use, damaged or of another kind.
+    """
+    deployment = _opened(path, settings)
+    try:
+        store = deployment.store
+        agents = store.agents()
+        forgotten = forgotten_agents(store).tolist()
+        samples = samples.without_groups({agents[number] for number in forgotten})
+        _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples)
+        digests = row_digests(deployment.noise, deployment.settings.grid, samples)
+        unread = new_rows(store, digests)
+        most = max(len(samples.names), options.max_agents)
+        believed: dict[str, Any] = {"max_future": FOREVER, "quorum": 1, "allowed_lateness": 0.0, "late": "accept"}
+        chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
+        engine = _FrameEngine(_FrameSource(_after_those(samples, unread), unread, digests), deployment, chosen)
+        made, head = engine.run().releases, store.ledger.head()
+        return FrameReleases(
+            samples=samples.with_groups_in_order(store.agents()),
+            settings=deployment.settings,
+            every=[one for one in releases_of_ledger(store.ledger) if len(one)],
+            counted=engine.agents.counts(),
+            charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
+            forgotten=frozenset(forgotten),
+        )
     finally:
         deployment.store.close()
+
+
+def _opened(path: Path, settings: AgentsSettings) -> Deployment:
+    try:
+        return open_deployment(path, settings, environment=os.environ)
+    except StoreError as error:
+        # What the engine calls its horizon is `releases` here.
+        text = str(error)
+        raise StoreError(
+            text.replace("horizon must", "releases must", 1) if text.startswith("horizon") else text
+        ) from None
+
+
+def _require_own_groups(agents: set[str], samples: FrameSamples) -> None:
+    """Refuse a store with groups that the frame does not have, before anything is read or charged."""
+    others = agents - set(samples.names)
+    require(not others, "frame", "have every group that its store knows", f"{len(others):,} missing")
+
+
+def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
+    """Give unread rows that have no times places after those that were read."""
+    if samples.timed:
+        return samples
+    time = samples.time.copy()
+    time[unread] = len(time) - len(unread) + np.arange(len(unread))
+    return replace(samples, time=time)

@@ -53,15 +53,33 @@ class ShownTable:
         return "\n".join([*lines, *more, *(textwrap.fill(one, WIDTH) for one in self.said)])
 
     def _repr_html_(self) -> str:
-        """Show the first rows in a notebook."""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.table.column_names)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in texts_of_row(row)) + "</tr>"
-            for row in self.table.slice(0, SHOWN).to_pylist()
-        )
+        """Show the first rows in a notebook, as the frame's own library does where it can."""
+        first = self.table.slice(0, SHOWN)
+        own = getattr(self._shown(first), "_repr_html_", None)
+        found = own() if own is not None else _html(first)
         more = f"<p>{len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
-        said = "".join(f"<p>{html.escape(one)}</p>" for one in self.said)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{said}"
+        return found + more + "".join(f"<p>{html.escape(one)}</p>" for one in self.said)
+
+    def _shown(self, table: pa.Table) -> Any:
+        """Give rows as the frame that a notebook shows."""
+        return table
+
+
+def _html(table: pa.Table) -> str:
+    """Write a table for a notebook, numbers to the right."""
+    right = [' style="text-align: right"' if _is_number(one.type) else "" for one in table.schema]
+    head = "".join(f"<th{at}>{html.escape(name)}</th>" for name, at in zip(table.column_names, right, strict=True))
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td{at}>{html.escape(text)}</td>" for text, at in zip(texts_of_row(row), right, strict=True))
+        + "</tr>"
+        for row in table.to_pylist()
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def table_axes(axes: Any, size: tuple[float, float]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -13,11 +14,20 @@ from meanstream.frames.given import check_given
 from meanstream.frames.keys import frame_key
 from meanstream.frames.result import PrivateFrame
 from meanstream.operators.estimators.registry import estimator_taken_for
+from meanstream.operators.validation import require
 from meanstream.streaming.events.rounds import WindowEstimate
+from meanstream.streaming.rounds.calendar_days import LONGEST
 from meanstream.streaming.rounds.deployment import rounds_default_estimator
 from meanstream.streaming.rounds.run import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import summarize_windows
+
+HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
+"""Arguments of other functions, and what to use here."""
+HINTS |= {"delta": "the estimator has its own, which the result says"}
+HINTS |= {"per_person": HINTS["person"], "store": "`meanstream run rounds --store` keeps a ledger of windows"}
+SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
+"""Further settings of rounds."""
 
 
 def private_windows(
@@ -30,6 +40,9 @@ def private_windows(
     upper: float,
     epsilon: float,
     window: str,
+    tz: str | None = None,
+    first_weekday: str | None = None,
+    nulls: str = "refuse",
     central: bool = False,
     estimator: str | None = None,
     level: float = 0.95,
@@ -55,7 +68,14 @@ def private_windows(
     epsilon : float
         Of everything that one user has in a window, its number of rows included.
     window : str
-        `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+        `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+    tz : str, optional
+        Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without a zone are taken as
+        local times of it.
+    first_weekday : str, optional
+        First day of a week; Monday by default.
+    nulls : str
+        As for `private_means`.
     central : bool
         Whoever calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
         report is randomized by itself, as it would be on the user's own device.
@@ -94,7 +114,8 @@ def private_windows(
     >>> found.to_frame()["users"].to_pylist()
     [500]
     """
-    check_given("private_windows", RoundsSettings, settings)
+    check_given(private_windows, SETTINGS, settings, HINTS)
+    window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
     chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))
     agreed = RoundsSettings(
@@ -105,9 +126,19 @@ def private_windows(
         raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
     if not agreed.one_mean:
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
-    samples = frame_samples(frame, by=by, value=value, time=time)
-    answers = _answers(samples, agreed, key)
-    return PrivateWindows.of(frame, answers, agreed)
+    samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz)
+    answers, most = _answers(samples, agreed, key)
+    return PrivateWindows.of(frame, answers, agreed, value, most=most)
+
+
+def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
+    """Give the one text of a window, its time zone and its first weekday."""
+    named = window in LONGEST
+    require(named or tz is None, "tz", "be left out with windows that are no unit of the calendar", tz)
+    weekly = window == "week" or first_weekday is None
+    require(weekly, "first_weekday", "be left out with windows that are no weeks of the calendar", first_weekday)
+    named_first = window if first_weekday is None else f"{window}:{first_weekday.lower()}"
+    return named_first if tz is None else f"{named_first}@{tz}"
 
 
 def _by_default(window: str, settings: dict[str, Any]) -> str:
@@ -116,25 +147,34 @@ def _by_default(window: str, settings: dict[str, Any]) -> str:
     return rounds_default_estimator(None, window, alone=not said)
 
 
-def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> list[tuple[bytes, int]]:
-    """Run the round of each window, in the order of time; give its answer as an event, and who was over budget."""
+def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> tuple[list[tuple[bytes, int]], int]:
+    """Run the round of each window, in the order of time; give its answer as an event, and who was over budget.
+
+    The second is the number of windows that one user took part in, at most.
+    """
     runner = RoundRunner(settings, key, Directory(samples.names))
     runner.begin(np.zeros(0, np.int64))
     found = []
     sums = summarize_windows(settings.windows, samples.group, samples.value, samples.time, settings.grid)
+    counted = np.zeros(len(samples.names), np.int64)
+    for one in sums.values():
+        counted[one.user] += 1
     for window in sorted(sums, key=lambda one: (one.end, one.start)):
         outcome = Outcome()
         runner.run(*runner.enter(window, sums[window], outcome), outcome)
         (line,) = (line for event in outcome.events if event.kind is WindowEstimate for line in event.lines)
         found.append((line, outcome.refused))
-    return found
+    most = int(counted.max(initial=0))
+    return found, most if settings.horizon is None else min(most, settings.horizon)
 
 
 class PrivateWindows(PrivateFrame):
     """One private mean per window; see `private_windows`."""
 
     @classmethod
-    def of(cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings) -> PrivateWindows:
+    def of(
+        cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings, value: str, *, most: int
+    ) -> PrivateWindows:
         """Put a result together."""
         events = [msgspec.json.decode(line) for line, _ in answers]
         numbers = {
@@ -143,7 +183,8 @@ class PrivateWindows(PrivateFrame):
             "upper": [event["interval"][1] for event in events],
             "stderr": [event["stderr"] for event in events],
         }
-        when = pa.timestamp("us", "UTC")
+        calendar = settings.windows.calendar
+        when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
         times = {
             told: pa.array([_micros(event[name]) for event in events], pa.int64()).cast(when)
             for told, name in (("window", "start"), ("end", "end"))
@@ -153,17 +194,22 @@ class PrivateWindows(PrivateFrame):
             "users": pa.array([event["users"] for event in events], pa.int64()),
             "refused": pa.array([refused for _, refused in answers], pa.int64()),
         }
-        delta = f", delta {events[0]['delta']:g}" if events and events[0]["delta"] else ""
+        per_window = events[0]["delta"] if events else 0.0
+        delta = f", delta {per_window:g}" if per_window else ""
+        several = most > 1 and settings.unit.startswith("one user")
+        together = f"epsilon {most * settings.epsilon:g}" + (f", delta {most * per_window:g}" if per_window else "")
         return cls(
             table=pa.table(table),
             said=(
                 f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
                 f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
                 "together for a window in both; `meanstream run rounds --store` keeps one",
+                *([f"A user in {most:,} windows, the most here, has {together} in all of them"] if several else []),
             ),
             level=settings.level,
             keys=("window",),
             asked=frame,
+            value=value,
         )
 
 

@@ -21,6 +21,8 @@ Words = npt.NDArray[np.uint64]
 
 VOTE_BINS = 11
 """Bins of a spread vote."""
+ENERGIES = 6
+"""Lengths of stretches of own samples whose means are compared."""
 
 
 def records_without_votes() -> Ints:
@@ -58,6 +60,9 @@ class ReleaseColumns:
         Noised histogram of the agent so far, added up: how many, how many samples they counted, and the noised counts
         by bin (`meanstream.operators.agents.histogram`). All 0 where there is none; without columns, the default, where
         no part of the budget is for them.
+    covariates : int array, shape (n, attributes)
+        Codes of the agent's public attributes (`CovariateDesign`); without columns where none are declared, the
+        default.
     """
 
     agent: Ints
@@ -68,9 +73,11 @@ class ReleaseColumns:
     noise_variance: Floats
     votes: Ints = field(default_factory=records_without_votes)
     histogram: Ints = field(default_factory=records_without_columns)
+    covariates: AnyInts = field(default_factory=records_without_columns)
 
     def __post_init__(self) -> None:
-        for name, width in (("votes", 2 + VOTE_BINS), ("histogram", self.histogram.shape[1])):
+        columns = ("histogram", self.histogram.shape[1]), ("covariates", self.covariates.shape[1])
+        for name, width in (("votes", 2 + VOTE_BINS), *columns):
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.broadcast_to(np.int64(0), (len(self.agent), width)))
 
@@ -85,7 +92,7 @@ class ReleaseColumns:
         columns = {
             f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)])
             for f in fields(cls)
-            if f.name != "histogram"
+            if f.name not in ("histogram", "covariates")
         }
         return cls(**columns, histogram=_joined_histograms([part.histogram for part in parts]))
 
@@ -122,13 +129,16 @@ class OwnMeans:
     mean : float array
         Its raw running mean, in the value's unit.
     variance : float array
-        Variance of that mean (the variance of one sample divided by `count`), in squared value units.
+        Variance of that mean, in squared value units: what the interval rests on, so the long-run variance where
+        samples depend on each other, divided by `count`.
     ahead : bool array
         As in `OwnSamples`.
+    value_variance : float array
+        The variance that the value rests on: of one sample, divided by `count`. By default it is the same.
     noise_variance : float array
         How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
-    value_variance : float array
-        What the answer's value takes for the variance; by default `variance`, which makes the interval.
+    covariates : int array, shape (n, attributes)
+        As in `ReleaseColumns`.
     """
 
     agent: Ints
@@ -138,8 +148,11 @@ class OwnMeans:
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
     value_variance: Floats = field(default_factory=lambda: np.zeros(0))
+    covariates: AnyInts = field(default_factory=records_without_columns, repr=False)
 
     def __post_init__(self) -> None:
+        if len(self.covariates) != len(self.agent):
+            object.__setattr__(self, "covariates", np.zeros((len(self.agent), 0), np.int64))
         if len(self.value_variance) != len(self.agent):
             object.__setattr__(self, "value_variance", self.variance)
         for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
@@ -173,6 +186,8 @@ class AgentEstimates:
         Part of the interval's half-width that is privacy noise in what was taken from others' releases, what was
         fitted to them held still; the rest, the root of the difference of the squares, is sampling. None where the
         collaboration does not tell.
+    moved : float array or None
+        By how much public covariates have moved the estimate, in the value's unit; None where none are declared.
     """
 
     value: Floats
@@ -184,6 +199,7 @@ class AgentEstimates:
     component: Ints
     membership: Floats
     noise_half_width: Floats | None = None
+    moved: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.value)
@@ -206,6 +222,11 @@ class OwnSamples:
     cells : int array, shape (n, cells)
         Its samples, counted in the cells of a histogram (`meanstream.operators.agents.histogram`). Without columns
         where no part of the budget is for histograms, the default.
+    block_log : int array (n,)
+        Logarithm, to base 2, of the length of the shortest blocks that are compared.
+    energies, energy_degrees : float array, shape (n, 6)
+        How much means of neighboring stretches differ, in squared value units, and their degrees of freedom
+        (`meanstream.operators.agents.own_energies`). Without columns where nothing is known of it, the default.
     """
 
     agent: Ints
@@ -214,12 +235,19 @@ class OwnSamples:
     squared_deviations: Floats
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     cells: Ints = field(default_factory=records_without_columns)
+    block_log: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    energies: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    energy_degrees: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
-        if len(self.ahead) != len(self.agent):
-            object.__setattr__(self, "ahead", np.zeros(len(self.agent), np.bool_))
-        if len(self.cells) != len(self.agent):
-            object.__setattr__(self, "cells", np.zeros((len(self.agent), 0), np.int64))
+        n = len(self.agent)
+        shapes: dict[str, tuple[Any, ...]] = {
+            "ahead": (n, np.bool_), "cells": ((n, 0), np.int64), "block_log": (n, np.int64),
+            "energies": ((n, 0), np.float64), "energy_degrees": ((n, 0), np.float64),
+        }  # fmt: skip
+        for name, (shape, kind) in shapes.items():
+            if len(getattr(self, name)) != n:
+                object.__setattr__(self, name, np.zeros(shape, kind))
 
     def __len__(self) -> int:
         return len(self.agent)

@@ -22,7 +22,7 @@ on another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -32,6 +32,7 @@ import pyarrow as pa
 import meanstream.pipelines.beam.agents.coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.usual import usual_histogram
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.pairwise.federation import FederationSettings
@@ -43,6 +44,7 @@ from meanstream.pipelines.beam.agents.answer import (
     FormatReleases,
 )
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
+from meanstream.pipelines.beam.agents.hashed_covariates import covariates_given
 from meanstream.pipelines.beam.agents.pairwise import CollaboratePairwise, PairwiseCollaborated
 from meanstream.pipelines.beam.agents.parts import Released, ReleaseMeans
 from meanstream.pipelines.beam.agents.records import AgentReleases
@@ -166,6 +168,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         Standard deviation of one sample, where it is known.
     quantiles : sequence of float
         Quantiles of its own values that each agent is told; of a histogram.
+    covariates : mapping of str to mapping, optional
+        Public attributes of the agents, by name and attribute: whoever declares them makes them public. Every worker
+        holds all of them.
 
     Examples
     --------
@@ -190,6 +195,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         level: float = 0.95,
         stddev: float | None = None,
         quantiles: Sequence[float] = (),
+        covariates: AgentCovariates | Mapping[str, Mapping[str, Any]] | None = None,
         agent: Part = "agent",
         value: Part = "value",
         time: Part | None = None,
@@ -230,7 +236,13 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         allowed_lateness, shards = as_seconds("allowed_lateness", allowed_lateness), as_shards(shards)
         collaboration = collaboration or ("tests" if self._settings.mode == "paper" else "learned_prior")
         make_collaboration(collaboration, lower=self._settings.lower, upper=self._settings.upper)
-        options = EngineOptions(collaboration=collaboration, level=level, stddev=stddev, quantiles=tuple(quantiles))
+        options = EngineOptions(
+            collaboration=collaboration,
+            level=level,
+            stddev=stddev,
+            quantiles=tuple(quantiles),
+            covariates=covariates_given(covariates),
+        )
         self._options = require_told_quantiles(self._settings, options)
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._shards = shards

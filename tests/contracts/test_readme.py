@@ -26,4 +26,6 @@ def test_the_lines_for_beam_release_what_the_command_line_does(tmp_path: Path) -
     in_python = AgentsSettings(**eval(f"dict({found[1]})"))  # noqa: S307 - our own page
     typed = AgentsOptions(lower=-30, upper=120, epsilon=1, delta=1e-6, name="delays", store=tmp_path / "state.db")
     assert canonical_spelling(typed.settings()) == canonical_spelling(in_python)
-    assert "--lower -30 --upper 120 --epsilon 1 --delta 1e-6" in (ROOT / "docs" / "operations.md").read_text()
+    assert (
+        "--lower -30 --upper 120 --epsilon 1 --delta 1e-6" in (ROOT / "docs" / "operations" / "topics.md").read_text()
+    )

@@ -14,6 +14,8 @@ from meanstream.streaming.events.wire import EVENTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+GROUPS, ENTRIES = 4, 25
+"""What the left column shows of the site before a page is opened: longer lists are not read."""
 
 
 def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
@@ -22,6 +24,7 @@ def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-4000:]
     pages = {page.name: page.read_text() for page in (tmp_path / "site" / "reference").glob("*.html")}
     assert "run agents" in pages["commands.html"]
+    assert "Engine and Beam: run rounds" in pages["configuration.html"]
     assert all(name in pages["registries.html"] for name in distinct_estimators())
     assert all(f"<h2>{name}<" in pages["events.html"] for name in EVENTS)
     assert "meanstream_rejects_total" in pages["metrics.html"]
@@ -31,10 +34,28 @@ def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "site").rglob("*.html") if asked.search(p.read_text())] == []  # all is here
 
 
-def test_every_page_is_in_the_tree() -> None:
-    listed = set(re.findall(r"(?m)^([\w-]+(?:/[\w-]+)?)$", (DOCS / "index.md").read_text()))
-    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")} - {"index"}
-    assert pages == listed
+def entries_of(page: Path) -> list[tuple[str, list[str]]]:
+    """Give each list of contents of a page: its caption, and its pages from the top of the site."""
+    found = []
+    for block in re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```", page.read_text()):
+        caption = re.search(r"(?m)^:caption: (.*)$", block)
+        names = [line for line in block.splitlines() if line and not line.startswith(":")]
+        pages = [(page.parent / f"{name}.md").resolve().relative_to(DOCS).as_posix() for name in names]
+        found.append((caption[1] if caption else "", pages))
+    return found
+
+
+def test_every_page_is_in_the_tree_once() -> None:
+    pages = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    listed = [name for page in DOCS.rglob("*.md") for _, names in entries_of(page) for name in names]
+    assert sorted([*listed, "index.md"]) == pages
+
+
+def test_the_left_column_is_short() -> None:
+    groups = entries_of(DOCS / "index.md")
+    assert len(groups) == GROUPS
+    assert all(caption for caption, _ in groups)
+    assert sum(len(names) for _, names in groups) <= ENTRIES
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)

@@ -39,7 +39,8 @@ GOOD = {
     "secret": [PLACE, "/run/secrets/noise"],
     "epsilon": ["1", "0.5", "1e-3", ".25"], "delta": ["1e-6", "0.00001"], "lower": ["-30", "-1.5e3", "0"],
     "schedule": ["preferred:10", "geometric:10,1.5", "every:1.5h"], "refresh": ["90s", "1d"], "lateness": ["0s", "2w"],
-    "window": ["7d", "7d,1d", "session:30m"], "horizon": ["40"], "until_end": ["true", "false"],
+    "window": ["7d", "7d,1d", "session:30m", "week:sunday", "month@Europe/Berlin"],
+    "horizon": ["40"], "until_end": ["true", "false"],
     "sizes": ["point:4", "lognormal:10,1", "unknown"], "option": ["probability_floor=0.1;degree=3"],
     "estimator": ["plan", "cummings.ratio"], "sdk_container_image": ["docker.pkg.dev/p/beam:0.2.0", "a@sha256:0f"],
     "values": ["x,y"], "name": ["flights of 2013"], "between_users": ["0", "0.5"],
@@ -52,7 +53,8 @@ BAD = {
     "secret": ["0123456789abcdef0123456789abcdef", f"{PLACE[:-1]}latest", "MEANSTREAM_SECRET", "secrets/a/versions/1"],
     "epsilon": ["-1", "0", "0.0", "inf", "nan", "one", "", "1 ", "1\n", "1e9999"], "delta": ["0", "-1e-6"],
     "lower": ["nan", "-inf", "1,,2", "ten"], "schedule": ["always", "preferred:0", "every:", "geometric:10"],
-    "refresh": ["90", "0s", "1y", "-1d"], "lateness": ["-1s", "soon"], "window": ["7", "7d,1d,1d", "session:", "day"],
+    "refresh": ["90", "0s", "1y", "-1d"], "lateness": ["-1s", "soon"],
+    "window": ["7", "7d,1d,1d", "session:", "days", "month@"],
     "horizon": ["0", "1.5", "-3"], "until_end": ["yes", "True", "1"], "sizes": ["point"], "option": ["a", "a=1;b"],
     "estimator": ["item", "mean", "PLAN"], "sdk_container_image": ["image", ":1"], "values": ["x", "x,"],
     "name": ["a/b", ""], "between_users": ["-1"],
@@ -151,7 +153,7 @@ AGENTS_GIVEN = (
         ("agents", ["--lower=10", "--upper=1"], "lower must be below upper (1.0), got 10.0"),
         ("agents", ["--delta=2"], "delta must lie strictly between 0 and 1, got 2.0"),
         ("agents", ["--calibration=classical", "--epsilon=3"], "epsilon must"),
-        ("agents", ["--source=kafka://broker:9092/samples"], "refresh must be given for a source without end"),
+        ("agents", ["--source=kafka://b:9092/s", "--refresh=never"], "refresh must be a duration such as"),
         ("agents", ["--refresh=1h"], "refresh must be left out where the source is a file, got '1h'"),
         ("agents", ["--until_end=true"], "until_end must be left out where the source is no Kafka topic, got True"),
         ("agents", ["--idle_seconds=3"], "idle_seconds must be left out where the source is no Kafka topic, got 3.0"),
@@ -201,7 +203,7 @@ def test_the_launchers_file_ends_with_one_line_and_code_2() -> None:
             capture_output=True, text=True, check=False, cwd=ROOT,
         )  # fmt: skip
         assert (ran.returncode, ran.stdout) == (2, "")
-        assert ran.stderr == "meanstream: source must be given, got None\n"
+        assert ran.stderr == "meanstream: source must be given, got None: add --source ...\n"
 
 
 def test_agents_of_a_file_are_the_engines(tmp_path: Path) -> None:

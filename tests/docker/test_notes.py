@@ -14,8 +14,8 @@ from meanstream.pipelines.commands.main import app
 ROOT = Path(__file__).parents[2]
 NOTES = [
     ROOT / "docs" / "deployment.md",
-    ROOT / "docs" / "operations.md",
-    ROOT / "docs" / "beam.md",
+    *sorted((ROOT / "docs" / "operations").glob("*.md")),
+    *sorted((ROOT / "docs").glob("beam*.md")),
     ROOT / "docker" / "README.md",
 ]
 

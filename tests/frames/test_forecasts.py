@@ -55,7 +55,7 @@ def test_a_simulation_is_the_commands() -> None:
     frame = pl.DataFrame(found)  # by Arrow
     assert frame["step"].to_list() == [100, 400]
     assert frame["mse"].to_list() == expected.mse
-    assert "<th>mse</th>" in found._repr_html_()
+    assert ">mse</th>" in found._repr_html_()
     assert "for each" not in repr(found)
     assert "2 runs" in repr(found)
     assert [line.get_label() for line in found.plot().lines] == ["local", "mse", "ideal"]

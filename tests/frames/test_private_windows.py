@@ -113,7 +113,7 @@ def test_a_refusal_names_the_rule(changes: dict[str, Any], said: str) -> None:
 
 
 def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None:
-    with pytest.raises(TypeError, match=r"^private_windows\(\) got an unexpected argument 'delta': it may be one of"):
+    with pytest.raises(TypeError, match=r"^private_windows\(\) got an unexpected argument 'delta': the estimator has"):
         meanstream.private_windows(
             None, by="u", value="v", time="t", window="1d", lower=0, upper=1, epsilon=1, delta=1e-6
         )
@@ -122,3 +122,81 @@ def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None
 def test_a_result_says_that_calls_add_up() -> None:
     found = meanstream.private_windows(TABLE, **ASKED, central=True)
     assert found.said[1].startswith("No ledger counts this call: 2 calls on different frames are epsilon 2 together")
+
+
+def by_month(when: pa.Array, **changes: Any) -> Any:
+    """Give the windows of two users with a sample each at every time."""
+    times = pa.concat_arrays([when, when])
+    table = pa.table({"who": ["a"] * len(when) + ["b"] * len(when), "v": [2.0] * len(times), "t": times})
+    question = {**ASKED, "window": "month", "central": True, "tz": "Europe/Berlin"}
+    return meanstream.private_windows(table, **{**question, **changes})
+
+
+def starts(found: Any) -> list[str]:
+    return [str(row["window"]) for row in found.to_arrow().to_pylist()]
+
+
+def test_months_begin_at_local_midnight() -> None:
+    """A time with a zone is that instant; dates and times without one are local."""
+    zoned = pa.array([1_774_994_399, 1_774_994_401], pa.timestamp("s", "UTC"))  # around midnight in Berlin
+    assert starts(by_month(zoned)) == ["2026-03-01 00:00:00+01:00", "2026-04-01 00:00:00+02:00"]
+    assert starts(by_month(zoned, tz=None)) == ["2026-03-01 00:00:00+00:00"]
+    local = pa.array([datetime(2026, 3, 31, 23, 59), datetime(2026, 4, 1)])
+    for naive in (local, local.cast(pa.date32())):
+        found = by_month(naive, tz="America/New_York")
+        assert starts(found) == ["2026-03-01 00:00:00-05:00", "2026-04-01 00:00:00-04:00"]
+    assert found.to_arrow().column("users").to_pylist() == [2, 2]
+
+
+def test_weeks_begin_on_monday_unless_said() -> None:
+    day = pa.array([datetime(2026, 11, 26)])
+    assert starts(by_month(day, window="week"))[0].startswith("2026-11-23")
+    assert starts(by_month(day, window="week", first_weekday="Sunday"))[0].startswith("2026-11-22")
+
+
+def test_calendar_windows_are_the_engines(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("user,value,time\n" + "".join(
+        f"u{i},{i % 10},2026-0{1 + i % 3}-15T00:00:00+01:00\n" for i in sorted(range(60), key=lambda i: i % 3)
+    ), encoding="utf-8")  # fmt: skip
+    ran = command(
+        "run", "rounds", "--source", f"{tmp_path}/f.csv", "--lower", "0", "--upper", "10", "--epsilon", "1", "--window",
+        "month@Europe/Berlin", "--name", "weekly", "--store", f"{tmp_path}/s.db", "--sink", f"{tmp_path}/m.jsonl",
+        "--quiet", "--estimator", "central.mean", environment={"MEANSTREAM_SECRET": SECRET},
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    events = [json.loads(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines()]
+    frame = pl.read_csv(tmp_path / "f.csv").with_columns(pl.col("time").str.to_datetime(time_zone="UTC"))
+    question = {**ASKED, "by": "user", "value": "value", "time": "time", "window": "month", "tz": "Europe/Berlin"}
+    found = meanstream.private_windows(frame, **question, estimator="central.mean", central=True).to_arrow().to_pylist()
+    assert [(row["mean"], row["window"], row["end"]) for row in found] == [
+        (event["value"], datetime.fromisoformat(event["start"]), datetime.fromisoformat(event["end"]))
+        for event in events
+    ]
+    assert len(found) == 3
+
+
+def test_what_a_user_in_all_windows_pays_is_said() -> None:
+    found = meanstream.private_windows(TABLE, **ASKED, central=True)
+    assert found.said[2] == "A user in 3 windows, the most here, has epsilon 3 in all of them"
+    capped = meanstream.private_windows(TABLE, **ASKED, user_budget=2.0)
+    assert capped.said[2] == "A user in 2 windows, the most here, has epsilon 2 in all of them"
+    assert len(meanstream.private_windows(TABLE.slice(0, 1), **ASKED, central=True).said) == 2
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"window": "7d", "tz": "Europe/Berlin"}, "tz must be left out with windows that are no unit of the calendar"),
+    ({"window": "month", "first_weekday": "sunday"}, "first_weekday must be left out with windows that are no weeks"),
+    ({"window": "week", "first_weekday": "someday"}, "window must be week:WEEKDAY"),
+    ({"window": "month", "tz": "Europe/Berln"}, "got 'Europe/Berln'; did you mean 'Europe/Berlin'"),
+    ({"window": "1mo"}, "window must be SIZE, SIZE,PERIOD, session:GAP or day, week, month"),
+])  # fmt: skip
+def test_a_calendar_that_is_none_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        meanstream.private_windows(TABLE, **{**ASKED, **changes})
+
+
+def test_rows_without_a_value_are_left_out_where_that_is_said() -> None:
+    holes = pa.table({"who": ["a", "b", "a"], "v": [1.0, None, 2.0], "t": [1, 2, 3]})
+    assert meanstream.private_windows(holes, **ASKED, nulls="drop").to_arrow()["users"].to_pylist() == [1]
+    with pytest.raises(ValueError, match="got 1 nulls in column 'v'; nulls='drop' leaves those rows out"):
+        meanstream.private_windows(holes, **ASKED)

@@ -313,7 +313,7 @@ class World:
         said = ran.err.decode(errors="surrogatepass")
         if "Traceback" in said or "its text is not shown" in said:
             found.fault("traceback", **what, said=said[-400:])
-        elif "memory must hold" in said:
+        elif "memory must suffice" in said:
             found.ended["taken, and too large"] += 1
         elif ran.code == 1 and ((what["command"], what["option"]) in FOUND_FALSE or "must be as claimed" in said):
             found.ended["taken, and found false"] += 1

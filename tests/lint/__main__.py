@@ -8,8 +8,9 @@ from tests.lint.draws import check_draws
 from tests.lint.imports import check_imports
 from tests.lint.names import check_names
 from tests.lint.prose import check_prose
+from tests.lint.words import check_words
 
 if __name__ == "__main__":
-    found = [*check_imports(), *check_names(), *check_prose(), *check_draws()]
+    found = [*check_imports(), *check_names(), *check_prose(), *check_draws(), *check_words()]
     print(*found, f"{len(found)} findings" if found else "Structure: all checks passed", sep="\n")  # noqa: T201
     sys.exit(bool(found))

@@ -9,6 +9,7 @@ from tests.lint.imports import clients_elsewhere, named_modules, points_up, stri
 from tests.lint.names import estimators_named, unused
 from tests.lint.prose import stale_modules, stale_paths
 from tests.lint.tree import Source
+from tests.lint.words import page_faults, source_faults
 
 
 def test_a_client_that_is_imported_elsewhere_is_found() -> None:
@@ -95,3 +96,37 @@ def test_a_draw_without_a_seed_is_found(text: str) -> None:
     assert list(unseeded(files, {"tests/x.py": (1e-9, "")})) == []
     assert len(list(unseeded(files, {"tests/x.py": (1e-3, "")}))) == 1
     assert len(list(unseeded(files, {"tests/x.py": (0.0, ""), "tests/y.py": (0.0, "")}))) == 1
+
+
+def test_a_page_that_is_hard_to_read_is_found() -> None:
+    plain = "# A page\n\nRead this first. It is short.\n\n```\nnobody\n```\n"
+    assert list(page_faults("a.md", plain)) == []
+    long = (
+        "This is a sentence that has more words than a reader can keep in mind at once, " * 2 + "and still it goes on."
+    )
+    assert [fault.partition(" has ")[2].partition(" of ")[0] for fault in page_faults("a.md", f"{long}\n")][:1] == [
+        "a median"
+    ]
+    assert len(list(page_faults("a.md", f"{long} {'It is short. ' * 4}"))) == 1
+    assert list(page_faults("a.md", "It is told to nobody.\n\n| a | anew |\n")) == [
+        "a.md says 'anew'",
+        "a.md says 'nobody'",
+        "a.md says 'told'",
+    ]
+    assert len(list(page_faults("a.md", "The store keeps what was spent. What is my mean?\n"))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'raise ValueError(f"x must be so many, got {x}")',
+        'x = "the answer that nobody reads"',
+        '_log.warning("what is written goes on")',
+        'def f(x: Annotated[int, cli_option("' + "word " * 36 + '", INPUT)]): ...',
+        '@app.command()\ndef f():\n    """' + "Word " * 36 + '."""\n',
+    ],
+)
+def test_a_text_of_a_translation_is_found(text: str) -> None:
+    assert len(list(source_faults(Source("meanstream/x.py", text)))) == 1
+    kept = 'def f():\n    """Nobody else reads this."""\n    raise ValueError("x must be positive, got -1")\n'
+    assert list(source_faults(Source("meanstream/x.py", kept))) == []

@@ -81,7 +81,7 @@ SETTINGS = {
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
     "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
     "signature", "signer", "signing", "signing_key", "registry",
-    "memory", "change", "exceeds", "histogram_share", "mean", "quantiles",
+    "memory", "change", "dependence", "exceeds", "histogram_share", "mean", "quantiles", "covariates",
 }  # fmt: skip
 """All other options: they say what is read and how, not where something is shown."""
 
@@ -99,6 +99,7 @@ COMMANDS = {
     "store show": "settings only",
     "store adopt": "settings only",
     "store move": "settings only",  # and how many agents, rows and samples: public, of agents
+    "store forget": "settings only",  # and how many releases and waiting samples: public, of agents
     "dlq list": "readers",
     "dlq show": "readers",
     "dlq replay": "replay",
@@ -149,14 +150,15 @@ PUBLIC_METRICS = {
         "drift_warnings",
         "budget_spent_ratio_max", "released_class_size_median", "released_half_width_median", "input_lag_events",
         "prior_components",
-        "prior_spread", "prior_count_ratio", "budget_spent_ratio", "released_class_size", "released_half_width",
+        "prior_spread", "prior_count_ratio", "dependence_ratio", "budget_spent_ratio", "released_class_size",
+        "released_half_width",
         "budget_left_seconds",
         "batch_seconds", "commit_seconds", "checkpoint_age_seconds", "ledger_bytes", "ledger_rows", "ready",
         "watermark_lag_seconds", "kafka_connected", "samples_pending", "first_release_timestamp_seconds",
         "accepted", "allowed_lateness_seconds", "delivery_seconds", "events_per_second",
         "input_silent_seconds", "partition_lag_events",
         "start_timestamp_seconds",
-        "answer_lag_seconds",
+        "answer_lag_seconds", "refresh_seconds",
     },
     "RoundsMetrics": {
         "kafka_connected",
@@ -170,7 +172,7 @@ PUBLIC_METRICS = {
         "events", "received_releases", "estimates", "refreshes", "agents", "releasing_agents",
         "released_half_width", "released_half_width_median", "released_class_size", "released_class_size_median",
         "prior_components", "prior_spread", "prior_count_ratio", "answer_lag_seconds", "ready", "events_per_second",
-        "input_silent_seconds",
+        "dependence_ratio", "input_silent_seconds",
         "start_timestamp_seconds", "kafka_connected",
     },
     "StatisticianMetrics": {

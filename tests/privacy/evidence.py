@@ -121,7 +121,7 @@ def evidence_of_audits(seed: int, folder: Path) -> Iterator[str]:
 
 def evidence_of_twins() -> Iterator[str]:
     """A row for each product that is known to be wrong: what caught it, after how many canaries."""
-    yield "\n`python -m tests.privacy.evidence --twins`: what is known to be wrong, and how many canaries it took"
+    yield "\n`python -m tests.privacy.evidence --twins`: known-bad twins, and canaries until they were caught"
     yield from ("\n| what is wrong | caught by | canaries |", "|---|---|---|")
     for name, twin in TWINS.items():
         ran = audited(twin, twin.command)
@@ -190,7 +190,7 @@ def main() -> None:
     """Print the tables, and write them where that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=21, help="of coins, deaths and samples")
-    parser.add_argument("--twins", action="store_true", help="what is known to be wrong alone")
+    parser.add_argument("--twins", action="store_true", help="the known-bad twins alone")
     parser.add_argument("--alarms", type=int, help="so many audits of what is right alone")
     parser.add_argument("--write", type=Path, help="the page whose tables are written anew")
     options = parser.parse_args()

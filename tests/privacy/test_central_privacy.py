@@ -77,7 +77,7 @@ def test_public_sizes_are_not_protected_and_the_audit_sees_it():
     one = replaced_user(given, 0, 1, 1.0, 1.0)
     other = replaced_user(given, 0, 100, 1.0, 1.0)
     assert loss(step, one, replaced_user(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1)) <= step.epsilon
-    with pytest.raises(AssertionError, match="depends on more than the noised numbers"):
+    with pytest.raises(AssertionError, match="depends on more than the noisy numbers"):
         loss(step, one, other, public, SeededWords(rng, 1))
 
 

@@ -19,7 +19,18 @@ from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Bools, Ints
 
 AGENTS, SAMPLES = 40, 600
-PRIVATE = ("own_", "kept_", "before_", "histogram_own", "total", "squares_", "marked_total", "vote_pairs", "vote_first")
+PRIVATE = (
+    "own_",
+    "kept_",
+    "before_",
+    "histogram_own",
+    "total",
+    "squares_",
+    "marked_total",
+    "vote_pairs",
+    "pair_",
+    "block_",
+)
 """Columns that are an agent's own; `sums_noise` and `sums_buffers` are the noise, and the same in all worlds here."""
 FOUND = OwnChanges.test
 

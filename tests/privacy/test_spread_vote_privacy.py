@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.agents.own_pairs import OwnPairs
 from meanstream.operators.agents.spread_vote import SpreadPairs, SpreadVote, spread_vote_bins
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
@@ -111,12 +112,13 @@ def test_a_vote_that_is_not_charged_is_caught() -> None:
 class OverlappingPairs(SpreadVote):
     """Known bad: a sample is compared with both of its neighbors in the stream."""
 
-    def pairs(self, rows: Any, who: Ints, point: Ints, starts: Ints, added: Ints) -> SpreadPairs:
+    def pairs(self, rows: Any, who: Ints, point: Ints, starts: Ints, pairs: OwnPairs) -> SpreadPairs:
+        last = rows.setdefault("vote_last", np.zeros_like(rows["pair_first"]))
         previous = np.concatenate([point[:1], point[:-1]])
-        previous[starts] = rows["vote_first"][who]
+        previous[starts] = last[who]
         bins = spread_vote_bins(np.abs(point - previous), self.span)
         bins[starts[rows["count"][who] == 0]] = -1
-        rows["vote_first"][who] = point[starts + added - 1]
+        last[who] = point[np.append(starts[1:], len(point)) - 1]
         return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, begin=starts.copy())
 
 

@@ -62,8 +62,8 @@ FIRES = {
     "MeanstreamDescriptors": "private",
 }
 """Each alert, and whom it is about."""
-ELSEWHERE = {"MeanstreamReadingTurnsMany", "MeanstreamAgentsMoved", "MeanstreamInputSilent"}
-"""Of jobs on Flink, of agents with a memory whose means move, and of an input that has died: for promtool alone."""
+ELSEWHERE = {"MeanstreamReadingTurnsMany", "MeanstreamAgentsMoved", "MeanstreamInputSilent", "MeanstreamNoEstimates"}
+"""Of jobs on Flink, of agents with a memory whose means move, and of what is missing for half an hour: promtool's."""
 
 BOUNDS = ("--lower", "0", "--upper", "1", "--epsilon", "1")
 SPENDING = ("--delta", "1e-6", "--schedule", "geometric:2,2", "--horizon", "2", "--lateness", "0s", "--refresh", "1s")

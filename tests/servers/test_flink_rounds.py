@@ -77,7 +77,8 @@ def submit(cluster: FlinkCluster, address: str, topic: str, name: str, branches:
     """
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
-    read = pipeline | ReadKafka(f"kafka://{address}/{topic}", ColumnMapping(), until_end=False, turn=1)
+    source = f"kafka://{address}/{topic}"
+    read = pipeline | ReadKafka(source, ColumnMapping(), until_end=False, turn=1, privacy_unit="user")
     for label, (then, sink) in branches.items():
         _ = read.samples | label >> Branch(then, f"kafka://{address}/{sink}")
     pipeline.run()

@@ -269,6 +269,13 @@ SPOILED = {
         ("and meanstream_events_total offset 1h", ""),
         ("<= 3600 + 2 * meanstream_allowed_lateness_seconds", "<= 3600 + 0 * meanstream_allowed_lateness_seconds"),
     ],
+    "MeanstreamNoEstimates": [
+        ("increase(meanstream_estimates_total[30m]) == 0", "increase(meanstream_estimates_total[30m]) < 99"),
+        ("and increase(meanstream_accepted_total[30m]) > 0", ""),
+        ("and meanstream_refresh_seconds\n", "\n"),
+        ("+ 2 * meanstream_allowed_lateness_seconds\n            unless", "\n            unless"),
+        ("unless (meanstream_refresh_seconds > 900", "unless (meanstream_refresh_seconds > 9000"),
+    ],
     "MeanstreamNoWindow": [
         ("300 + 2 * meanstream_rounds_period_seconds", "300 + 0 * meanstream_rounds_period_seconds"),
         ("rounds_period_seconds + meanstream_allowed_lateness_seconds", "rounds_period_seconds"),

@@ -39,13 +39,13 @@ def admission_columns(first: Floats, words: Words, room: int) -> Bools:
     return taken
 
 
-def admission_names(words: Words, room: int) -> Bools:
+def admission_names(hashes: Words, room: int) -> Bools:
     """Say which newcomers are taken where even the time at which they were heard is protected: by their names alone.
 
     Parameters
     ----------
-    words : uint64 array (n, 2)
-        Hash of each name.
+    hashes : uint64 array (n,)
+        Keyed hash of each name: whoever lacks the key cannot make up names that come first.
     room : int
         How many can be taken; less than 0 is none.
 
@@ -55,7 +55,9 @@ def admission_names(words: Words, room: int) -> Bools:
 
     Examples
     --------
-    >>> admission_names(np.array([[3, 1], [1, 1], [2, 1]], np.uint64), 2).tolist()
+    >>> admission_names(np.array([3, 1, 2], np.uint64), 2).tolist()
     [False, True, True]
     """
-    return admission_columns(np.zeros(len(words)), words, max(room, 0))
+    taken = np.zeros(len(hashes), np.bool_)
+    taken[np.argsort(hashes, kind="stable")[: max(room, 0)]] = True
+    return taken

@@ -12,7 +12,9 @@ from meanstream.operators.agents.forgetting import ToldSums
 from meanstream.operators.agents.histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
+from meanstream.operators.agents.own_energies import own_samples_with_energies
 from meanstream.operators.agents.own_moments import BLOCK
+from meanstream.operators.agents.own_pairs import own_pairs
 from meanstream.operators.agents.persons import COUNTS, PersonCounts
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released import PendingReleases, ReleaseBatch, released_columns
@@ -183,55 +185,14 @@ class Agents:
         """
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
         count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
-        if self.settings.kept is None:
-            return self._own_of(index, count, total, high * float(SQUARES_BASE) + low, self._cells(index))
-        return self.settings.kept.own(self._state.columns, index)
-
-    def own_at(self, agent: AnyInts, point: AnyInts, part: Ints) -> tuple[OwnSamples, Ints]:
-        """Private: own samples as they were at the end of each part of the samples that were taken last.
-
-        Parameters
-        ----------
-        agent, point : int array (n,)
-            The samples that counted in the last update, in its order.
-        part : int array (n,)
-            Of each; it never falls.
-
-        Returns
-        -------
-        OwnSamples, int array
-            Of each agent in each part that has samples of it, and that part.
-
-        Raises
-        ------
-        ValueError
-            With a memory that forgets: what was released on the way is not undone.
-        """
-        require(self.settings.kept is None, "memory", "be forever where parts are told apart", self.settings.memory)
-        if not len(agent):
-            return self.own(np.zeros(0, np.int64)), np.zeros(0, np.int64)
-        order = order_by_agent(agent, self.n_agents)
-        by_agent, by_part = agent[order].astype(np.int64), part[order]
-        fresh = (by_agent[1:] != by_agent[:-1]) | (by_part[1:] != by_part[:-1])
-        starts = np.concatenate([[0], np.flatnonzero(fresh) + 1])
-        who, parts = by_agent[starts], by_part[starts]
-        value = point[order].astype(np.int64)
-        centered = value - self.settings.grid.span // 2
-        last = np.searchsorted(who, who, side="right") - 1
-
-        def later(of_part: Ints) -> Ints:
-            until = np.cumsum(of_part)
-            return np.asarray(until[last] - until, np.int64)
-
-        now = {name: self._state.columns[name][who] for name in _SUMS}
-        count = now["count"] - later(np.diff(starts, append=len(order)))
-        total = now["total"] - later(np.add.reduceat(value, starts))
-        low = now["squares_low"] - later(np.add.reduceat(centered * centered, starts))
-        cells, histogram = self._cells(who), self.settings.histogram
-        if histogram is not None:
-            cells = histogram.cells_before(cells, who, value, starts)
-        high = now["squares_high"] + low // SQUARES_BASE
-        return self._own_of(who, count, total, high * float(SQUARES_BASE) + low % SQUARES_BASE, cells), parts
+        rows, kept, blocks = self._state.columns, self.settings.kept, self.settings.blocks
+        if kept is not None:
+            own, begin = kept.own(rows, index), kept.begin(rows, index)
+        else:
+            own, begin = self._own_of(index, count, total, high * float(SQUARES_BASE) + low, self._cells(index)), None
+        if blocks is None:
+            return own
+        return own_samples_with_energies(blocks, rows, own, self.settings.grid.resolution, begin)
 
     def _cells(self, index: Ints) -> Ints:
         """Private: own samples by cells; without columns where there is no histogram."""
@@ -301,6 +262,13 @@ class Agents:
         """Put the state of some agents in place of what these have."""
         self._window = self._state.put_rows(agents, rows, self._window)
 
+    def forget(self, agents: Ints) -> None:
+        """Drop all that is private of some agents; their releases stay, and they must send nothing more.
+
+        **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
+        """
+        self._state.forget(agents)
+
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums; on the way, release at every count that the geometric schedule names."""
         if len(agent) == 0:
@@ -314,7 +282,7 @@ class Agents:
         prefix = np.cumsum(sorted_point)
         before = prefix[starts] - sorted_point[starts]
 
-        counted = self._counted(who, sorted_point, starts, added)
+        counted = self._counted(who, sorted_point, starts, added, prefix)
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
         batch = _Batch(who, starts, rows["count"][who] + added, before, prefix, squared, order)
         place = np.arange(len(who))
@@ -367,10 +335,16 @@ class Agents:
             for who, moment in kept.changes.to_test(rows, a, sums.moment, np.minimum(blocks, len(many))):
                 kept.test(rows, who, moment)
 
-    def _counted(self, who: Ints, point: Ints, starts: Ints, added: Ints) -> list[SpreadPairs]:
-        """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them."""
-        rows, vote, histogram = self._state.columns, self.settings.vote, self.settings.histogram
-        found = [] if vote is None else [vote.pairs(rows, who, point, starts, added)]
+    def _counted(self, who: Ints, point: Ints, starts: Ints, added: Ints, prefix: Ints) -> list[SpreadPairs]:
+        """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them, and into blocks.
+
+        Where there are no blocks, in paper mode, there are no votes.
+        """
+        rows, vote, histogram, found = self._state.columns, self.settings.vote, self.settings.histogram, []
+        if self.settings.blocks is not None:
+            pairs = own_pairs(rows, who, point, starts, added)
+            self.settings.blocks.add(rows, who, added=added, starts=starts, prefix=prefix, pairs=pairs)
+            found = [] if vote is None else [vote.pairs(rows, who, point, starts, pairs)]
         return found if histogram is None else [*found, histogram.samples(rows, who, point, starts)]
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:

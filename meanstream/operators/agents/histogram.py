@@ -217,35 +217,6 @@ class SampleHistogram:
         bins = histogram_bin_of_cells(self.bins)[cells]
         return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, begin=starts.copy())
 
-    def cells_before(self, own: Ints, who: Ints, point: Ints, starts: Ints) -> Ints:
-        """Private: own samples by cells as they were before the later samples of a batch.
-
-        Parameters
-        ----------
-        own : int array (n, cells)
-            All samples of the agent of each row.
-        who : int array (n,)
-            That agent; its rows stand next to each other.
-        point : int array
-            Samples that are among those, row by row.
-        starts : int array (n,)
-            Where those of each row begin.
-
-        Returns
-        -------
-        int array (n, cells)
-            Without the samples of the rows that come after each of its agent.
-        """
-        if np.all(who[1:] != who[:-1]):
-            return own
-        cells = np.searchsorted(histogram_cells(self.edges), point, side="left")
-        row = np.repeat(np.arange(len(who)), np.diff(starts, append=len(point)))
-        until = np.zeros_like(own)
-        np.add.at(until.reshape(-1), row * self.cells + cells, 1)
-        np.cumsum(until, axis=0, out=until)
-        last = np.searchsorted(who, who, side="right") - 1
-        return np.asarray(own - (until[last] - until), np.int64)
-
     def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
         """Tell which agents release counts with their release after `count` samples."""
         return np.asarray(count // FACTOR >= rows["histogram_count"][agent])

@@ -9,7 +9,7 @@ import numpy as np
 
 from meanstream.operators.agents.forgetting import DecayedSums, ToldSums
 from meanstream.operators.agents.own_changes import OwnChanges
-from meanstream.operators.agents.own_moments import BLOCK, OwnMoment
+from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every
 from meanstream.operators.agents.spread_vote import SpreadVote
 from meanstream.operators.noise.fixed_point import FixedPoint
@@ -116,22 +116,6 @@ class KeptSums:
         """Private: what tests each agent's own mean."""
         return OwnChanges(self.grid.span // 2)
 
-    def since_version_2(self, state: Columns) -> Columns:
-        """Complete state of before there were tests of changes: nothing is known of the past, and none has changed.
-
-        Parameters
-        ----------
-        state : dict
-            Columns of some agents, as `columns` gave them then.
-        """
-        old = dict(state)
-        squares = old.pop("marked_high") * float(SQUARES_BASE) + old.pop("marked_low")
-        found = {**self.columns(len(old["count"])), **old}
-        OwnMoment(old["released_count"], old["marked_total"], squares).put(found, "marked", np.arange(len(squares)))
-        found["own_weight"], found["own_squared_weight"] = old["sums_weight"], old["sums_squared_weight"]
-        found["own_due"] = (old["count"] // BLOCK + 1) * BLOCK
-        return found
-
     def outlook(self, count: Ints) -> Outlook:
         """Public: what releases after these numbers of samples will hold of a mean that stays, in grid units."""
         index = np.arange(1, len(count) + 1)
@@ -225,6 +209,10 @@ class KeptSums:
             squared_deviations=np.asarray(deviations),
             ahead=rows["own_weight"][agent] < REFLECTED * released,
         )
+
+    def begin(self, rows: Columns, agent: Ints) -> Ints:
+        """Private: how many samples of some agents came before the newest change of their own mean."""
+        return np.asarray(rows["own_start_number"][agent], np.int64)
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
         """Weigh all samples of some agents as their next release will, if there are new ones."""

@@ -153,17 +153,23 @@ class KeptWindow:
         rows["told_variance"][agent] = told.variance
         return told
 
+    def begin(self, rows: Columns, agent: Ints) -> Ints:
+        """Private: how many samples of some agents came before those that count."""
+        return self._base(rows, agent, self._here(rows, agent)).number
+
+    def _here(self, rows: Columns, agent: Ints) -> Ints:
+        """Give the number of samples, or the turn of the newest of them."""
+        if self.times is None:
+            return np.asarray(rows["count"][agent], np.int64)
+        new = rows["count"][agent] > rows["released_count"][agent]
+        seen = np.where(new, rows["seen"][agent], 0.0)
+        return np.where(new, self.times.turn(seen), rows["turn"][agent])
+
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
         """Private: the samples of some agents in their windows, without those before a change; for that agent only."""
         now = SumsNow(*(rows[name][agent] for name in ("count", "total", "squares_high", "squares_low"))).moment
-        released = here = rows["released_count"][agent]
-        if self.times is None:
-            here = now.number
-        else:
-            new, released = now.number > released, rows["turn"][agent]
-            seen = np.where(new, rows["seen"][agent], 0.0)
-            here = np.where(new, self.times.turn(seen), released)
-        base, middle = self._base(rows, agent, here), self.grid.span // 2
+        released = rows["released_count"][agent] if self.times is None else rows["turn"][agent]
+        base, middle = self._base(rows, agent, self._here(rows, agent)), self.grid.span // 2
         number = now.number - base.number
         n = np.maximum(number, 1).astype(np.float64)
         total = (now.total - base.total - number * middle).astype(np.float64)

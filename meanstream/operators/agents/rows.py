@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import Bools, Ints, Words
@@ -14,10 +13,17 @@ CHUNK = 1024
 """Agents per snapshot chunk: a commit writes the chunks that changed."""
 
 NEVER = np.iinfo(np.int64).max
-SNAPSHOT_VERSION = 2
-WITH_CHANGES = 3
-"""Version of agents that forget since there are tests of changes; of the others it is still the one before."""
-SINCE_VERSION_2 = frozenset({"seen"})
+SNAPSHOT_VERSION = 4
+
+
+SHOWN = frozenset(
+    {
+        *("released", "released_count", "released_total", "due"),
+        *("told_count", "told_total", "told_variance"),
+        *("vote_noised", "histogram_noised"),
+    }
+)
+"""Columns that releases have shown, or that follow from how many there were; every other one is private."""
 
 
 class AgentRows:
@@ -54,6 +60,14 @@ class AgentRows:
         """Note that these agents' rows changed."""
         self._dirty[agents // CHUNK] = True
 
+    def forget(self, agents: Ints) -> None:
+        """Leave of these agents what releases have shown, as if they had sent nothing."""
+        fresh = _empty_rows(self._settings, 1)
+        for name, column in self.columns.items():
+            if name not in SHOWN:
+                column[agents] = fresh[name]
+        self.touch(agents)
+
     def dirty_chunks(self) -> list[int]:
         """Chunks that changed since the last `mark_clean`."""
         return [int(i) for i in np.flatnonzero(self._dirty)]
@@ -66,11 +80,10 @@ class AgentRows:
         """Give one chunk as plain arrays, with a version and the window that event time is in."""
         part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
         state = {name: column[part].copy() for name, column in self.columns.items()}
-        version = SNAPSHOT_VERSION if self._settings.kept is None else WITH_CHANGES
-        return {"version": np.array(version), "window": np.array(window), **state}
+        return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
 
     def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
-        """Put back what `snapshot` gave, of this version or one before.
+        """Put back what `snapshot` gave.
 
         Raises
         ------
@@ -78,13 +91,9 @@ class AgentRows:
             If it is of another version, or has other columns.
         """
         version = int(state["version"])
-        kept = self._settings.kept
-        newest = SNAPSHOT_VERSION if kept is None else WITH_CHANGES
-        require(1 <= version <= newest, "snapshot version", f"lie in 1..{newest}", version)
-        if isinstance(kept, KeptSums) and version == SNAPSHOT_VERSION and "marked_high" in state:
-            state = {**kept.since_version_2(state), "version": state["version"], "window": state["window"]}
+        require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
         names = set(state) - {"version", "window"}
-        expected = set(self.columns) - (SINCE_VERSION_2 if version == 1 else frozenset())
+        expected = set(self.columns)
         require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
         first = chunk * CHUNK
         for name in names:
@@ -110,6 +119,7 @@ def _empty_rows(settings: AgentsSettings, n: int) -> dict[str, np.ndarray]:
     times = settings.times
     first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     rows["due"] = np.full(n, first, np.int64)
+    rows.update({} if settings.blocks is None else settings.blocks.columns(n))
     rows.update({} if settings.vote is None else settings.vote.columns(n))
     rows.update({} if settings.histogram is None else settings.histogram.columns(n))
     if settings.kept is not None:

@@ -20,6 +20,7 @@ from meanstream.operators.agents.histogram import (
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.kept_window import KeptWindow
 from meanstream.operators.agents.memory import FOREVER, Memory, memory_for, parse_memory
+from meanstream.operators.agents.own_blocks import OwnBlocks
 from meanstream.operators.agents.release_changes import ReleaseChanges
 from meanstream.operators.agents.release_times import Counts, Every, Steady, parse_release_times
 from meanstream.operators.agents.spread_vote import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
@@ -323,6 +324,11 @@ class AgentsSettings:
         # K samples of a person are in K pairs at most; where all move alike, that is K times the change of one.
         noise = self._counts_noise(PAIR_SENSITIVITY, self.spread_share)
         return SpreadVote(self.grid.span, noise, self.remembers.forgets)
+
+    @cached_property
+    def blocks(self) -> OwnBlocks | None:
+        """What shows how an agent's own samples depend; None in paper mode, which takes them for independent."""
+        return OwnBlocks(self.remembers) if self.mode == "tuned" else None
 
     @cached_property
     def histogram(self) -> SampleHistogram | None:

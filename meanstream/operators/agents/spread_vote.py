@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.own_pairs import OwnPairs
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, ReleaseColumns, Words
@@ -106,36 +107,28 @@ class SpreadVote:
     def columns(self, n: int) -> dict[str, Ints]:
         """State of `n` agents that have seen nothing: private but for `vote_noised`."""
         return {
-            "vote_first": np.zeros(n, np.int64),  # the sample that waits for its partner
             "vote_count": np.zeros(n, np.int64),  # samples at the last vote
             "vote_pairs": np.zeros((n, VOTE_BINS), np.int64),  # since the last vote
             "vote_noised": np.zeros((n, 2 + VOTE_BINS), np.int64),  # as `ReleaseColumns.votes`
         }
 
-    def pairs(self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints, added: Ints) -> SpreadPairs:
-        """Pair the samples of a batch, which are in the order of their agents.
+    def pairs(self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints, pairs: OwnPairs) -> SpreadPairs:
+        """Put the pairs of a batch into bins.
 
         Parameters
         ----------
         rows : dict
-            The agents' state; `count` is that before the batch. The samples without a partner are put into it.
-        who, starts, added : int array, shape (m,)
-            Agents of the batch, where the samples of each begin, and how many there are.
+            The agents' state.
+        who, starts : int array, shape (m,)
+            Agents of the batch, and where the samples of each begin.
         point : int array, shape (n,)
             The samples, in grid units.
+        pairs : OwnPairs
+            Their pairs.
         """
-        before = rows["count"][who]
-        first = before % 2  # 1 where the batch's first sample of an agent has a partner that waits
-        number = (first + added) // 2
-        place = starts + 1 - first  # of the second of each agent's first pair
-        second = 2 * np.arange(int(number.sum())) + np.repeat(place - 2 * (np.cumsum(number) - number), number)
-        partner = point[second - 1]
-        waited = np.flatnonzero((first == 1) & (number > 0))
-        partner[(np.cumsum(number) - number)[waited]] = rows["vote_first"][who[waited]]
         # A first of a pair has no bin: its partner's counts for both.
         bins = np.full(len(point), -1, np.int8)
-        bins[second] = spread_vote_bins(np.abs(point[second] - partner), self.span)
-        rows["vote_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+        bins[pairs.second] = spread_vote_bins(pairs.difference, self.span)
         return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, begin=starts.copy())
 
     def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:

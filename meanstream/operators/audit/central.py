@@ -77,7 +77,7 @@ def losses(step: Any, one: Summaries, other: Summaries, public: Public, words: R
     second = Recorder(repeat=first)
     with second.listening():
         again = step.release(step.tally(step.encode(other, public), public), public, words)
-    require_as_audited(_shown(found) == _shown(again), "what is released depends on more than the noised numbers")
+    require_as_audited(_shown(found) == _shown(again), "the release depends on more than the noisy numbers")
     lost = []
     for (a, scale_a, epsilon_a), (b, scale_b, epsilon_b) in zip(first.given, second.given, strict=True):
         same = (scale_a, epsilon_a) == (scale_b, epsilon_b)

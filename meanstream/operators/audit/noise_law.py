@@ -127,7 +127,7 @@ class NoiseLaw:
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
             method=f"scale of the noise {'at most ' if enough else ''}{told}, {_said(freedom, single)}",
-            assumption="samples lie within the bounds: they only add to what is seen of the noise",
+            assumption="samples lie within the bounds, so they only add to the visible noise",
             fault=single.fault(),
         )
 

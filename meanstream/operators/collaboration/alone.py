@@ -81,7 +81,8 @@ def alone_where_ahead(answer: AgentEstimates, own: OwnMeans) -> AgentEstimates:
     columns = {name: (getattr(answer, name), getattr(alone, name)) for name in _ANSWERED}
     noise = None if answer.noise_half_width is None else np.where(own.ahead, 0.0, answer.noise_half_width)
     mixed = {name: np.where(own.ahead, mine, others) for name, (others, mine) in columns.items()}
-    return replace(answer, noise_half_width=noise, **mixed)
+    moved = None if answer.moved is None else np.where(own.ahead, 0.0, answer.moved)
+    return replace(answer, noise_half_width=noise, moved=moved, **mixed)
 
 
 @dataclass(slots=True)

@@ -161,36 +161,6 @@ def mixture_sum(weight: Floats32, columns: Floats32) -> Floats32:
     return np.asarray(np.einsum("k,kn->n", weight, columns), dtype=np.float32)
 
 
-def posterior_of_variance(
-    value: Floats, posterior: Floats, *, mean: Floats, own: Floats, other: Floats
-) -> tuple[Floats, Floats]:
-    """Give the posterior variances that own means of another variance would have, and by how much values would move.
-
-    Parameters
-    ----------
-    value, posterior : float array, shape (n,)
-        Posterior means and variances.
-    mean, own : float array, shape (n,)
-        The own means that they are made of, and their variances.
-    other : float array, shape (n,)
-        The other variances.
-
-    Notes
-    -----
-    An answer that keeps the share `r` of its own mean has, of a normal prior, the spread `own r / (1 - r)`; the other
-    variance meets the same prior. It costs nothing beside a second evaluation of the whole mixture.
-
-    Examples
-    --------
-    >>> one = np.ones(1)
-    >>> posterior_of_variance(one, 0.5 * one, mean=2 * one, own=one, other=3 * one)
-    (array([0.75]), array([0.5]))
-    """
-    kept = np.minimum(posterior / own, 1.0)
-    total = own * kept + other * (1 - kept)
-    return own * other * kept / total, np.abs(value - mean) * np.abs(other / total - 1)
-
-
 def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, level: float) -> Floats:
     """Half the length of an interval between one that covers at its level on average and one that covers far agents.
 

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.count_trend import CountGroups
 from meanstream.operators.collaboration.mixture_posterior import (
     MixturePrior,
@@ -15,7 +14,6 @@ from meanstream.operators.collaboration.mixture_posterior import (
     mixture_posterior,
     posterior_doubted_interval,
     posterior_far_half_width,
-    posterior_of_variance,
 )
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior import normalized_prior
@@ -139,7 +137,7 @@ class FittedByCount:
         n_classes = len(self.start) - 1
         # As int16, for which a stable sort is a radix sort.
         of = np.minimum(prior_family_class(own.count[block]), n_classes - 1).astype(np.int16)
-        columns = [own.mean[block], own.variance[block], own.value_variance[block], own.noise_variance[block]]
+        columns = [own.mean[block], own.variance[block], own.noise_variance[block]]
         count = own.count[block]
         answers, components, order = found, component, None
         if (of != of[0]).any():
@@ -162,24 +160,21 @@ class FittedByCount:
             of_sorted.take(back, out=column, mode="clip")  # which no place needs, and which needs no copy
 
     def _answers(self, c: int, columns: list[Floats], count: Ints, *, level: float) -> tuple[tuple[Floats, ...], Ints]:
-        """Answer some agents of one class of counts: own means, their variances, those of values and of the noise."""
-        mean, variance, of_value, noise = columns
+        """Answer some agents of one class of counts: own means, their variances, those of the noise."""
+        mean, variance, noise = columns
         lower, upper = self.plain.lower, self.plain.upper
         width, part = upper - lower, slice(self.start[c], self.start[c + 1])
-        usual = bounded_means(mean, of_value, lower=lower, upper=upper)
         mean, variance = bounded_means(mean, variance, lower=lower, upper=upper)
         outside = self._outside(np.minimum(variance - noise, width**2), count)
         prior = MixturePrior(
             weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
             variance=self.variance[part], is_class=self.is_class[part], width=width,
         )  # fmt: skip
-        value, posterior = mixture_posterior(prior, *usual, outside)
-        posterior, shift = posterior_of_variance(value, posterior, mean=usual[0], own=usual[1], other=variance)
+        value, posterior = mixture_posterior(prior, mean, variance, outside)
         stddev = np.sqrt(variance)
         most, inside = TRANSLATION * stddev, np.clip(mean, lower, upper)  # noise carries a release beyond the bounds
         value = np.clip(np.clip(value, inside - most, inside + most), lower, upper)
         half_width = posterior_far_half_width(posterior, variance, level)
-        half_width = np.minimum(np.hypot(half_width, shift), half_width_alone(variance, level))
         component, membership, class_size = self.plain.membership(mean, variance)
         of_noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)
         kept = np.minimum(np.sqrt(posterior) / stddev, 1.0)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
+from meanstream.operators.collaboration.covariates.covariate_design import CovariateDesign
+from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
+from meanstream.operators.collaboration.covariates.prior_with_covariates import PriorWithCovariates
 from meanstream.operators.collaboration.james_stein import JamesStein
 from meanstream.operators.collaboration.prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require
 
@@ -57,7 +62,10 @@ class ReleaseSummary(Protocol):
 class Collaboration(Protocol):
     """How agents use each other's releases. Post-processing: it spends no privacy."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str:
+        """Its key in the registry."""
+        ...
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedPopulation:
         """Read the newest release of every agent, with the total variance of each released mean."""
@@ -72,7 +80,12 @@ class Collaboration(Protocol):
         ...
 
 
-SUMMARIES: dict[str, type[Any]] = {"bins": ReleaseBins, "sorted": SortedReleases, "count": ReleaseCount}
+SUMMARIES: dict[str, type[Any]] = {
+    "bins": ReleaseBins,
+    "sorted": SortedReleases,
+    "count": ReleaseCount,
+    "covariates": CovariateReleases,
+}
 """The kinds of summary; `restore` of each makes one of its snapshot."""
 
 COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
@@ -85,9 +98,18 @@ COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
 
 
 def make_collaboration(
-    name: str, *, lower: float, upper: float, significance: float = 0.05, strangers: bool = True
+    name: str,
+    *,
+    lower: float,
+    upper: float,
+    significance: float = 0.05,
+    covariates: CovariateDesign | None = None,
+    strangers: bool = True,
 ) -> Collaboration:
-    """Return a collaboration of the registry.
+    """Return a collaboration of the registry, or of another package.
+
+    A package registers `make(lower, upper, significance)` as an entry point of "meanstream.collaborations", under a
+    name that the registry does not have.
 
     Parameters
     ----------
@@ -97,9 +119,11 @@ def make_collaboration(
         Declared bounds of a sample, in the value's unit; the learned prior's range of means.
     significance : float
         Of the same-mean tests.
+    covariates : CovariateDesign, optional
+        Public attributes of the agents, whose effects a learned prior takes into account.
     strangers : bool
-        Releases come from others, whose counts may be lies: the learned prior believes few of the most precise ones.
-        False where who fits has counted the samples.
+        Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
+        False if the caller counted the samples.
 
     Raises
     ------
@@ -111,13 +135,24 @@ def make_collaboration(
     >>> make_collaboration("pooled_prior", lower=0.0, upper=1.0)
     LearnedPrior(lower=0.0, upper=1.0, exact_classes=2e-06, per_class=1.0)
     """
-    require(name in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)}", name)
-    made = COLLABORATIONS[name](lower, upper, significance)
-    return replace(made, trimmed=0.0) if isinstance(made, PriorByCount) and not strangers else made
+    if name not in COLLABORATIONS:
+        others = entry_points_of(COLLABORATIONS_GROUP)
+        require(name in others, "collaboration", f"be one of {', '.join({**COLLABORATIONS, **others})}", name)
+        made: Collaboration = others[name].load()(lower, upper, significance)
+        return made
+    if covariates is not None:
+        return PriorWithCovariates(name, lower, upper, covariates)
+    known = COLLABORATIONS[name](lower, upper, significance)
+    return replace(known, trimmed=0.0) if isinstance(known, PriorByCount) and not strangers else known
 
 
 def answers_from_releases(
-    fitted: FittedPopulation, releases: ReleaseColumns, variance: Floats, *, level: float = 0.95
+    fitted: FittedPopulation,
+    releases: ReleaseColumns,
+    variance: Floats,
+    *,
+    value_variance: Floats | None = None,
+    level: float = 0.95,
 ) -> AgentEstimates:
     """Public: what anybody can say of each agent's mean; its newest release takes the place of its raw mean.
 
@@ -128,7 +163,9 @@ def answers_from_releases(
     releases : ReleaseColumns
         At most one release per agent.
     variance : float array, shape (len(releases),)
-        Total variance of each released mean: of the sampling and of the noise.
+        Total variance of each released mean: of the sampling and of the noise. The intervals rest on it.
+    value_variance : float array, shape (len(releases),), optional
+        The one that the values rest on; by default the same.
     level : float
         Nominal coverage of the intervals.
 
@@ -150,6 +187,7 @@ def answers_from_releases(
     """
     own = OwnMeans(
         agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,
-        noise_variance=releases.noise_variance,
+        noise_variance=releases.noise_variance, value_variance=variance if value_variance is None else value_variance,
+        covariates=releases.covariates,
     )  # fmt: skip
-    return fitted.estimate(own, level=level)
+    return estimate_with_two_variances(fitted, own, level=level)

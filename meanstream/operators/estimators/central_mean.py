@@ -119,7 +119,7 @@ class CentralMean(EstimatorTraits):
 
     options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level"})
     name = "central.mean"
-    assumes = "nothing of the users; that the curator, who sees every sample, is trusted"
+    assumes = "nothing about users; a trusted curator, who sees every sample"
     of_a_paper = False
     candidate = True
     taken_for = "curator"

@@ -6,6 +6,7 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
+from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:
@@ -76,14 +77,20 @@ def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) ->
 
 
 def estimator_class(name: str) -> Any:
-    """Import the class of an estimator of the registry; its `options` are the names that it takes.
+    """Import the class of an estimator; its `options` are the names that it takes.
+
+    It is one of the registry, or of another package that has it as an entry point of "meanstream.estimators", under a
+    name that the registry does not have.
 
     Raises
     ------
     ValueError
         If the name is unknown.
     """
-    require(name in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", name)
+    if name not in ESTIMATORS:
+        others = entry_points_of(ESTIMATORS_GROUP)
+        require(name in others, "estimator", f"be one of {', '.join({**ESTIMATORS, **others})}", name)
+        return others[name].load()
     module, _, attribute = ESTIMATORS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 

@@ -98,24 +98,24 @@ def family_sentence(
     """Say the recommendation in one sentence, and why."""
     best = candidates[0]
     if chosen is None:
-        wide = "" if best.half_width is None else f" and intervals {best.half_width:.3g} either way"
+        wide = "" if best.half_width is None else f" and intervals of half-width {best.half_width:.3g}"
         text = (
-            f"Take none: too few users, even {best.name} has a mean squared error of {best.mse:.3g}{wide},"
+            f"Use none: too few users; even {best.name} has a mean squared error of {best.mse:.3g}{wide},"
             f" no better than a guess ({guess:.3g})"
         )
     elif best.half_width is None:
         left = 0.0 if best.left_out is None else best.left_out
         text = (
-            f"Take {best.name} with {best.terms} functions: off by {math.sqrt(best.mse):.3g} of the flat density's"
+            f"Use {best.name} with {best.terms} functions: error {math.sqrt(best.mse):.3g} of the flat density's"
             f" height, root mean square over the bounds ({math.sqrt(left):.3g} for the functions left out)"
         )
     else:
-        text = f"Take {best.name}: {best.half_width:.3g} either way for each {estimator_class(best.name).part}"
+        text = f"Use {best.name}: half-width {best.half_width:.3g} for each {estimator_class(best.name).part}"
         if why := _why(best, candidates, radius):
             text += f", because {why}"
     if target is not None:
         needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
-        text += f"; {target:g} either way needs {needed} users"
+        text += f". A half-width of {target:g} needs {needed} users"
     return f"{text}."
 
 

@@ -125,33 +125,33 @@ def forecast_record_sentence(
     plain, planned = cases["no search"], cases["declared"]
     if best is plain:
         text = (
-            f"Do not localise: one unbiased report of each user gives {plain.half_width:.3g} either way, and no "
-            "search for a narrower window would beat it"
+            f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. No search for a narrower window "
+            "would beat it"
         )
         would = []
         if declared is None and planned.mse < NOT_WORTH * plain.mse:
             would.append(f"between_users (0: {planned.half_width:.3g})")
         if declared is None and cases["tails"].mse < NOT_WORTH * plain.mse and best is not cases["tails"]:
-            would.append(f"tails (exponential: {cases['tails'].half_width:.3g} where users are alike)")
+            would.append(f"tails (exponential: {cases['tails'].half_width:.3g} if users are alike)")
         if would:
             text = (
-                f"Do not localise: one unbiased report of each user gives {plain.half_width:.3g} either way; only a "
-                f"declared {' or '.join(would)} would pay, if it is true"
+                f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. Only a declared "
+                f"{' or '.join(would)} would improve on it, if it is true"
             )
     elif best is planned:
         text = (
-            f"Take {best.name} ({best.kind}) as long as between_users is true: {best.half_width:.3g} either way, "
-            f"against {plain.half_width:.3g} with one report each"
+            f"Use {best.name} ({best.kind}) while between_users is true: half-width {best.half_width:.3g}, or "
+            f"{plain.half_width:.3g} with one report each"
         )
     else:
         worst = z * math.sqrt(best.worst_mse)
         text = (
-            f"Take {planned.name} with the declared tails ({best.name}): {best.half_width:.3g} either way where "
-            f"users are alike, {worst:.3g} where they differ much, against {plain.half_width:.3g} with one report each"
+            f"Use {planned.name} with the declared tails ({best.name}): half-width {best.half_width:.3g} if users are "
+            f"alike, {worst:.3g} if they differ much, or {plain.half_width:.3g} with one report each"
         )
     if target is not None:
         needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
-        text += f"; {target:g} either way needs {needed} users"
+        text += f". A half-width of {target:g} needs {needed} users"
     return text + "."
 
 
@@ -163,8 +163,9 @@ def forecast_record_warning(
         return ""
     assumed = "that users are alike (between_users 0)" if not declared else f"between_users {declared * half:.3g}"
     return (
-        f"With {name} and {assumed}, users whose own means have a skewed spread of {breaking * half:.3g} make the "
-        f"{level:.0%} interval miss about half of the time: declare a bound that is true, or none."
+        f"With {name} and {assumed}, the {level:.0%} interval misses half of the time if users' own means have a "
+        "skewed "
+        f"spread of {breaking * half:.3g}. Declare a true bound, or none."
     )
 
 
@@ -172,9 +173,8 @@ def forecast_record_curator_sentence(curator: Candidate, best: Candidate) -> str
     """Say what trusting a curator would be worth."""
     needs = "" if curator.users_needed is None else f", with {curator.users_needed:,} users for the target"
     return (
-        f"If a trusted curator is acceptable, who sees every sample: take {curator.name}, which gives "
-        f"{curator.half_width:.3g}"
-        f" either way{needs}, against {best.half_width:.3g} where users protect themselves ({best.name})."
+        f"If a curator may see every sample, use {curator.name}: half-width {curator.half_width:.3g}{needs}, or "
+        f"{best.half_width:.3g} if users protect themselves ({best.name})."
     )
 
 
@@ -184,8 +184,8 @@ def forecast_record_carried_sentence(carried: Mapping[str, list[tuple[float, flo
     Examples
     --------
     >>> forecast_record_carried_sentence({"repeating": [(0.2, 0.05), (3.0, 0.6)]}, 0.5)
-    "Windows that repeat (repeating) err 0.05 after ten of them where users' own means spread by 0.2, and 0.6 by 3 \
-(0.5 where each is answered alone, standard errors); intervals are about as wide as those of one report of each user."
+    "After ten windows in a row (repeating) the standard error is 0.05 if users' own means spread by 0.2, and \
+0.6 by 3. For a single window it is 0.5. Intervals are about as wide as those of one report of each user."
     """
     parts = []
     for name, errors in carried.items():
@@ -193,8 +193,9 @@ def forecast_record_carried_sentence(carried: Mapping[str, list[tuple[float, flo
         others = "".join(f", {error:.2g} by {wider:.2g}" for wider, error in more[:-1])
         last = "".join(f", and {error:.2g} by {wider:.2g}" for wider, error in more[-1:])
         parts.append(
-            f"Windows that repeat ({name}) err {least:.2g} after ten of them where users' own means spread by "
-            f"{spread:.2g}{others}{last} ({plain:.2g} where each is answered alone, standard errors); intervals are "
-            "about as wide as those of one report of each user."
+            f"After ten windows in a row ({name}) the standard error is {least:.2g} if users' own means spread by "
+            f"{spread:.2g}{others}{last}. For a single window it is {plain:.2g}. Intervals are about as wide as "
+            "those of "
+            "one report of each user."
         )
     return " ".join(parts)

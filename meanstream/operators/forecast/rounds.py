@@ -93,8 +93,8 @@ def forecast_rounds(
     --------
     >>> found = forecast_rounds(users=10_000, epsilon=1.0, sizes=SizeDistribution.parse("point:1"), between_users=0.0)
     >>> found.recommended, found.sentence
-    ('one_shot', 'Do not localise: one unbiased report of each user gives 0.0424 either way, and no search for a \
-narrower window would beat it.')
+    ('one_shot', 'Use one unbiased report of each user: half-width 0.0424. No search for a narrower window would beat \
+it.')
     """
     require(lower < upper, "lower", f"be below upper ({upper!r})", lower)
     require_between(0.0, 1.0, level=level)

@@ -91,14 +91,14 @@ class AgentsForecast:
         left, public = f"{self.error_ratio:.0%}", f"{self.public_ratio:.0%}"
         if self.public_ratio > PAYS:
             return (
-                f"Collaboration will not pay: with all data public it would leave {public} of the squared error. "
-                "Agents differ by more than their samples leave open."
+                f"Collaboration will not pay: even with all data public it would leave {public} of the squared error. "
+                "Agents differ by more than the uncertainty of their own means."
             )
         if self.error_ratio > PAYS:
             return (
-                f"Collaboration will not pay at epsilon {self.epsilon:g}: {left} of the squared error would be left, "
-                f"with all data public {public}. The noise hides what agents have in common: more samples per agent, "
-                "more agents or a larger epsilon are needed."
+                f"Collaboration will not pay at epsilon {self.epsilon:g}: it leaves {left} of the squared error, and "
+                f"{public} with all data public. The noise hides the common structure of agents. Use more samples per "
+                "agent, more agents or a larger epsilon."
             )
         return (
             f"Together agents will have {left} of the squared error of learning alone (with all data public {public})."

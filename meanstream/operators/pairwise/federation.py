@@ -239,7 +239,7 @@ class PairwiseFederation:
         self._pairs.step(centered, release.fresh.sample(self._noise.bits(ids))[None])
         made = self._pairs.exchanged
         if made is None or not np.array_equal(made.target, agent):
-            raise RuntimeError("schedule must ask whom the noise was made for, asked somebody else")
+            raise RuntimeError("schedule must query the agent that the noise was made for, got another one")
         total = made.total + count * (release.grid.span // 2)
         return PairReleases(
             agent=agent, reader=made.asker, index=made.release.copy(), count=count, total=total, version=version

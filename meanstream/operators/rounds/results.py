@@ -136,14 +136,14 @@ def result_added_entries(found: Public, public: Public, name: str, *, by: int = 
     before = public.get(name, [])
     given = result_list(found.get(name, []), name, len(before), len(before) + by)
     if given[: len(before)] != before:
-        refuse_result(name, "begin with what was found before", given)
+        refuse_result(name, "begin with the earlier result", given)
     return given[len(before) :]
 
 
 def result_unchanged(found: Public, public: Public, name: str) -> None:
     """Refuse another value of a field than was accepted before."""
     if found.get(name) != public.get(name):
-        refuse_result(name, "stay what was found before", found.get(name))
+        refuse_result(name, "stay the earlier result", found.get(name))
 
 
 def result_as_plain_data(found: Any) -> None:

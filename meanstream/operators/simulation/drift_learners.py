@@ -10,6 +10,7 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import alone_where_ahead, half_width_alone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
@@ -66,7 +67,7 @@ class HostedAgents:
         pool = self._followed.posterior
         fitted = self._way.fit_summary(self._way.summarize(self._followed.combined(self._agents.latest())), pool)
         own = pooled_own_means(self._agents.own(), pool)
-        found = alone_where_ahead(fitted.estimate(own, level=LEVEL), own)
+        found = alone_where_ahead(estimate_with_two_variances(fitted, own, level=LEVEL), own)
         return found.value, found.lower, found.upper
 
 

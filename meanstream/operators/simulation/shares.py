@@ -66,7 +66,7 @@ class SharesRow:
         """Say it in words."""
         return (
             f"The {self.asked} of {self.samples:,} samples: error {self.alone:.3g} alone, {self.together:.3g} together "
-            f"(± {self.half_width:.3g}), {self.released:.3g} for everybody (± {self.half_width_released:.3g})."
+            f"(± {self.half_width:.3g}), {self.released:.3g} for everyone (± {self.half_width_released:.3g})."
         )
 
 

@@ -63,7 +63,7 @@ COUNTERS = {
     "rounds": Figure("rounds", "Rounds that came to their end: windows answered."),
     "rounds_reports_": Figure("rounds_reports", "Reports made, one per user and round, by stage.", "stage"),
     "results_refused": Figure(
-        "rounds_results_refused", "Results of stages that no stage can have found, by each shard that was told them."
+        "rounds_results_refused", "Impossible results of stages, counted by each shard that received them."
     ),
     "over_budget": Figure("rounds_over_budget", "How often the budget did not pay for a user's data in a round."),
     "sent": Figure("sent", "Events written to a topic."),

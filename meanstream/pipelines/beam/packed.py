@@ -57,8 +57,9 @@ def unpacked(encoded: bytes, *kinds: str) -> tuple[str, dict[str, Any], Columns]
 
 
 def packed_columns_of(releases: ReleaseColumns) -> Columns:
-    """Give releases as arrays; votes only where there are some, histograms where they have columns."""
+    """Give releases as arrays; votes only where there are some, histograms where they have columns; no attributes."""
     columns: Columns = {field.name: getattr(releases, field.name) for field in fields(releases)}
+    del columns["covariates"]
     if not columns["votes"].any():
         del columns["votes"]
     if not columns["histogram"].shape[1]:

@@ -52,7 +52,11 @@ class StateOwner:
     def mark(self) -> StateMark:
         """Make the mark, on a worker."""
         weigh_state_by_length()
-        return StateMark(self.settings, NO_SECRET if self.secret is None else self.secret.load())
+        return StateMark(self.settings, self.load())
+
+    def load(self) -> bytes:
+        """Read the secret, on a worker."""
+        return NO_SECRET if self.secret is None else self.secret.load()
 
 
 class StateMark:

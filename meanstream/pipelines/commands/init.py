@@ -15,10 +15,10 @@ KINDS = ("agents", "agent-side", "collaborate", "rounds")
 
 def init(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help=f"{' | '.join(KINDS)}: of which `run` the options are.")],
-    file: Annotated[str, typer.Argument(help="A file that does not exist yet; - is standard output.")] = "-",
+    kind: Annotated[str, typer.Argument(help=f"{' | '.join(KINDS)}: the `run` command of the options.")],
+    file: Annotated[str, typer.Argument(help="New file, or - for standard output.")] = "-",
 ) -> None:
-    """Write every option of a run as commented YAML: the required ones open, the others at their defaults.
+    """Write a configuration file with every option of a run, its help and its default.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def init(
         with Path(file).open("x", encoding="utf-8") as made:
             made.write(text)
     except FileExistsError:
-        raise BadOption(f"file must be a new file, got {file!r}, which is there") from None
+        raise BadOption(f"file must be a new file, got {file!r}, which exists") from None
     except OSError as error:
-        raise BadOption(f"file must be one that can be made, got {file!r} ({error.strerror})") from None
-    sys.stderr.write(f"{file!r} has the options of `meanstream run {kind}`: fill in what is required\n")
+        raise BadOption(f"file must be writable, got {file!r} ({error.strerror})") from None
+    sys.stderr.write(f"{file!r} has the options of `meanstream run {kind}`: fill in the required ones\n")

@@ -24,6 +24,8 @@ from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_on
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+CLOSED_BY_READER = 128 + 13
+"""Exit code where whoever reads standard output has enough, as `| head` does: that of a program which SIGPIPE ends."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
 
@@ -90,8 +92,10 @@ def main() -> None:
     finally:
         sys.stdout = before
     reason = output.end()
-    if reason is not None and not (expected and code):
-        code, said = 1, f"meanstream: standard output must take what is written, got {reason!r}\n"
+    if output.closed_by_reader and not (expected and code):
+        code, said = CLOSED_BY_READER, ""
+    elif reason is not None and not (expected and code):
+        code, said = 1, f"meanstream: standard output must be writable, got {reason!r}\n"
     with suppress(OSError):
         sys.stderr.write(said)
         sys.stderr.flush()
@@ -137,12 +141,12 @@ def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:
     if isinstance(error, OSError) and error.errno in _UNREACHABLE and isinstance(error.filename, str):
         option = typed.option_of(error.filename)
         if option is not None:
-            rule = f"{option} must be a place that can be reached, got {error.filename!r} ({error.strerror})"
+            rule = f"{option} must be reachable, got {error.filename!r} ({error.strerror})"
             return 2, f"meanstream: {rule}\n", True
     if isinstance(error, _CLICK_ERROR):
         return 2, f"meanstream: {error.format_message()}\n", True  # type: ignore[attr-defined]
     if isinstance(error, MemoryError):
-        return 1, "meanstream: memory must hold what was asked for, got too little: ask for less\n", True
+        return 1, "meanstream: memory must suffice, got too little: use smaller options, such as --batch-size\n", True
     return 1, log_lines_of_defect(error), False
 
 

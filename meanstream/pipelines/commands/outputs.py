@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import secrets
@@ -33,7 +34,7 @@ def writing_output(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFailed(f"{option} must take what is written, got {str(path)!r} ({_reason_of(error)})") from None
+        raise RunFailed(f"{option} must be writable, got {str(path)!r} ({_reason_of(error)})") from None
 
 
 def _reason_of(error: OSError) -> str:
@@ -150,6 +151,7 @@ class Output:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._reason: str | None = None
+        self.closed_by_reader = False
 
     def __getattr__(self, name: str) -> Any:
         """Be the stream in all else."""
@@ -185,4 +187,5 @@ class Output:
             yield
         except OSError as error:
             self._reason = _reason_of(error)
+            self.closed_by_reader = error.errno == errno.EPIPE
             raise

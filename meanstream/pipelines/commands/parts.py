@@ -32,49 +32,45 @@ class _Part:
 PARTS = {
     "budget": _Part(
         "state.budget",
-        "Show every agent's releases made and left: "
-        "the horizon is the budget, and all of it costs (epsilon, delta) once.",
+        "Show each agent's releases, spent and left, and when its budget ends.",
         "budget",
     ),
     "get": _Part(
         "state.get",
-        "Show an agent's newest estimate with its interval, its age and its budget, "
-        "as the last commit of a store has it.",
+        "Show an agent's newest estimate with its interval, age and budget.",
         "get",
     ),
     "init": _Part(
         "init",
-        "Write every option of a run as commented YAML: the required ones open, the others at their defaults.",
+        "Write a configuration file with every option of a run, its help and its default.",
         "init",
     ),
     "report": _Part(
         "report.command",
-        "Write pictures, what is protected and how, reliability and the commands "
-        "into one file that refers to no other.",
+        "Write charts, the privacy promise, reliability and the commands into one HTML file.",
         "report",
     ),
     "schema": _Part("schema", "Print the JSON Schema of an event type.", "schema"),
     "run": _Part("run.command", "Estimate from a stream of events."),
-    "simulate": _Part("simulate.command", "Estimate by simulation what a configuration achieves."),
+    "simulate": _Part("simulate.command", "Simulate the errors of a configuration."),
     "theory": _Part("simulate.theory", "Compute expected errors without a simulation."),
-    "reproduce": _Part("reproduce.command", "Reproduce the figures of a paper, or our own picture of means that move."),
-    "explain": _Part("explain.command", "Say what a configuration protects, before anything runs."),
-    "plan": _Part("explain.plan", "Predict errors before anything runs; without a name, of rounds."),
+    "reproduce": _Part("reproduce.command", "Reproduce the figures of a paper, or our own of moving means."),
+    "explain": _Part("explain.command", "Show what a configuration protects, before anything runs."),
+    "plan": _Part("explain.plan", "Predict errors before anything runs, of agents or rounds (default)."),
     "audit": _Part(
         "audit.command",
-        "Prove from below how private the code is that runs: claimed, proved, "
-        "and the most that could have been proved.",
+        "Attack the code as it runs, and measure a lower bound on its privacy loss.",
     ),
-    "dlq": _Part("state.dlq", "Look at records that were not used (dead letters), and replay them."),
-    "ledger": _Part("state.ledger", "Audit the ledger of releases, sign where it ends, and keep copies of it."),
-    "secret": _Part("state.secret", "Make keys: of the noise, or to sign heads of a ledger with."),
+    "dlq": _Part("state.dlq", "List, show and replay dead letters (rejected records)."),
+    "ledger": _Part("state.ledger", "Verify, sign and back up the ledger of releases."),
+    "secret": _Part("state.secret", "Make keys for the noise and for signatures of a ledger."),
     "store": _Part(
         "state.store",
-        "Tell what a store is filled from, that it has another name now, or move agents to another store.",
+        "Inspect, rename, merge and split stores, and erase an agent from one.",
     ),
     "demo": _Part(
         "demo.agents",
-        "Replay the flights that left New York in 2013; give every aircraft its own private mean departure delay.",
+        "Replay the flights of New York in 2013, with a private mean delay for each aircraft.",
     ),
 }
 """In the order of the list that `meanstream --help` shows."""

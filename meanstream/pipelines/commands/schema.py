@@ -12,7 +12,9 @@ from meanstream.pipelines.options.errors import refusing_options
 
 
 def schema(
-    name: Annotated[str, typer.Argument(help="sample | release | estimate | population | dead_letter | budget | ...")],
+    name: Annotated[
+        str, typer.Argument(help="Event: sample | release | estimate | population | dead_letter | budget | ...")
+    ],
 ) -> None:
     """Print the JSON Schema of an event type.
 

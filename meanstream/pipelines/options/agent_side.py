@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 IDLE_AFTER, NEVER = "1m", "never"
-"""By default event time of a topic goes on by the clock after so much silence; or it never does."""
+"""Default silence of a topic after which event time advances by the clock; or never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,109 +52,130 @@ class AgentSideOptions(StreamOptions):
     """
 
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    agent: Annotated[str, cli_option(f"Column that says whose sample it is; {COLUMN_HELP}", INPUT)] = "agent"
-    person: Annotated[
-        str | None, cli_option("Column that says whose sample it is within its agent; with --per-person.", INPUT)
-    ] = None
+    agent: Annotated[str, cli_option(f"Column of the agent: {COLUMN_HELP}", INPUT)] = "agent"
+    person: Annotated[str | None, cli_option("Column of the person within an agent; requires --per-person.", INPUT)] = (
+        None
+    )
     lateness: Annotated[
-        str | None, cli_option(f"How far behind the newest event a sample may arrive; {LATENESS_HELP}", INPUT)
+        str | None, cli_option(f"Largest delay of a sample behind the newest event; {LATENESS_HELP}", INPUT)
     ] = None
     quorum: Annotated[
         int,
-        cli_option("So many senders (2, or 1) must reach a time before others are late by it; unsorted input.", INPUT),
+        cli_option("Agents (1 or 2) that must pass a time before the watermark does, for unsorted input.", INPUT),
     ] = QUORUM
     idle_after: Annotated[
         str | None,
         cli_option(
-            "Silence of a whole topic after which waiting samples count, or never; default 1m.",
+            "Silence of a whole topic after which event time advances by the clock, or never; default 1m.",
             INPUT,
         ),
     ] = None
     max_agents: MaxAgentsOption = MAX_AGENTS
-    out_of_bounds: Annotated[str, cli_option("clip: a value outside counts as the nearest bound.", INPUT)] = "clip"
+    out_of_bounds: Annotated[
+        str, cli_option("Treatment of values outside the bounds: clip, to the nearest bound.", INPUT)
+    ] = "clip"
 
-    lower: Annotated[float | None, cli_option("Declared lower bound of a value.", PRIVACY)] = None
-    upper: Annotated[float | None, cli_option("Declared upper bound of a value.", PRIVACY)] = None
+    lower: Annotated[
+        float | None, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY)
+    ] = None
+    upper: Annotated[
+        float | None, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY)
+    ] = None
     epsilon: Annotated[
-        float | None, cli_option("Of one sample's value (see --per-person), over the life of the stream.", PRIVACY)
+        float | None,
+        cli_option("Privacy budget of one sample over the life of the stream (see --per-person).", PRIVACY),
     ] = None
     delta: Annotated[
-        float | None, cli_option("Of one sample's value (see --per-person), over the life of the stream.", PRIVACY)
+        float | None,
+        cli_option("Probability that the promise of epsilon fails, for the same unit; such as 1e-6.", PRIVACY),
     ] = None
     per_person: Annotated[
         int | None,
         cli_option(
-            "Count at most K samples of a person (--person) within an agent, protect all of them together: about K^2 "
-            "times the variance of the noise.",
+            "Samples of one person (--person) that count within an agent and are protected together; K multiplies the "
+            "variance of the noise by about K^2.",
             PRIVACY,
         ),
     ] = None
-    mode: Annotated[
-        str, cli_option("tuned, or paper: sets the defaults of counter, calibration and collaboration.", PRIVACY)
-    ] = "tuned"
+    mode: Annotated[str, cli_option("Defaults of counter, calibration and collaboration: tuned | paper.", PRIVACY)] = (
+        "tuned"
+    )
     counter: Annotated[
         str | None,
         cli_option(
-            "optimal (at most 128 releases; default of new stores that count samples) | toeplitz | pm1 | pm2.",
+            "Counting mechanism: optimal (at most 128 releases; default of new stores that count samples) | toeplitz "
+            "| pm1 "
+            "| pm2.",
             PRIVACY,
         ),
     ] = None
-    noise: Annotated[str, cli_option("gaussian | laplace.", PRIVACY)] = "gaussian"
-    calibration: Annotated[str | None, cli_option("analytic | classical (epsilon <= 1).", PRIVACY)] = None
+    noise: Annotated[str, cli_option("Distribution of the noise: gaussian | laplace.", PRIVACY)] = "gaussian"
+    calibration: Annotated[
+        str | None, cli_option("Calibration of Gaussian noise: analytic | classical (epsilon <= 1).", PRIVACY)
+    ] = None
     horizon: Annotated[
         int | None,
-        cli_option("Releases an agent may ever make: its budget; default 40, no end with --memory.", PRIVACY),
+        cli_option("Largest number of releases of an agent; default 40, unlimited with --memory.", PRIVACY),
     ] = None
-    levels: Annotated[int | None, cli_option("Divisor of pm2's budget; default: what the horizon needs.", PRIVACY)] = (
-        None
-    )
+    levels: Annotated[
+        int | None, cli_option("Levels of pm2's tree; default: as many as the horizon needs.", PRIVACY)
+    ] = None
     schedule: Annotated[
-        str, cli_option("preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples, or every:DURATION.", PRIVACY)
+        str,
+        cli_option(
+            "Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples, or every:DURATION.",
+            PRIVACY,
+        ),
     ] = "preferred:10"
     memory: Annotated[
         str | None,
         cli_option(
-            "forever | half-life:LENGTH | window:LENGTH, in samples of an agent or a duration (with --schedule "
-            "every:...): older samples weigh less or nothing, releases have no end; auto: half-life of 40 releases; "
-            "default: the store's, else forever.",
+            "Weight of old samples: forever | half-life:LENGTH | window:LENGTH | auto (half-life of 40 releases). "
+            "LENGTH "
+            "is in samples of an agent, or a duration with --schedule every:... Releases then have no end. Default: "
+            "the "
+            "store's, else forever.",
             PRIVACY,
         ),
     ] = None
     final_release: Annotated[
         bool | None,
         cli_option(
-            "Release once more at the end; default: of a file, not of what a topic holds (--until-end), which goes on.",
+            "Last release at the end of the input; default: yes for a file, no for a topic (--until-end).",
             PRIVACY,
             "--final-release/--no-final-release",
         ),
     ] = None
     spread_share: Annotated[
         float | None,
-        cli_option("Part of the budget for votes on how much samples vary; default: the store's, else 0.1.", PRIVACY),
+        cli_option("Share of the budget for votes on the spread of samples; default: the store's, else 0.1.", PRIVACY),
     ] = None
     exceeds: Annotated[
         str | None,
         cli_option(
-            "Thresholds, as 15,30: each agent is told the share of its values above them; default: the store's.",
+            "Thresholds such as 15,30, to report each agent's share of values above them; default: the store's.",
             PRIVACY,
         ),
     ] = None
     histogram_share: Annotated[
         float | None,
         cli_option(
-            "Part of the budget for the histogram that quantiles and exceedances are told of; default: the store's, "
-            "else 0.1 where some are asked for.",
+            "Share of the budget for the histogram behind --quantiles and --exceeds; default: the store's, else 0.1 "
+            "with "
+            "one of them.",
             PRIVACY,
         ),
     ] = None
 
-    store: Annotated[Path, cli_option("SQLite file of position, state and ledger; resumes from it.", OUTPUT)] = Path(
-        "meanstream.db"
-    )
+    store: Annotated[
+        Path, cli_option("SQLite file of position, state and ledger. A run continues from it.", OUTPUT)
+    ] = Path("meanstream.db")
     releases: Annotated[str | None, cli_option(f"Releases (public): {PLACES}", OUTPUT)] = None
-    dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (public).", OUTPUT)] = None
+    dead_letters: Annotated[
+        str | None, cli_option("Dead letters (public): rejected records without their content.", OUTPUT)
+    ] = None
     notices: Annotated[
-        str | None, cli_option("Agents at their horizon, refused releases, drifts (public).", OUTPUT)
+        str | None, cli_option("Notices (public): agents at their horizon, refused releases, drifts.", OUTPUT)
     ] = None
 
     def settings(self) -> AgentsSettings:
@@ -227,7 +248,7 @@ class AgentSideOptions(StreamOptions):
 
         exceeds, share = option_numbers("exceeds", self.exceeds), self.histogram_share
         if begun and "histogram_share" not in begun:
-            rule = "be left out: the store that is continued began without a histogram"
+            rule = "be left out, since the store began without a histogram"
             for name in ("quantiles", "exceeds", "histogram_share"):
                 given = getattr(self, name, None)
                 require(not given, name, rule, given)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from meanstream.pipelines.options.agent_side import AgentSideOptions
+from meanstream.pipelines.options.refresh import Refresh, refresh_in_force
 from meanstream.pipelines.options.shared import (
     COLLABORATION,
     OPERATION,
     CollaborationOption,
+    CovariatesOption,
     LevelOption,
     OffsetsOption,
     PopulationOption,
@@ -21,9 +23,11 @@ from meanstream.pipelines.options.shared import (
     StddevOption,
     cli_option,
     option_numbers,
+    quorum_for,
 )
 
 if TYPE_CHECKING:
+    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
     from meanstream.streaming.engine.options import EngineOptions
 
 
@@ -33,12 +37,14 @@ class AgentsOptions(AgentSideOptions):
 
     collaboration: CollaborationOption = None
     stddev: StddevOption = None
+    covariates: CovariatesOption = None
     level: LevelOption = 0.95
     quantiles: QuantilesOption = None
     refresh: Annotated[
         str | None,
         cli_option(
-            "Estimates for agents with new samples each DURATION; else at the end of a file.",
+            "How often agents with new samples get estimates, in event time, or never; default: 10s of a source "
+            "without end, else once at its end.",
             COLLABORATION,
         ),
     ] = None
@@ -46,16 +52,19 @@ class AgentsOptions(AgentSideOptions):
     answers: Annotated[
         str | None,
         cli_option(
-            "Address where an agent gets its newest estimate (private) by its token: GET /v1/agents/AGENT.",
+            "Address that serves each agent its newest estimate (private): GET /v1/agents/AGENT with its token.",
             OPERATION,
         ),
     ] = None
     answer_tokens: Annotated[
         Path | None,
-        cli_option("YAML file of AGENT: TOKEN for --answers ('*': of all agents); else one is made.", OPERATION),
+        cli_option(
+            "YAML file of AGENT: TOKEN for --answers; '*' is for all agents; default: a new token for all agents.",
+            OPERATION,
+        ),
     ] = None
     answers_remote: Annotated[
-        bool, cli_option("Let other machines connect to --answers, unencrypted.", OPERATION, "--answers-remote")
+        bool, cli_option("Access to --answers from other machines, unencrypted.", OPERATION, "--answers-remote")
     ] = False
     sink: SinkOption = "-"
     population: PopulationOption = None
@@ -66,16 +75,21 @@ class AgentsOptions(AgentSideOptions):
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
-        from meanstream.operators.durations import parse_duration
-
         return replace(
             super().engine_options(),
             collaboration=self.collaboration_name,
             level=self.level,
             stddev=self.stddev,
+            covariates=self.declared_covariates,
             quantiles=self.asked_quantiles,
-            refresh=None if self.refresh is None else parse_duration("refresh", self.refresh),
+            refresh=self.refresh_in_force().seconds,
         )
+
+    def refresh_in_force(self) -> Refresh:
+        """Say how often agents get estimates, and why: as given, else what suits the source."""
+        ends = self.until_end or self.offsets is not None
+        quorum = quorum_for(self.quorum, self.source, sort=self.sort)
+        return refresh_in_force(self.refresh, source=self.source, ends=ends, quorum=quorum)
 
     def _begun(self) -> dict[str, Any]:
         """As of the agents' side; on Beam there is no store."""
@@ -92,6 +106,13 @@ class AgentsOptions(AgentSideOptions):
         from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
 
         return valid_quantiles(option_numbers("quantiles", self.quantiles))
+
+    @property
+    def declared_covariates(self) -> AgentCovariates | None:
+        """Public attributes of the agents, read from their file."""
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
+
+        return None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
 
     @property
     def collaboration_name(self) -> str:

@@ -85,18 +85,16 @@ ConfigOption = Annotated[
         "--config",
         callback=_load_config,
         is_eager=True,
-        help="YAML file of option values; the environment and the command line win.",
+        help="YAML file of options; the environment and the command line take precedence.",
         rich_help_panel="Operation",
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel="Output")
-]
+JsonOption = Annotated[bool, typer.Option("--json", help="Output as one JSON object.", rich_help_panel="Output")]
 
 
 _PRINT_CONFIG = typer.Option(
     "--print-config",
-    help="Print every option in force and where it comes from (command line, environment, YAML, default), and end.",
+    help="Print every option with its value and origin (command line, environment, YAML, default), and exit.",
     rich_help_panel="Operation",
 )
 
@@ -202,7 +200,8 @@ def require_given(options: object, *names: str) -> None:
     missing = [name for name in names if getattr(options, name) is None]
     if missing:
         listed = " and ".join(filter(None, (", ".join(missing[:-1]), missing[-1])))
-        raise ValueError(f"{listed} must be given, got None")
+        flags = " ".join(f"--{name.replace('_', '-')} ..." for name in missing)
+        raise ValueError(f"{listed} must be given, got None: add {flags}")
 
 
 def given_option(name: str, value: T | None) -> T:

@@ -14,6 +14,7 @@ from meanstream.pipelines.options.shared import (
     OUTPUT,
     WAIT_FOR,
     CollaborationOption,
+    CovariatesOption,
     DryRunOption,
     LevelOption,
     LogFormatOption,
@@ -39,26 +40,27 @@ class CollaborateOptions:
 
     config: ConfigOption = None
     releases: Annotated[
-        str | None, cli_option("Everybody's releases: kafka://HOST:PORT/TOPIC, or FILE.jsonl.", INPUT)
+        str | None, cli_option("All releases of the federation: kafka://HOST:PORT/TOPIC or FILE.jsonl.", INPUT)
     ] = None
-    store: Annotated[Path | None, cli_option("Store of the own agents' `run agent-side`; it is only read.", INPUT)] = (
-        None
-    )
-    until_end: Annotated[bool, cli_option("Answer once, from the releases that are there, and stop.", INPUT)] = False
+    store: Annotated[Path | None, cli_option("Store of `run agent-side`, which is only read.", INPUT)] = None
+    until_end: Annotated[bool, cli_option("Answer once, from the present releases, and stop.", INPUT)] = False
     max_samples: Annotated[
         int | None,
         cli_option(
-            "So many samples an agent has at most; releases of more are left out. By default as many as the last "
-            "release of the budget needs.",
+            "Largest number of samples of an agent; releases of more are left out. Default: those of the last "
+            "release of "
+            "the budget.",
             INPUT,
         ),
     ] = None
     collaboration: CollaborationOption = "learned_prior"
     stddev: StddevOption = None
+    covariates: CovariatesOption = None
+    agent: Annotated[str, cli_option("Key column of --covariates.", COLLABORATION)] = "agent"
     level: LevelOption = 0.95
     quantiles: QuantilesOption = None
     refresh: Annotated[
-        str, cli_option("Answer at most once each DURATION, when releases or own samples have come.", COLLABORATION)
+        str, cli_option("Shortest time between answers, which follow new releases or own samples.", COLLABORATION)
     ] = "10s"
     sink: Annotated[str, cli_option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT)] = "-"
     population: PopulationOption = None
@@ -66,7 +68,7 @@ class CollaborateOptions:
     metrics: MetricsOption = None
     private_metrics: Annotated[
         str | None,
-        cli_option("Address for what only the operator may know: process, disk, how precise estimates are.", OPERATION),
+        cli_option("Address of the operator's metrics: process, disk, precision of the estimates.", OPERATION),
     ] = None
     page: PageOption = None
     page_remote: PageRemoteOption = False
@@ -83,12 +85,15 @@ class CollaborateOptions:
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
         from meanstream.streaming.engine.options import EngineOptions
 
+        declared = None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
         return EngineOptions(
             collaboration=self.collaboration or "learned_prior",
             level=self.level,
             stddev=self.stddev,
+            covariates=declared,
             quantiles=tuple(option_numbers("quantiles", self.quantiles)),
         )
 

@@ -19,5 +19,37 @@ def refusing_options() -> Iterator[None]:
         raise BadOption(str(error)) from None
 
 
+class Refusals:
+    """Collects what is refused, so that a command names all of it in one line.
+
+    Examples
+    --------
+    >>> refusals = Refusals()
+    >>> for size in (-1, -2):
+    ...     with refusals.collecting():
+    ...         raise ValueError(f"size must be positive, got {size}")
+    >>> refusals.end()
+    Traceback (most recent call last):
+    meanstream.pipelines.options.errors.BadOption: size must be positive, got -1; size must be positive, got -2
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Note the refusal of a validator, and go on."""
+        try:
+            yield
+        except (ValueError, BadOption) as error:
+            if str(error) not in self._lines:
+                self._lines.append(str(error))
+
+    def end(self) -> None:
+        """Refuse what was noted, if anything was."""
+        if self._lines:
+            raise BadOption("; ".join(self._lines))
+
+
 class RunFailed(Exception):  # noqa: N818 - the run failed, not the program
     """A run cannot go on: the command ends with this one line and exit code 1. Another run continues."""

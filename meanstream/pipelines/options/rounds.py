@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 ESTIMATION, SIDES = "Estimation", "Two sides, two runners"
-SOURCE_HELP = ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
+SOURCE_HELP = "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +50,26 @@ class RoundsOptions(StreamOptions):
     """
 
     source: Annotated[str | None, cli_option(SOURCE_HELP, INPUT)] = None
-    user: Annotated[str, cli_option(f"Column that says whose sample it is; {COLUMN_HELP}", INPUT)] = "user"
+    user: Annotated[str, cli_option(f"Column of the user: {COLUMN_HELP}", INPUT)] = "user"
     values: Annotated[
         str | None,
-        cli_option("Columns x,y,z of a vector's coordinates, instead of --value, for estimators of vectors.", INPUT),
+        cli_option("Columns x,y,z of a vector, instead of --value, for estimators of vectors.", INPUT),
     ] = None
     window: Annotated[
-        str | None, cli_option("SIZE (7d), SIZE,PERIOD (7d,1d: sliding) or session:GAP (session:30m).", INPUT)
+        str | None,
+        cli_option(
+            "Windows of event time: SIZE (7d), SIZE,PERIOD (7d,1d: sliding), session:GAP (session:30m), or a calendar "
+            "unit: day, week, month, quarter or year, with a time zone (month@Europe/Berlin) and a first weekday "
+            "(week:sunday).",
+            INPUT,
+        ),
     ] = None
     allowed_lateness: Annotated[
         str | None,
         cli_option(
-            "How long a window stays open behind its end, by the clock, where the source does not end. Default: the "
-            "store's, else 10s.",
+            "Time from the end of a window to its close, by the clock, for a source without an end. Default: the "
+            "store's, "
+            "else 10s.",
             INPUT,
             "--allowed-lateness",
             "--lateness",
@@ -71,70 +78,83 @@ class RoundsOptions(StreamOptions):
     max_users: MaxUsersOption = MAX_AGENTS
 
     lower: Annotated[
-        str | None, cli_option("Declared lower bound of a value; for --values one, or one for each: x,y,z.", PRIVACY)
+        str | None,
+        cli_option(
+            "Lower bound of a value, declared without a look at the data; for --values one, or one each: x,y,z.",
+            PRIVACY,
+        ),
     ] = None
-    upper: Annotated[str | None, cli_option("Declared upper bound of a value, likewise.", PRIVACY)] = None
-    epsilon: Annotated[float | None, cli_option("Of everything that one user sends within a window.", PRIVACY)] = None
+    upper: Annotated[str | None, cli_option("Upper bound of a value, declared in the same way.", PRIVACY)] = None
+    epsilon: Annotated[
+        float | None, cli_option("Privacy budget of everything that one user sends within a window.", PRIVACY)
+    ] = None
     user_budget: Annotated[
         float | None,
-        cli_option("Total epsilon of a user over all windows; beyond it its data does not enter.", PRIVACY),
+        cli_option("Largest total epsilon of a user over all windows; later windows leave out its data.", PRIVACY),
     ] = None
 
     estimator: Annotated[
         str | None,
         cli_option(
-            f"{' | '.join(ESTIMATORS)}; `explain rounds` says whom each trusts. Left out: that of the store, or "
-            f"{LEARNING_ESTIMATOR}; {DEFAULT_ESTIMATOR} for windows that slide, sessions, two sides, or what is "
-            "declared of the users.",
+            f"Estimator: {' | '.join(ESTIMATORS)}; `explain rounds` shows whom each trusts. Default: the store's, else "
+            f"{LEARNING_ESTIMATOR}, or {DEFAULT_ESTIMATOR} for sliding windows, sessions, two sides and declared "
+            "users.",
             ESTIMATION,
         ),
     ] = None
     option: Annotated[
-        list[str] | None, cli_option("NAME=VALUE of the estimator's own, again for more.", ESTIMATION, "--option")
+        list[str] | None,
+        cli_option("Own option of the estimator, NAME=VALUE; may be repeated.", ESTIMATION, "--option"),
     ] = None
-    mode: Annotated[str, cli_option("tuned, or paper: to the letter.", ESTIMATION)] = "tuned"
+    mode: Annotated[str, cli_option("Form of the estimator: tuned | paper (to the letter).", ESTIMATION)] = "tuned"
     sizes: Annotated[
         str | None,
         cli_option(
-            "Law of a user's number of samples: point:K, poisson:L, ..., FILE.csv:COLUMN; or unknown.",
+            "Distribution of a user's number of samples: point:K, poisson:L, ..., FILE.csv:COLUMN; or unknown.",
             ESTIMATION,
         ),
     ] = None
-    users: Annotated[int | None, cli_option("Users per window; else counted in each window.", ESTIMATION)] = None
+    users: Annotated[int | None, cli_option("Users per window; default: counted in each window.", ESTIMATION)] = None
     between_users: Annotated[
-        float | None, cli_option("Bound on the standard deviation of users' means, in the value's unit.", ESTIMATION)
+        float | None,
+        cli_option("Declared bound on the standard deviation of users' means, in the unit of the value.", ESTIMATION),
     ] = None
     tails: Annotated[
         str | None,
         cli_option(
-            "exponential: declares that few users lie far from all others. Left out: nothing is assumed.", ESTIMATION
+            "Declared tails of users' means: exponential (few lie far from the others); default: no assumption.",
+            ESTIMATION,
         ),
     ] = None
     level: Annotated[float, cli_option("Coverage of the intervals.", ESTIMATION)] = 0.95
     edition: Annotated[
         int | None,
-        cli_option("Of the estimator's design: 1 | 2; a store keeps its own, what is new has the newest.", ESTIMATION),
+        cli_option("Edition of the estimator's design: 1 | 2; default: the store's, else the newest.", ESTIMATION),
     ] = None
 
-    store: Annotated[Path, cli_option("SQLite file of position, sums and ledger; resumes from it.", OUTPUT)] = Path(
-        "meanstream-rounds.db"
+    store: Annotated[Path, cli_option("SQLite file of position, sums and ledger. A run continues from it.", OUTPUT)] = (
+        Path("meanstream-rounds.db")
     )
-    sink: Annotated[str, cli_option(f"An estimate per window (public): {PLACES}", OUTPUT)] = "-"
+    sink: Annotated[str, cli_option(f"Estimates, one per window (public): {PLACES}", OUTPUT)] = "-"
     reports: Annotated[
-        str | None, cli_option("Users' reports; or whom a trusted curator charged (public).", OUTPUT)
+        str | None, cli_option("Users' reports (public); with a curator, the charged users.", OUTPUT)
     ] = None
-    stages: Annotated[str | None, cli_option("What each stage found (public).", OUTPUT)] = None
-    dead_letters: Annotated[str | None, cli_option("Rejected records, redacted (private: of samples).", OUTPUT)] = None
-    notices: Annotated[str | None, cli_option("Users whose budget is spent (public).", OUTPUT)] = None
+    stages: Annotated[str | None, cli_option("Results of stages (public).", OUTPUT)] = None
+    dead_letters: Annotated[
+        str | None, cli_option("Dead letters (private): rejected records without their content.", OUTPUT)
+    ] = None
+    notices: Annotated[str | None, cli_option("Notices (public): users whose budget is spent.", OUTPUT)] = None
 
     reports_only: Annotated[
         str | None,
-        cli_option("Users' side alone: write reports here, go on from what --stages says (a file or a topic).", SIDES),
+        cli_option("Output of reports for the users' side alone, which reads --stages (a file or a topic).", SIDES),
     ] = None
     from_reports: Annotated[
         str | None,
         cli_option(
-            "Statistician's side alone: read reports here (a .jsonl file or a topic), write --stages and --sink.", SIDES
+            "Input of reports for the statistician's side alone, which writes --stages and --sink (a .jsonl file or "
+            "a topic).",
+            SIDES,
         ),
     ] = None
     runner: RunnerOption = None

@@ -17,30 +17,40 @@ def cli_option(help_text: str, panel: str, *names: str) -> Any:
     return typer.Option(*names, help=help_text, rich_help_panel=panel)
 
 
-COLUMN_HELP = "a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
+COLUMN_HELP = "a name, a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
 SOURCE_HELP = (
-    ".csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON lines "
-    "piped in) or synthetic:AGENTS,SAMPLES[,SEED]."
+    "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON "
+    "lines "
+    "from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
 CollaborationOption = Annotated[
-    str | None, cli_option("learned_prior | pooled_prior | james_stein | tests | none.", COLLABORATION)
+    str | None,
+    cli_option(
+        "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | none.", COLLABORATION
+    ),
 ]
-StddevOption = Annotated[
-    float | None, cli_option("Standard deviation of one sample, if known; else learned.", COLLABORATION)
+CovariatesOption = Annotated[
+    str | None,
+    cli_option(
+        "Public attributes of the agents: CSV or Parquet, a row per agent, the key column named as --agent.",
+        COLLABORATION,
+    ),
 ]
+StddevOption = Annotated[float | None, cli_option("Standard deviation of one sample; default: learned.", COLLABORATION)]
 LevelOption = Annotated[float, cli_option("Coverage of the intervals.", COLLABORATION)]
 QuantilesOption = Annotated[
     str | None,
-    cli_option("Quantiles of its own values that each agent is told, too, as .5,.9; of a histogram.", COLLABORATION),
+    cli_option("Quantiles of an agent's own values to report with its estimate, such as .5,.9.", COLLABORATION),
 ]
 SinkOption = Annotated[str, cli_option(f"Personal estimates (private): {PLACES}", OUTPUT)]
 PopulationOption = Annotated[str | None, cli_option("The fitted population (public).", OUTPUT)]
 MetricsOption = Annotated[
-    str | None, cli_option("Address for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION)
+    str | None,
+    cli_option("Address of public metrics for Prometheus, /healthz and /readyz, such as 127.0.0.1:9464.", OPERATION),
 ]
 PageOption = Annotated[
-    str | None, cli_option("Show the run on a page in the browser, at an address such as 127.0.0.1:8080.", OPERATION)
+    str | None, cli_option("Address of a live page for the browser, such as 127.0.0.1:8080.", OPERATION)
 ]
 DryRunOption = Annotated[
     bool,
@@ -48,36 +58,36 @@ DryRunOption = Annotated[
 ]
 PrivateMetricsOption = Annotated[
     str | None,
-    cli_option(
-        "Address for what only the operator may know: process, disk, values clipped; of rounds all counts.", OPERATION
-    ),
+    cli_option("Address of the operator's metrics: process, disk, clipped values; for rounds all counts.", OPERATION),
 ]
 PageRemoteOption = Annotated[
     bool,
-    cli_option("Let other machines connect to --page, unencrypted; with its token only.", OPERATION, "--page-remote"),
+    cli_option("Access to --page from other machines, unencrypted, with its token only.", OPERATION, "--page-remote"),
 ]
-LATENESS_HELP = "default: the store's, else 10s of a topic, 0s of a sorted file, 1h with --no-sort."
-MaxAgentsOption = Annotated[int, cli_option("Agents that may ever be entered; samples of others are rejected.", INPUT)]
-MaxUsersOption = Annotated[int, cli_option("Users that may ever be entered; samples of others are rejected.", INPUT)]
+LATENESS_HELP = "default: the store's, else 10s for a topic, 0s for a sorted file, 1h with --no-sort."
+MaxAgentsOption = Annotated[int, cli_option("Largest number of agents, ever; samples of others are rejected.", INPUT)]
+MaxUsersOption = Annotated[int, cli_option("Largest number of users, ever; samples of others are rejected.", INPUT)]
 RunnerOption = Annotated[
     str | None,
-    cli_option("FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner: run on Beam, not on this engine.", OPERATION),
+    cli_option(
+        "Beam runner to use instead of the engine: FnApiRunner | PrismRunner | FlinkRunner | DataflowRunner.", OPERATION
+    ),
 ]
 RunnerArgOption = Annotated[
-    list[str] | None, cli_option("Option of the runner, such as --flink_master=HOST:PORT.", OPERATION, "--runner-arg")
+    list[str] | None,
+    cli_option("Option of the runner, such as --flink_master=HOST:PORT; may be repeated.", OPERATION, "--runner-arg"),
 ]
 OffsetsOption = Annotated[
     str | None,
-    cli_option(
-        "With --runner, of a topic: PARTITION:FIRST-STOP,...; read these offsets, STOP not included.", OPERATION
-    ),
+    cli_option("Offsets of a topic to read with --runner: PARTITION:FIRST-STOP,..., without STOP.", OPERATION),
 ]
 WAIT_FOR = "5m"
 WaitForOption = Annotated[
-    str, cli_option("How long brokers that are away at the start are waited for; a refused login is not.", OPERATION)
+    str,
+    cli_option("Longest wait for unreachable brokers at the start. A refused login ends the run at once.", OPERATION),
 ]
-LogFormatOption = Annotated[str, cli_option("text, or json: one object per line.", OPERATION)]
-QuietOption = Annotated[bool, cli_option("Print no progress.", OPERATION, "--quiet")]
+LogFormatOption = Annotated[str, cli_option("Format of log lines: text | json.", OPERATION)]
+QuietOption = Annotated[bool, cli_option("No progress lines.", OPERATION, "--quiet")]
 
 
 def option_numbers(name: str, text: str | None) -> list[float]:
@@ -104,7 +114,7 @@ def option_numbers(name: str, text: str | None) -> list[float]:
 
 
 def checked_layout(layout: str) -> Layout:
-    """Refuse a layout that nobody knows."""
+    """Refuse an unknown layout."""
     from meanstream.operators.validation import require
     from meanstream.streaming.sources.mapping import LAYOUTS
 

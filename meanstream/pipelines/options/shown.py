@@ -87,7 +87,7 @@ def options_in_force(context: Any) -> str:
     **Privacy.** No secret: a key is never an option's value, and what looks like a password is left out.
     """
     command, config = context.command, context.params.get("config")
-    lines = [f"# {context.command_path}: what is in force, and where it comes from"]
+    lines = [f"# {context.command_path}: values in force, and their origin"]
     for heading, parameters in _by_heading(command):
         several = [p for p in parameters if p.name not in (*_ENDS, "config") and p.name in context.params]
         if several:
@@ -135,7 +135,7 @@ def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
         return "the file of secret_file"
     if environment.get(f"{PREFIX}SECRET"):
         return f"the variable {PREFIX}SECRET (not shown)"
-    return f"the file of {PREFIX}SECRET_FILE" if environment.get(f"{PREFIX}SECRET_FILE") else "a file beside the store"
+    return f"the file of {PREFIX}SECRET_FILE" if environment.get(f"{PREFIX}SECRET_FILE") else "a file next to the store"
 
 
 def _entry(name: str, value: Any) -> str:
@@ -157,8 +157,8 @@ def options_to_begin_with(command: Any, context: Any, name: str) -> str:
     """Write a commented file for `--config`: what must be given is open, everything else stands at its default."""
     required = _required(command)
     lines = [
-        f"# Options of `meanstream {name} --config THIS_FILE`; `--print-config` shows what is in force.",
-        "# What is required must be filled in; of everything else the default is shown: take the # away to change it.",
+        f"# Options of `meanstream {name} --config THIS_FILE`; `--print-config` shows the values in force.",
+        "# Fill in the required options. The others show their defaults: remove the # to change one.",
     ]
     for heading, parameters in _by_heading(command):
         several = [p for p in parameters if p.name not in (*_ENDS, "config")]

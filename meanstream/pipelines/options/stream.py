@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.lateness import Lateness, lateness_in_force
+from meanstream.pipelines.options.refresh import Refresh
 from meanstream.pipelines.options.shared import (
     INPUT,
     OPERATION,
@@ -49,51 +50,66 @@ class StreamOptions(ABC):
     config: ConfigOption = None
     source: str | None
     value: Annotated[str, cli_option("Column of the value.", INPUT)] = "value"
-    time: Annotated[str, cli_option("Column of the event time (ISO 8601, UTC assumed; or epoch).", INPUT)] = "time"
-    id: Annotated[str | None, cli_option("Column that identifies a sample: duplicates are dropped.", INPUT)] = None
+    time: Annotated[
+        str,
+        cli_option(
+            "Column of the event time: ISO 8601 (default UTC), or a number since 1970: seconds below 1e11, "
+            "milliseconds below 1e14, else microseconds.",
+            INPUT,
+        ),
+    ] = "time"
+    id: Annotated[
+        str | None, cli_option("Column of an id, unique within its agent; duplicates are dropped.", INPUT)
+    ] = None
     layout: Annotated[
         str,
         cli_option(
-            "How JSON is laid out: plain, cloudevents (fields: attributes and data.FIELD; either mode) or connect (the "
-            "payload beside a schema).",
+            "Layout of JSON: plain | cloudevents (fields: attributes and data.FIELD; both modes) | connect (schema and "
+            "payload).",
             INPUT,
         ),
     ] = "plain"
     numbers_in_text: Annotated[
         bool,
-        cli_option('Take "12.5" in JSON or Avro for a value; in CSV it is one.', INPUT, "--numbers-in-text"),
+        cli_option(
+            'Numbers in text, such as "12.5", as values in JSON and Avro; CSV always has them.',
+            INPUT,
+            "--numbers-in-text",
+        ),
     ] = False
     sort: Annotated[
         bool,
-        cli_option("Replay a file in event-time order; --no-sort takes it as it comes.", INPUT, "--sort/--no-sort"),
+        cli_option("Order of a file: --sort replays it by event time, --no-sort as it is.", INPUT, "--sort/--no-sort"),
     ] = True
-    follow: Annotated[
-        bool, cli_option("Go on reading a .jsonl file that others append to, as it grows.", INPUT, "--follow")
-    ] = False
+    follow: Annotated[bool, cli_option("Continuous reading of a .jsonl file that grows.", INPUT, "--follow")] = False
     until_end: Annotated[
-        bool, cli_option("Stop at what a topic holds at the start, as at the end of a file.", INPUT, "--until-end")
+        bool, cli_option("Stop at the last record that a topic holds at the start.", INPUT, "--until-end")
     ] = False
-    batch_size: Annotated[int, cli_option("Samples per commit, at most.", INPUT)] = 262_144
-    max_future: Annotated[str, cli_option("How far a sample's time may lie ahead of the clock here.", INPUT)] = (
-        f"{MAX_FUTURE:g}s"
-    )
+    batch_size: Annotated[int, cli_option("Largest number of samples per commit.", INPUT)] = 262_144
+    max_future: Annotated[
+        str, cli_option("Largest lead of a sample's time over this machine's clock; later ones are rejected.", INPUT)
+    ] = f"{MAX_FUTURE:g}s"
 
     name: Annotated[
         str | None,
         cli_option(
-            "Name of the deployment, in every id and in the key of the noise; default: the store makes and keeps one.",
+            "Name of the deployment, part of every id and of the key of the noise; default: a random name, kept in "
+            "the store.",
             PRIVACY,
         ),
     ] = None
     secret_file: Annotated[
-        Path | None, cli_option("Key of the noise (else MEANSTREAM_SECRET, else a file beside the store).", PRIVACY)
+        Path | None,
+        cli_option(
+            "File with the key of the noise; default: MEANSTREAM_SECRET, else a file next to the store.", PRIVACY
+        ),
     ] = None
 
     store: Path
     dead_letters: str | None
     max_dead_letters: Annotated[
         int,
-        cli_option("Dead letters that the store may ever have written; further rejected records are counted.", OUTPUT),
+        cli_option("Largest number of dead letters of a store, ever; further ones are only counted.", OUTPUT),
     ] = MAX_DEAD_LETTERS
     notices: str | None
     json: JsonOption = False
@@ -104,9 +120,7 @@ class StreamOptions(ABC):
     page_remote: PageRemoteOption = False
     private_figures: Annotated[
         Path | None,
-        cli_option(
-            "A new .json file for what only the operator may know of the run, such as values clipped.", OPERATION
-        ),
+        cli_option("New .json file for the operator's figures of the run, such as clipped values.", OPERATION),
     ] = None
     dry_run: DryRunOption = False
     wait_for: WaitForOption = WAIT_FOR
@@ -132,6 +146,10 @@ class StreamOptions(ABC):
         given: str | None = getattr(self, self.LATENESS)
         store = None if getattr(self, "runner", None) else self.store
         return lateness_in_force(self.LATENESS, given, source=self.source, sort=self.sort, store=store)
+
+    def refresh_in_force(self) -> Refresh | None:
+        """Say how often agents get estimates, and why; None where no agent gets any."""
+        return None
 
     def engine_options(self) -> EngineOptions:
         """Check everything that is not privacy.

@@ -141,6 +141,8 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
         "spread": said.get("spread"),
         "density": said.get("density"),
         "goes_with_count": _goes_with_count(said),
+        "covariates": said.get("covariates"),
+        "dependent": said.get("dependent"),
     }
 
 

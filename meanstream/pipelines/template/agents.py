@@ -12,7 +12,6 @@ from meanstream.pipelines.template.places import (
     check_template_letters_place,
     check_template_sink_places,
     check_template_source_place,
-    is_template_endless_place,
     is_template_file_place,
     template_secret_place,
 )
@@ -25,7 +24,8 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     """Check everything that was given; return what adds the transforms to a pipeline.
 
     A file is read by one worker as the engine reads it, and everybody is answered at its end; of a topic each partition
-    is read by one worker, and of a subscription any message by any; agents are answered at each `refresh`.
+    is read by one worker, and of a subscription any message by any; agents are answered at each `refresh`,
+    by default every 10 s.
 
     Raises
     ------
@@ -36,8 +36,6 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     settings, engine_options = options.settings(), options.engine_options()
     make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
     check_template_source_place(options.source, until_end=options.until_end, idle_seconds=own["idle_seconds"])
-    if is_template_endless_place(options.source, until_end=options.until_end):
-        require(options.refresh is not None, "refresh", "be given for a source without end", options.refresh)
     if is_template_file_place(options.source):
         require(options.refresh is None, "refresh", "be left out where the source is a file", options.refresh)
     check_template_letters_place(options.dead_letters, options.source)

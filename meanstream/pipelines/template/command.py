@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.options.base import print_options_json
-from meanstream.pipelines.options.errors import refusing_options
+from meanstream.pipelines.options.errors import Refusals
 from meanstream.pipelines.template.launch import launch_template
 from meanstream.pipelines.template.parameters import TEMPLATES
 
@@ -45,8 +45,7 @@ def template_command_on_dataflow(key: str, options: AgentsOptions | RoundsOption
     BadOption
         Before a pipeline is built.
     """
-    with refusing_options():
-        arguments = _template_arguments(key, options)
+    arguments = _template_arguments(key, options)
     result = launch_template(key, [*arguments, *runner_args, f"--runner={DATAFLOW}"])
     job = result.job_id() if result.has_job else None
     if options.json:
@@ -60,9 +59,10 @@ def _template_arguments(key: str, options: AgentsOptions | RoundsOptions) -> lis
 
     Raises
     ------
-    ValueError
-        If one of them is none of the template's.
+    BadOption
+        Naming all that are none of the template's.
     """
+    refusals = Refusals()
     known = {parameter.name for parameter in TEMPLATES[key].parameters}
     arguments = []
     for field in fields(options):
@@ -71,6 +71,8 @@ def _template_arguments(key: str, options: AgentsOptions | RoundsOptions) -> lis
             continue
         name = SAME.get(field.name, field.name)
         text = ";".join(value) if isinstance(value, list) else str(value)
-        require(name in known, name, f"be left out with {DATAFLOW}", text)
+        with refusals.collecting():
+            require(name in known, name, f"be left out with {DATAFLOW}", text)
         arguments.append(f"--{name}={text.lower() if isinstance(value, bool) else text}")
+    refusals.end()
     return arguments

@@ -98,7 +98,10 @@ COLUMN = Form(_COLUMN, "be the name of a column")
 COLUMNS = Form(rf"{_COLUMN}(,{_COLUMN})+", "be names of columns x,y,z")
 BOUND = Form(rf"{_NUMBER}(,{_NUMBER})*", "be a number, or one for each of values: x,y,z")
 NUMBERS = Form(rf"{_NUMBER}(,{_NUMBER})*", "be numbers separated by commas")
-WINDOW = Form(rf"{_SPAN}(,{_SPAN})?|session:{_SPAN}", "be SIZE (7d), SIZE,PERIOD (7d,1d) or session:GAP (session:30m)")
+WINDOW = Form(
+    rf"{_SPAN}(,{_SPAN})?|session:{_SPAN}|(day|week(:[a-z]+)?|month|quarter|year)(@[A-Za-z0-9_+/-]+)?",
+    "be SIZE (7d), SIZE,PERIOD (7d,1d), session:GAP (session:30m) or a unit of the calendar (month@Europe/Berlin)",
+)
 SCHEDULE = Form(
     rf"preferred:{_COUNT}|geometric:{_COUNT},{_POSITIVE}|every:{_SPAN}",
     "be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION (such as preferred:10 or every:1d)",

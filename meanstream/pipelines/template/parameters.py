@@ -134,7 +134,7 @@ class Template:
 
 
 def _help_of(options: type[Any], name: str) -> str:
-    """Say of a parameter what the command line says of the option."""
+    """Give a parameter the help of its option."""
     return str(get_type_hints(options, include_extras=True)[name].__metadata__[0].help)
 
 
@@ -142,17 +142,16 @@ OWN_DEFAULTS: dict[str, Any] = {"secret": None, "shards": SHARDS, "idle_seconds"
 """Parameters that are no options of `meanstream run`, and their defaults."""
 
 _SOURCE_HELP = (
-    "A file, gs://BUCKET/FILE, which ends; or, without end, kafka://HOST:PORT/TOPIC or "
-    "projects/PROJECT/subscriptions/NAME."
+    "A file, gs://BUCKET/FILE; or, without end, kafka://HOST:PORT/TOPIC or projects/PROJECT/subscriptions/NAME."
 )
-_VECTOR_HELP = "Of a value; of a vector one, or one for each: x,y,z."
-_NAME_HELP = "In every id and in the key of the noise: each job over other data has a name of its own."
-_LETTERS_HELP = "Rejected records, redacted: a topic."
+_VECTOR_HELP = "Bound of a value; for a vector one, or one each: x,y,z."
+_NAME_HELP = "Part of every id and of the key of the noise. Use another name for each job over other data."
+_LETTERS_HELP = "Topic for rejected records, without their content."
 _READ = (
     Parameter("value", "Column of the value", forms.COLUMN),
     Parameter("time", "Column of the event time", forms.COLUMN),
     Parameter("id", "Column of the id", forms.COLUMN),
-    Parameter("until_end", "Stop at the topic's present end", forms.FLAG),
+    Parameter("until_end", "Stop at the present end of the topic", forms.FLAG),
 )
 _WORK = (
     Parameter(
@@ -160,16 +159,16 @@ _WORK = (
         "Key of the noise",
         forms.SECRET,
         required=True,
-        help="Where workers read it: a numbered version in Secret Manager, or a file on every worker. Not the key.",
+        help="Location of the key: a numbered version in Secret Manager, or a file on each worker. Not the key itself.",
     ),
     Parameter(
-        "shards", "Shards", forms.COUNT, help="Into how many parts they are split: the most workers that share them."
+        "shards", "Shards", forms.COUNT, help="Number of parts, and so the largest number of workers that share them."
     ),
     Parameter(
         "sdk_container_image",
         "Image of the workers",
         forms.IMAGE,
-        help="The image made of docker/beam.Dockerfile. Required on Dataflow.",
+        help="Image built from docker/beam.Dockerfile. Required on Dataflow.",
     ),
 )
 _CLASSES = {name: estimator_class(name) for name in ESTIMATORS}
@@ -196,38 +195,38 @@ AGENTS = Template(
         Parameter("upper", "Upper bound", forms.NUMBER, required=True),
         Parameter("epsilon", "Epsilon", forms.POSITIVE, required=True),
         Parameter("delta", "Delta", forms.POSITIVE, required=True),
-        Parameter("per_person", "Samples of a person, at most", forms.COUNT),
+        Parameter("per_person", "Largest number of samples of a person", forms.COUNT),
         Parameter("mode", "Mode", choice_form("tuned", "paper")),
         Parameter("counter", "Counting mechanism", choice_form("optimal", "toeplitz", "pm1", "pm2")),
         Parameter("noise", "Noise", choice_form("gaussian", "laplace")),
         Parameter("calibration", "Calibration of the noise", choice_form("analytic", "classical")),
-        Parameter("horizon", "Releases of an agent, at most", forms.COUNT),
+        Parameter("horizon", "Largest number of releases of an agent", forms.COUNT),
         Parameter("levels", "Levels of pm2", forms.COUNT),
-        Parameter("schedule", "When an agent releases", forms.SCHEDULE),
-        Parameter("memory", "How long a mean remembers", forms.MEMORY),
-        Parameter("quantiles", "Quantiles that agents are told", forms.NUMBERS),
-        Parameter("exceeds", "Thresholds of shares that agents are told", forms.NUMBERS),
-        Parameter("histogram_share", "Part of the budget for quantiles and shares", forms.POSITIVE),
+        Parameter("schedule", "Times of an agent's releases", forms.SCHEDULE),
+        Parameter("memory", "Memory of a mean", forms.MEMORY),
+        Parameter("quantiles", "Quantiles in estimates", forms.NUMBERS),
+        Parameter("exceeds", "Thresholds of shares in estimates", forms.NUMBERS),
+        Parameter("histogram_share", "Share of the budget for quantiles and shares", forms.POSITIVE),
         Parameter("collaboration", "Collaboration", choice_form(*COLLABORATIONS)),
         Parameter("stddev", "Standard deviation of a sample", forms.POSITIVE),
         Parameter("level", "Coverage of the intervals", forms.POSITIVE),
         Parameter(
             "refresh",
-            "How often agents are answered",
+            "Time between answers",
             forms.SPAN,
-            help="Estimates for agents with new samples each DURATION of event time; needed where nothing ends.",
+            help="Estimates for agents with new samples each DURATION of event time; 10s if the source has no end.",
         ),
-        Parameter("sink", "Estimates (private)", forms.SINK, required=True, help="Each agent's own estimates."),
-        Parameter("releases", "Releases (public)", forms.SINK, help="What the other agents learn from."),
+        Parameter("sink", "Estimates (private)", forms.SINK, required=True, help="Estimates, each for its own agent."),
+        Parameter("releases", "Releases (public)", forms.SINK, help="Releases that all agents learn from."),
         Parameter("population", "Population (public)", forms.SINK),
         Parameter("notices", "Notices (public)", forms.SINK),
         Parameter("dead_letters", "Dead letters (public)", forms.SINK, help=_LETTERS_HELP),
-        Parameter("max_agents", "Agents, at most", forms.COUNT),
+        Parameter("max_agents", "Largest number of agents", forms.COUNT),
         Parameter(
             "idle_seconds",
             "Idle partitions",
             forms.POSITIVE,
-            help="Kafka: seconds after which a partition without samples no longer holds event time back.",
+            help="Seconds after which a Kafka partition without samples stops holding event time back.",
         ),
         *_WORK,
     ),
@@ -253,18 +252,18 @@ ROUNDS = Template(
         Parameter("epsilon", "Epsilon", forms.POSITIVE, required=True),
         Parameter("user_budget", "Budget of a user", forms.POSITIVE),
         Parameter("name", "Name of the deployment", forms.NAME, required=True, help=_NAME_HELP),
-        Parameter("estimator", "Estimator", choice_form(*_ESTIMATORS), help=f"{_CURATORS} have a trusted curator."),
-        Parameter("option", "The estimator's own", forms.OWN_OPTIONS, help="NAME=VALUE, several separated by ';'."),
+        Parameter("estimator", "Estimator", choice_form(*_ESTIMATORS), help=f"Estimator. {_CURATORS} trust a curator."),
+        Parameter("option", "Options of the estimator", forms.OWN_OPTIONS, help="NAME=VALUE; separate several by ';'."),
         Parameter("mode", "Mode", choice_form("tuned", "paper")),
-        Parameter("sizes", "Law of a user's number of samples", forms.SIZES, help="Such as poisson:3.5, or unknown."),
+        Parameter("sizes", "Distribution of numbers of samples", forms.SIZES, help="Such as poisson:3.5, or unknown."),
         Parameter("users", "Users per window", forms.COUNT),
         Parameter("between_users", "Bound on the deviation of users' means", forms.NOT_NEGATIVE),
-        Parameter("tails", "Tails of users' means", choice_form("exponential"), help="Else not assumed."),
-        Parameter("edition", "Edition of the estimator's design", forms.COUNT, help="1: of jobs that say none."),
+        Parameter("tails", "Tails of users' means", choice_form("exponential"), help="Default: no assumption."),
+        Parameter("edition", "Edition of the estimator's design", forms.COUNT, help="Default 1."),
         Parameter("level", "Coverage of the intervals", forms.POSITIVE),
-        Parameter("sink", "Estimates (public)", forms.SINK, required=True, help="An estimate per window."),
+        Parameter("sink", "Estimates (public)", forms.SINK, required=True, help="Estimates, one per window."),
         Parameter("dead_letters", "Dead letters (public)", forms.SINK, help=_LETTERS_HELP),
-        Parameter("max_users", "Users, at most", forms.COUNT),
+        Parameter("max_users", "Largest number of users", forms.COUNT),
         *_WORK,
     ),
 )  # fmt: skip

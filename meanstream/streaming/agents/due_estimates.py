@@ -54,7 +54,9 @@ class DueEstimates:
             "collaboration": options.collaboration,
             "level": options.level,
             "stddev": options.stddev,
+            "refresh": options.refresh,
             **({"quantiles": options.quantiles} if options.quantiles else {}),
+            **_place_of(options),
         }
         self._estimates = PersonalEstimates(settings, options)
         self._refresh_time: float | None = None
@@ -102,6 +104,12 @@ class DueEstimates:
     def take(self, note: dict[str, Any]) -> None:
         """Go back to what a commit has noted."""
         self._refresh_time, self.final = note["refresh_time"], note["final"]
+
+
+def _place_of(options: EngineOptions) -> dict[str, Any]:
+    """Say where public attributes come from, so that whoever answers from the store finds them."""
+    declared = options.covariates
+    return {} if declared is None or declared.place is None else {"covariates": list(declared.place)}
 
 
 def _entered(event_time: float, last: float | None, refresh: float) -> bool:

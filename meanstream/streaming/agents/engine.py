@@ -122,6 +122,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._intake = Intake(
             settings.grid, self._options, source.name, self.stats, partitioned=isinstance(source, Shared)
         )
+        self.stats.refresh = self._options.refresh
         self.delivery = Delivery(
             store=store,
             sinks=sinks,

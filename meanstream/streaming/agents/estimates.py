@@ -16,9 +16,11 @@ from meanstream.operators.collaboration.registry import (
 )
 from meanstream.operators.collaboration.shares.asked import SharesAnswers
 from meanstream.operators.collaboration.shares.prior import SharesPrior
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means, pooled_variance
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.streaming.agents.known_covariates import KnownCovariates
 from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
 from meanstream.streaming.agents.refreshed import AnsweredAgents
 from meanstream.streaming.agents.told_shares import ToldShares
@@ -45,8 +47,13 @@ class PersonalEstimates:
     def __init__(self, settings: AgentsSettings, options: EngineOptions, *, strangers: bool = False) -> None:
         self._settings = settings
         self._options = options
+        self._covariates = KnownCovariates(options.covariates)
         self._collaboration = make_collaboration(
-            options.collaboration, lower=settings.lower, upper=settings.upper, strangers=strangers
+            options.collaboration,
+            lower=settings.lower,
+            upper=settings.upper,
+            covariates=None if options.covariates is None else options.covariates.design,
+            strangers=strangers,
         )
         self.shares = ToldShares(settings, options)
         self.median_half_width: float | None = None
@@ -76,16 +83,10 @@ class PersonalEstimates:
         EventLines, EventLines
             Private estimates, and one public event about the population.
         """
-        fitted, total = self.fit(latest, pool)
-        estimates = self.answer(names, own, pool, fitted, time, shares=self.shares.fit_newest(names, latest))
-        description = fitted.describe()
-        self.population = self._public(fitted, latest, total, description)
-        return estimates, self.describe(description, len(latest), time)
-
-    def fit(self, latest: ReleaseColumns, pool: VariancePosterior) -> tuple[FittedPopulation, Floats]:
-        """Public: fit the population to everybody's newest release; give it, and the variance of each released mean."""
-        total = pooled_variance(latest, pool.median if self._known is None else self._known)
-        return self.fit_summary(self.summarize(latest), pool), total
+        self.population = self.public_population(latest, pool, names)
+        fitted, shares = self.population.fitted, self.shares.fit_newest(names, latest)
+        estimates = self.answer(names, own, pool, fitted, time, shares=shares)
+        return estimates, self.describe(self.population.description, len(latest), time)
 
     def summarize(self, latest: ReleaseColumns) -> ReleaseSummary:
         """Public: what the fit reads of the newest release of some agents; summaries of all agents merge."""
@@ -146,22 +147,20 @@ class PersonalEstimates:
         ]
         return EventLines(PersonalEstimate, lines)
 
-    def public_population(self, latest: ReleaseColumns, pool: VariancePosterior) -> PublicPopulation:
-        """Public: what everybody's newest release says, without any agent's own samples."""
-        fitted, total = self.fit(latest, pool)
-        return self._public(fitted, latest, total, fitted.describe())
-
-    @property
-    def _known(self) -> float | None:
-        return None if self._options.stddev is None else self._options.stddev**2
-
-    def _public(
-        self, fitted: FittedPopulation, latest: ReleaseColumns, total: Floats, description: dict[str, Any]
+    def public_population(
+        self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
     ) -> PublicPopulation:
+        """Public: what everybody's newest release says, without any agent's own samples; `names` by number."""
+        latest = self._covariates.of_releases(latest, names)
+        fitted = self.fit_summary(self.summarize(latest), pool)
+        description = self.description(fitted, pool)
+        of_sample = pool.median if self._known is None else self._known
+        ratio = description.get("dependent", {}).get("ratio", 1.0)
         return PublicPopulation(
             fitted=fitted,
             releases=latest,
-            variance=total,
+            variance=pooled_variance(latest, of_sample * ratio),
+            value_variance=pooled_variance(latest, of_sample),
             lower=self._settings.lower,
             upper=self._settings.upper,
             level=self._options.level,
@@ -170,6 +169,17 @@ class PersonalEstimates:
             goes_with_count=population_count_probability(description),
             description=description,
         )
+
+    def description(self, fitted: FittedPopulation, pool: VariancePosterior) -> dict[str, Any]:
+        """Public: a fitted population as plain data; with `dependent`, once it is sure that samples depend."""
+        ratio = pool.dependence if self._known is None and self._settings.mode == "tuned" else None
+        if ratio is None:
+            return fitted.describe()
+        return {**fitted.describe(), "dependent": {"ratio": ratio, "probability": 1.0 - pool.independent}}
+
+    @property
+    def _known(self) -> float | None:
+        return None if self._options.stddev is None else self._options.stddev**2
 
     def _columns(
         self,
@@ -180,7 +190,8 @@ class PersonalEstimates:
         told_shares: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
-        answer = alone_where_ahead(fitted.estimate(own, level=options.level), own)
+        own = self._covariates.of_means(own, names, by_row=time is None)
+        answer = alone_where_ahead(estimate_with_two_variances(fitted, own, level=options.level), own)
         alone = FittedAlone().estimate(own, level=options.level)
         interval, local_interval = self._interval(answer), self._interval(alone)
         if len(own):
@@ -207,6 +218,8 @@ class PersonalEstimates:
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most).tolist()
+        if answer.moved is not None:
+            columns["moved_by_covariates"] = answer.moved.tolist()
         return columns
 
     @staticmethod

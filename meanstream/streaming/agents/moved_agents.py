@@ -38,8 +38,8 @@ def copy_agents(
     taker.add_agents(len(known), fresh)
     known |= {name: i for i, name in enumerate(fresh, len(known))}
     here = np.array([known[names[i]] for i in number.tolist()], np.int64)
-    agents = _agents_at_rest(taker, settings)
-    agents.put_rows(here, _agents_at_rest(giver, settings).rows(number))
+    agents = agents_at_rest(taker, settings)
+    agents.put_rows(here, agents_at_rest(giver, settings).rows(number))
     for chunk in agents.dirty_chunks():
         taker.put_chunk("agents", chunk, agents.snapshot_chunk(chunk))
     homes = home_partitions(taker)
@@ -58,7 +58,7 @@ def copy_agents(
     return here, {"ledger_rows": rows, "samples_waiting": waiting, **told}
 
 
-def _agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
+def agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
     """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release."""
     agents = Agents(settings, _never_asked())
     agents.add_agents(store.agents())
@@ -75,7 +75,7 @@ def _never_asked() -> KeyedNoise:
 
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
     """Forget the state of agents that live elsewhere; their names and ledger rows stay, as what was released here."""
-    agents = _agents_at_rest(giver, settings)
+    agents = agents_at_rest(giver, settings)
     fresh = Agents(settings, _never_asked())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
@@ -94,13 +94,13 @@ def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: 
     reached = _reached(state)
     for chunk, columns in list(giver.chunks(PENDING)):
         kept = ~np.isin(columns["agent"], number) & (columns["time"] >= reached)
-        _replace(giver, PENDING, chunk, columns, kept)
+        replace_chunk_rows(giver, PENDING, chunk, columns, kept)
     kind = f"unused {source}"
     for chunk, columns in list(giver.chunks(kind)):
-        _replace(giver, kind, chunk, columns, column_partitions(columns["position"]) != partition)
+        replace_chunk_rows(giver, kind, chunk, columns, column_partitions(columns["position"]) != partition)
 
 
-def _replace(store: Store, kind: str, chunk: int, columns: Columns, kept: np.ndarray) -> None:
+def replace_chunk_rows(store: Store, kind: str, chunk: int, columns: Columns, kept: np.ndarray) -> None:
     """Keep some rows of a chunk."""
     if kept.all():
         return

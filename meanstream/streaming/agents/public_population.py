@@ -28,8 +28,8 @@ class PublicPopulation:
         Fitted to the releases.
     releases : ReleaseColumns
         The newest release of every agent that has made one, with what all of its own say (`OwnReleases`).
-    variance : float array
-        Total variance of each released mean.
+    variance, value_variance : float array
+        Total variance of each released mean, for intervals and for values; two where samples depend on each other.
     lower, upper, level : float
         Bounds of a sample, and coverage of the intervals.
     n_components : int
@@ -45,6 +45,7 @@ class PublicPopulation:
     fitted: FittedPopulation
     releases: ReleaseColumns
     variance: Floats
+    value_variance: Floats
     lower: float
     upper: float
     level: float
@@ -67,7 +68,22 @@ class PublicPopulation:
         """Give what the releases alone say of these agents."""
         n = len(self.releases)
         some = np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
-        return answers_from_releases(self.fitted, self.releases.take(some), self.variance[some], level=self.level)
+        return answers_from_releases(
+            self.fitted,
+            self.releases.take(some),
+            self.variance[some],
+            value_variance=self.value_variance[some],
+            level=self.level,
+        )
+
+    @property
+    def dependence(self) -> float | None:
+        """Long-run variance of a typical agent over that of neighboring samples, once it is sure that they depend.
+
+        None before that, and where nothing is known of it.
+        """
+        dependent = self.description.get("dependent")
+        return None if dependent is None else float(dependent["ratio"])
 
 
 def population_count_probability(description: Mapping[str, Any]) -> float | None:

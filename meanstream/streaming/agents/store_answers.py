@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents import Agents
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.shares.prior import SharesPrior
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.agents.covariates_file import read_covariates_file
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.releases import restore_own_releases
@@ -83,7 +85,7 @@ class StoreAnswers:
             if known is None or number is None:
                 return None
             own = known.agents.own(np.array([number]))
-            if not len(own.agent):
+            if not own.count.any():  # it lives in another store, or is forgotten
                 return None
             pool, fitted = known.followed.posterior, known.population.fitted
             names, time_of = known.agents.names, known.event_time
@@ -119,7 +121,7 @@ class StoreAnswers:
         finally:
             store.close()
         estimates = PersonalEstimates(settings, options)
-        population = estimates.public_population(followed.combined(agents.latest()), followed.posterior)
+        population = estimates.public_population(followed.combined(agents.latest()), followed.posterior, agents.names)
         return _Commit(
             number=number,
             agents=agents,
@@ -137,4 +139,22 @@ def _answer_options(store: Store) -> EngineOptions:
     """Read how the last run answered agents; a store of before says nothing of it, and is answered as by default."""
     said = (store.state("delivered") or {}).get("answers", {})
     names = ("collaboration", "level", "stddev", "quantiles")
-    return EngineOptions(**{name: said[name] for name in names if name in said})
+    given: dict[str, Any] = {name: said[name] for name in names if name in said}
+    return EngineOptions(**given, covariates=covariates_of_last_run(store))
+
+
+def covariates_of_last_run(store: Store) -> AgentCovariates | None:
+    """Public: read the attributes that the last run has answered agents with, if there were any.
+
+    Raises
+    ------
+    StoreError
+        If their file cannot be read any more.
+    """
+    place = (store.state("delivered") or {}).get("answers", {}).get("covariates")
+    if place is None:
+        return None
+    try:
+        return read_covariates_file(*place)
+    except ValueError as error:
+        raise StoreError(f"{error}; the last run has answered agents with it") from None

@@ -14,6 +14,7 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.grids import Grid
 from meanstream.streaming.engine.buffer import Due, EventBuffer, Piece
+from meanstream.streaming.engine.forgotten import forgotten_agents
 from meanstream.streaming.engine.homes import Homes
 from meanstream.streaming.engine.name_tables import (
     NameTable,
@@ -46,6 +47,8 @@ class Intake:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness, options.quorum)
         self._senders, self._owners = NameTable(name_table_sender_hashes), NameTable(name_table_owner_hashes)
+        self._forgotten: frozenset[str] = frozenset()
+        self._are_forgotten = NameTable(self._find_forgotten)
         self._grid = grid
         self._options = options
         self._stats = stats
@@ -60,6 +63,9 @@ class Intake:
     def admit(self, samples: SampleColumns, rejects: Rejects, now: float) -> None:
         """Take the good samples of a batch; note why others are not used."""
         self._stats.events += len(samples) + len(rejects)
+        if self._forgotten:
+            which = self._are_forgotten.of(samples.names)[samples.agent]
+            samples = self._reject(samples, which, "forgotten", rejects)
         samples = self._reject(samples, samples.time > now + self._options.max_future, "in_future", rejects)
         self._count_clipped(samples)
         if not len(samples):
@@ -117,6 +123,7 @@ class Intake:
         """Continue from what was saved."""
         self.names = store.agents()
         self._numbers = {name: number for number, name in enumerate(self.names)}
+        self._forgotten = frozenset(self.names[number] for number in forgotten_agents(store).tolist())
         self._tell_full()
         self._watermark.restore(state)
         for number, columns in store.chunks("pending"):
@@ -138,6 +145,10 @@ class Intake:
     def waiting_samples(self) -> tuple[Ints, Floats]:
         """Agents and event times of the samples in the buffer."""
         return self._buffer.waiting()
+
+    def _find_forgotten(self, names: list[str]) -> Bools:
+        """Say which agents are forgotten: nothing that they send counts any more."""
+        return np.fromiter((name in self._forgotten for name in names), np.bool_, len(names))
 
     def _reject(self, samples: SampleColumns, which: np.ndarray, reason: str, rejects: Rejects) -> SampleColumns:
         if not which.any():
@@ -231,4 +242,4 @@ class Intake:
 
     def _log_full(self) -> None:
         most = {"max_agents": self._options.max_agents}
-        _log.warning("as many agents as are allowed: samples of others are rejected", extra=most)
+        _log.warning("--max-agents is reached: samples of further agents are rejected", extra=most)

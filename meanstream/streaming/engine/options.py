@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from meanstream.operators.agents.settings import WIDEST
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.prior_with_covariates import PRIORS
 from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
 from meanstream.operators.limits import MAX_AGENTS, MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.operators.validation import require, require_between, require_positive, valid_float
@@ -45,6 +47,9 @@ class EngineOptions:
     stddev : float or None
         Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
         agent's own mean, from its own samples.
+    covariates : AgentCovariates or None
+        Public attributes of the agents, by declaration: the learned prior knows their effects. They are for
+        "learned_prior" and "pooled_prior".
     quantiles : tuple of float
         Quantiles of its own values that an agent is told, where the settings have a histogram; each in (0, 1).
     refresh : float or None
@@ -74,6 +79,7 @@ class EngineOptions:
     collaboration: str = "learned_prior"
     level: float = 0.95
     stddev: float | None = None
+    covariates: AgentCovariates | None = None
     quantiles: tuple[float, ...] = ()
     refresh: float | None = 86_400.0
     drain: bool = True
@@ -89,7 +95,7 @@ class EngineOptions:
         require(self.quorum in (1, 2), "quorum", "be 1 or 2", self.quorum)
         require(self.max_agents >= 1, "max_agents", "be at least 1", self.max_agents)
         require(self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters)
-        rule = "be 'clip' (which samples count is public, and must not tell which values are outside)"
+        rule = "be 'clip': the choice of samples is public, and must not depend on values"
         require(self.out_of_bounds == "clip", "out_of_bounds", rule, self.out_of_bounds)
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
         object.__setattr__(self, "level", valid_float("level", self.level))
@@ -99,6 +105,9 @@ class EngineOptions:
             object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
             require_positive(stddev=self.stddev)
             require(self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev)  # its square is a number
+        if self.covariates is not None:
+            rule = f"be {' or '.join(PRIORS)} where there are covariates"
+            require(self.collaboration in PRIORS, "collaboration", rule, self.collaboration)
         if self.idle_after is not None:
             require(math.isfinite(self.idle_after), "idle_after", "be finite", self.idle_after)
             require_positive(idle_after=self.idle_after)

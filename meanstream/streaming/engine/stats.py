@@ -47,6 +47,8 @@ class EngineStats:
         The same by topic and partition, where the source has some.
     lateness : float or None
         How far a sample may lie behind event time, in seconds: a setting of the run.
+    refresh : float or None
+        How often agents get estimates, in seconds of event time: a setting of the run; None: at the end of the source.
     pending : int
         Samples that were taken and wait for event time.
     first_release : FirstRelease or None
@@ -89,6 +91,7 @@ class EngineStats:
     input_lag: int | None = None
     input_lags: dict[tuple[str, int], int] = field(default_factory=dict)
     lateness: float | None = None
+    refresh: float | None = None
     pending: int = 0
     first_release: FirstRelease | None = None
     look_ahead: Callable[[], FirstRelease | None] | None = None

@@ -22,7 +22,7 @@ PIECE = 1024
 COUNTED = "duplicate"
 """A record that was rejected for this reason repeats one that was counted: nothing is left to be used."""
 
-FINAL = frozenset({COUNTED, "other_store", *UNCOUNTED.values()})
+FINAL = frozenset({COUNTED, "forgotten", "other_store", *UNCOUNTED.values()})
 """Reasons for which a record is never used here; those of a person's limit are found when its turn comes, for good."""
 
 

@@ -34,7 +34,9 @@ class Watermark:
     takes a partition that was idle.
 
     One sender's clock cannot make the others late: with a quorum of two, the newest time of a partition is one that two
-    senders have reached. A sender that has sent the last `ALONE` records of the partition speaks for itself.
+    senders have reached. A sender that has sent the last `ALONE` records of the partition speaks for itself. Where a
+    partition has one sender, the second may be one of another partition: that moves the watermark, and decides of no
+    sample beside it.
 
     Parameters
     ----------
@@ -88,7 +90,8 @@ class Watermark:
 
     def advance(self, active: Sequence[int]) -> float:
         """Move as far as the active partitions allow; without any, as far as the newest sample allows."""
-        newest = min((self._newest.get(number, -math.inf) for number in active), default=self.newest)
+        vouched = self._newest if self._quorum == 1 else self._vouched(active)
+        newest = min((vouched.get(number, -math.inf) for number in active), default=self.newest)
         self.reached = max(self.reached, newest - self._lateness)
         return self.reached
 
@@ -128,6 +131,21 @@ class Watermark:
         self._newest = {int(number): time for number, time in newest.items()}
         self._leading = {int(number): _Leading(*one) for number, one in state.get("leading", {}).items()}
         self.reached = -math.inf if state["watermark"] is None else state["watermark"]
+
+    def _vouched(self, active: Sequence[int]) -> dict[int, float]:
+        """Give the newest time of each partition that two senders have reached, the second in whichever partition.
+
+        So a partition with a single sender does not hold event time back, and its clock alone still moves nothing.
+        """
+        first = max(self._leading.values(), default=_Leading())
+        others = [one.time for one in self._leading.values() if one.sender != first.sender]
+        second = max([*others, *self._newest.values()], default=-math.inf)
+        found = {}
+        for number in active:
+            mine = self._leading.get(number, _Leading())
+            another = second if mine.sender == first.sender else first.time
+            found[number] = max(self._newest.get(number, -math.inf), min(mine.time, another))
+        return found
 
     def _late(self, partition: int, time: Floats, sender: Words | None) -> Bools:
         before = self._newest.get(partition, -math.inf)

@@ -18,8 +18,8 @@ class Report(PublicEvent):
 
     topic: ClassVar[str] = "report"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
-    user: Name = Field(description="Whose report it is.")
-    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round asked this user, from 0.")
+    user: Name = Field(description="User of the report.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Stage of this user in the round, from 0.")
     payload: list[int] = Field(description="The report: whole numbers, as the estimator's stage makes and reads them.")
     epsilon: Epsilon
     schema_version: Literal[1] = 1
@@ -34,10 +34,10 @@ class Charge(PublicEvent):
 
     topic: ClassVar[str] = "charge"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
-    user: Name = Field(description="Who was charged.")
+    user: Name = Field(description="User who was charged.")
     epsilon: Epsilon
     delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
-    released: str = Field(description="SHA-256 of the line of the window estimate that was paid for.")
+    released: str = Field(description="SHA-256 of the line of the window estimate.")
     schema_version: Literal[1] = 1
 
 
@@ -48,7 +48,7 @@ class StageReports(PublicEvent):
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     start: AwareDatetime = Field(description="Start of the window, included.")
     end: AwareDatetime = Field(description="End of the window, not included.")
-    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round, from 0.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Stage of the round, from 0.")
     users: Count = Field(description="Number of users that the round is designed for; both sides need the same.")
     reports: Annotated[int, Field(ge=0)] = Field(description="Number of reports in this stage from this side.")
     schema_version: Literal[1] = 1
@@ -61,9 +61,9 @@ class StageResult(PublicEvent):
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     start: AwareDatetime = Field(description="Start of the window, included.")
     end: AwareDatetime = Field(description="End of the window, not included.")
-    stage: Annotated[int, Field(ge=0)] = Field(description="Which stage of the round, from 0.")
+    stage: Annotated[int, Field(ge=0)] = Field(description="Stage of the round, from 0.")
     users: Annotated[int, Field(ge=0)] = Field(description="Number of reports that were counted in this stage.")
-    public: dict[str, Any] = Field(description="What everybody knows after this stage, in the estimator's terms.")
+    public: dict[str, Any] = Field(description="Public results after this stage, in the estimator's terms.")
     schema_version: Literal[1] = 1
 
 
@@ -86,7 +86,7 @@ class WindowEstimate(PublicEvent):
     value: FiniteFloat | list[FiniteFloat] = Field(
         description="The mean over users of each user's mean, in the value's unit."
     )
-    interval: Interval | list[Interval] = Field(description="Where that mean lies, with probability `level`.")
+    interval: Interval | list[Interval] = Field(description="Confidence interval of that mean at `level`.")
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
     stderr: NotNegative | list[NotNegative] = Field(description="Standard error of `value`, in the value's unit.")
     unclipped: FiniteFloat | list[FiniteFloat] = Field(
@@ -95,13 +95,13 @@ class WindowEstimate(PublicEvent):
     users: Annotated[int, Field(ge=0)] = Field(description="Number of users whose reports, or samples, were counted.")
     epsilon: Epsilon
     delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
-    trust: Literal["local", "central"] = Field(description="Who adds the noise: each user, or a trusted curator.")
+    trust: Literal["local", "central"] = Field(description="Source of the noise: each user, or a trusted curator.")
     privacy_unit: Literal["user"] = Field(
-        default="user", description="Protected is all that a user sent within the window."
+        default="user", description="Unit of privacy: everything that a user sent within the window."
     )
     method: str = Field(description="The estimator.")
     mode: Literal["tuned", "paper"]
-    stages: list[dict[str, Any]] = Field(description="What each stage found, in the estimator's terms, on [-1, 1].")
+    stages: list[dict[str, Any]] = Field(description="Results of the stages, in the estimator's terms, on [-1, 1].")
     values: list[str] | None = Field(
         default=None, exclude_if=is_none_in_event, description="Names of the coordinates of a vector, in order."
     )
@@ -123,8 +123,8 @@ class RoundRefusal(PublicEvent):
 
     topic: ClassVar[str] = "round_refusal"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
-    user: Name = Field(description="Whose data did not enter.")
+    user: Name = Field(description="User whose data was left out.")
     spent: NotNegative = Field(description="Total epsilon of the user's reports so far.")
     asked: Epsilon = Field(description="Epsilon of the report that was refused.")
-    remaining: NotNegative = Field(description="What is left of the user's budget; less than was asked.")
+    remaining: NotNegative = Field(description="Rest of the user's budget, which is less than `asked`.")
     schema_version: Literal[1] = 1

@@ -35,7 +35,12 @@ def topics_partition(topic: int, partition: int, name: str) -> int:
     ValueError
         If the topic, which has this name, has too many.
     """
-    require(partition < MOST_PARTITIONS, "source", f"have below {MOST_PARTITIONS} partitions beside other topics", name)
+    require(
+        partition < MOST_PARTITIONS,
+        "source",
+        f"have below {MOST_PARTITIONS} partitions in a source of several topics",
+        name,
+    )
     return (topic + 1) << TOPIC_SHIFT | partition
 
 

@@ -57,14 +57,14 @@ class Release(PublicEvent):
     index: Count = Field(description="Which release of this agent it is, from 1.")
     time: AwareDatetime = Field(description="Event time at which it became due.")
     n: Count = Field(description="Number of samples in the sum; where older ones weigh less, the effective number.")
-    total: int = Field(description="The noised sum in grid units; the integer that is published.")
-    mean: FiniteFloat = Field(description="The noised mean, in the value's unit; may lie outside the bounds.")
+    total: int = Field(description="The noisy sum in grid units, as published.")
+    mean: FiniteFloat = Field(description="The noisy mean, in the unit of the value; may lie outside the bounds.")
     noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
     votes: SpreadVotes | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Where a part of the budget is for votes on the spread."
+        default=None, exclude_if=is_none_in_event, description="Votes on the spread, with --spread-share."
     )
     histogram: SampleCounts | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Where a part of the budget is for histograms."
+        default=None, exclude_if=is_none_in_event, description="Histogram, with --histogram-share."
     )
     epsilon: Epsilon
     delta: Delta
@@ -82,25 +82,34 @@ class PersonalEstimate(PrivateEvent):
         description="Number of the agent's own samples; where older ones weigh less, the effective number."
     )
     value: FiniteFloat = Field(description="The estimate, in the value's unit.")
-    interval: Interval = Field(description="Where the agent's mean lies, with probability `level`.")
+    interval: Interval = Field(description="Confidence interval of the agent's mean at `level`.")
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
     noise_half_width: NotNegative | None = Field(
         default=None,
         exclude_if=is_none_in_event,
         description="Part of the interval's half-width that is privacy noise of the releases; the rest is sampling.",
     )
+    moved_by_covariates: FiniteFloat | None = Field(
+        default=None,
+        exclude_if=is_none_in_event,
+        description="By how much public covariates moved the estimate, where some are declared.",
+    )
     quantiles: tuple[QuantileAnswer, ...] | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Of the agent's values, where some are asked for."
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Figures of the agent's own values, with --quantiles or --exceeds.",
     )
     exceeds: tuple[ExceedanceAnswer, ...] | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Of the agent's values, where some are asked for."
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Figures of the agent's own values, with --quantiles or --exceeds.",
     )
-    local: FiniteFloat = Field(description="What the agent knows alone: its raw mean.")
+    local: FiniteFloat = Field(description="Raw mean of the agent alone.")
     local_interval: Interval = Field(description="Interval of `local` at the same level.")
     effective_class_size: NotNegative = Field(
-        description="Variance of learning alone over variance of the estimate: 1 means that nothing was gained."
+        description="Variance of learning alone divided by that of the estimate; 1 means no gain."
     )
-    class_size: NotNegative = Field(description="How many agents the estimate treats as the own class, this one too.")
+    class_size: NotNegative = Field(description="Number of agents in the agent's class, with itself.")
     component: Annotated[int, Field(ge=-1)] = Field(
         description="Most likely component of the fitted population; -1 if there are none."
     )
@@ -109,7 +118,7 @@ class PersonalEstimate(PrivateEvent):
     population_time: AwareDatetime | None = Field(
         default=None,
         exclude_if=is_none_in_event,
-        description="Event time of the population, where the window was overtaken: it is then later than `time`.",
+        description="Event time of the population of an overtaken window, later than `time`.",
     )
     epsilon: Epsilon
     delta: Delta
@@ -124,11 +133,11 @@ class Population(PublicEvent):
     time: AwareDatetime
     agents: Annotated[int, Field(ge=0)] = Field(description="Number of agents with at least one release.")
     method: str
-    fitted: dict[str, Any] = Field(description="What the method learned: for the prior its components and density.")
+    fitted: dict[str, Any] = Field(description="Fitted parameters: components and density of the prior.")
     overtaken: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         exclude_if=is_none_in_event,
-        description="Earlier windows that are answered with this population, because they had none when they ended.",
+        description="Earlier windows that had no population of their own and use this one.",
     )
     epsilon: Epsilon
     delta: Delta
@@ -144,6 +153,7 @@ Reason = Literal[
     "bad_value",
     "duplicate",
     "duplicate_columns",
+    "forgotten",
     "in_future",
     "late",
     "malformed",
@@ -221,7 +231,7 @@ class Refusal(PublicEvent):
     time: AwareDatetime
     spent: Annotated[int, Field(ge=0)]
     asked: Count
-    remaining: Annotated[int, Field(ge=0)] | None = Field(description="Releases left; none where there is no end.")
+    remaining: Annotated[int, Field(ge=0)] | None = Field(description="Releases left; none without a horizon.")
     schema_version: Literal[1] = 1
 
 
@@ -236,7 +246,7 @@ class DriftEvent(PublicEvent):
     time: AwareDatetime = Field(description="Event time of the release that shows it.")
     index: Count = Field(description="Number of that release.")
     found: Literal["warning", "drift"] = Field(
-        description="`warning`: a change is likely; `drift`: it is one, and the agent's sums have begun anew."
+        description="`warning`: a change is likely; `drift`: a change, after which the agent's sums restart."
     )
     since: Annotated[int, Field(ge=0)] = Field(
         description="Number of the release after which its sums begin: the last one before the newest change, or 0."

@@ -19,7 +19,7 @@ _SECRET = re.compile(
 _POINTER = re.compile(r"(env|file):(.+)", re.DOTALL)
 
 _OFFSETS = "the store decides the offsets"
-_OUTPUTS = "what is written must be there exactly once"
+_OUTPUTS = "records must be written exactly once"
 _FIXED = {
     "bootstrap.servers": "the address names the brokers",
     "metadata.broker.list": "the address names the brokers",

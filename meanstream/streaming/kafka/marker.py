@@ -177,7 +177,7 @@ class MarkerGroup:
             return Marker.decode(newest.offset, newest.metadata or "")
         except (ValueError, msgspec.DecodeError):
             raise SinkLostError(
-                f"consumer group {self.name!r} must be written by meanstream only, got offsets of somebody else"
+                f"consumer group {self.name!r} must be written by meanstream only, got offsets of another client"
             ) from None
 
 

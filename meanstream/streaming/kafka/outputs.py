@@ -81,8 +81,8 @@ def open_output_topic(location: KafkaLocation) -> str:
     ensure_topic(admin, location, config={"cleanup.policy": policy})
     if location.role == "releases" and not _is_compacted(admin, location.topic):
         logger.warning(
-            "topic %r of the releases is not compacted (cleanup.policy): everybody's latest release can be rebuilt "
-            "from it only as long as its records are kept",
+            "topic %r of the releases is not compacted (cleanup.policy): it keeps each agent's latest release only as "
+            "long as its retention",
             location.topic,
         )
     return str(admin.list_topics(location.topic, timeout=REQUEST_SECONDS).cluster_id)

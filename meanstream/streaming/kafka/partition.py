@@ -156,7 +156,7 @@ class PartitionReader:
             return True
         if code == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaLostError(
-                f"{self._location.role} must hold every record that is asked for, got partition {partition} of "
+                f"{self._location.role} must hold every requested record, got partition {partition} of "
                 f"{self._location.topic!r} without them (retention deleted them, or they were never there)"
             )
         if not is_retriable_by_client(error):

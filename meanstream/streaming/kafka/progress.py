@@ -153,7 +153,7 @@ def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low
     if location.gap == "refuse":
         raise ValueError(
             f"{location.role} must hold what this store has not read yet, got {gap} offsets of {where} that retention "
-            "deleted: gap=skip goes on without them"
+            "deleted: gap=skip continues without them"
         )
     logger.warning("skipped %d offsets of %s that retention deleted before they were read", gap, where)
     return low
@@ -166,8 +166,8 @@ def _check_partitions(
     count = position["count"]
     if shared and topic.partitions > count and location.partitions is not None:
         logger.warning(
-            "topic %r had %d partitions and has %d now: samples of agents whose keys are in a partition of another "
-            "store now are rejected there (other_store)",
+            "topic %r had %d partitions and has %d now: agents whose keys moved to a partition of another store are "
+            "rejected there (other_store)",
             topic.name,
             count,
             topic.partitions,

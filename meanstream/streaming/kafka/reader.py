@@ -14,7 +14,7 @@ from meanstream.operators.validation import require
 from meanstream.streaming.events.columns import Position
 from meanstream.streaming.kafka.claims.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.claims.name_owners import NameOwners
-from meanstream.streaming.kafka.claims.ownership import FormerOwners, claim_ownership, unowned_partitions
+from meanstream.streaming.kafka.claims.ownership import FormerOwners, claim_ownership, require_unowned_in_time
 from meanstream.streaming.kafka.client import (
     KafkaError,
     KafkaException,
@@ -250,17 +250,16 @@ class TopicReader:
         Raises
         ------
         ValueError
-            Naming one, and its owner.
+            Naming one, and its owner; or the topic, if its broker does not say who owns it.
         """
         require(self._owner is not None, "owner", "be given to read", None)
         wanted = dict.fromkeys(self._location.partitions or range(self._topic.partitions), 0)
         try:
-            unowned_partitions(self._location, self._consumer, wanted, self._owner or "", self._former)
+            require_unowned_in_time(self._location, self._consumer, wanted, self._owner or "", self._former)
             if self._named is not None:
                 self._named.check(wanted)
         except KafkaException as error:
-            if not is_retriable_by_client(error):  # somebody claims them just now: who claims them next waits
-                raise ValueError(self._unreadable(describe_client_error(error))) from None
+            raise ValueError(self._unreadable(describe_client_error(error))) from None
 
     def begin(self, position: Position | None) -> ReadProgress:
         """Find where to begin, own the partitions, and read them from there.

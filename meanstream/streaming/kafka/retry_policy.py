@@ -135,7 +135,7 @@ class Patience:
             self.meanwhile()
             waited = time.monotonic() - began
             if waited > GRACE_SECONDS and self._stop():
-                raise DeliveryFailedError(f"asked to stop while {self._brokers} did not answer ({why})")
+                raise DeliveryFailedError(f"stopped while {self._brokers} did not answer ({why})")
             if waited > SILENT_SECONDS and self._health is not None:
                 self._health.lost(why)
             if waited > SILENT_SECONDS and not said:

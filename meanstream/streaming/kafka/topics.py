@@ -182,7 +182,7 @@ class TopicWatch:
         if isinstance(error, KafkaException) and client_event_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._missing_since = now if self._missing_since is None else self._missing_since
             if now - self._missing_since > GONE_SECONDS:
-                raise KafkaLostError(f"{self._location.role} must go on existing, got no topic {self._topic.name!r}")
+                raise KafkaLostError(f"{self._location.role} must keep existing, got no topic {self._topic.name!r}")
             self.soon()
         return None
 

@@ -218,7 +218,7 @@ class KafkaTransaction:
         self._discard()
         if is_retry_refused(cause):
             roles = ", ".join(self._roles.values())
-            raise SinkLostError(f"{roles} must accept what is written, got {describe_client_error(cause)}") from None
+            raise SinkLostError(f"{roles} must accept records, got {describe_client_error(cause)}") from None
         found = self._start()
         self._reset()
         if marker is None or found != marker:
@@ -263,7 +263,7 @@ class KafkaTransaction:
         self._check(marker)
         if marker is None and self._delivery:
             logger.warning(
-                "%s: the number of the last delivery is gone (offsets expired, or topics were made anew); "
+                "%s: the number of the last delivery is gone (offsets expired, or topics were created again); "
                 "delivery %d may be there twice, with the same release ids",
                 self.location.brokers,
                 self._delivery + 1,

@@ -14,7 +14,7 @@ from meanstream.streaming.sources.received_releases import NOT_RECEIVED
 
 _OF_RELEASES = (
     *("agents", "released_half_width_median", "released_class_size_median"),
-    *("prior_components", "prior_spread", "prior_count_ratio", "answer_lag_seconds"),
+    *("prior_components", "prior_spread", "prior_count_ratio", "dependence_ratio", "answer_lag_seconds"),
 )
 
 
@@ -32,7 +32,7 @@ class CollaborationMetrics(Metrics):
 
     counters: ClassVar[dict[str, str]] = {
         "events": COUNTERS["events"],
-        "received_releases": "Releases of everybody that were read, and are new and possible.",
+        "received_releases": "Accepted new releases of all agents.",
         "estimates": COUNTERS["estimates"],
         "refreshes": "How often the own agents were answered.",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 COUNTERS = {
     "events": "Records read, good and bad.",
     "accepted": "Samples that were taken.",
-    "letters_unwritten": "Rejected records that no dead letter tells of, beyond the greatest number.",
+    "letters_unwritten": "Rejected records without a dead letter, beyond --max-dead-letters.",
     "releases": "Releases charged in the ledger.",
     "refusals": "Releases refused, because the same release was made before from another input.",
     "drifts": "Changes of an agent's mean that its releases show; with a memory only.",
@@ -21,23 +21,25 @@ GAUGES = {
     "prior_components": "Components of the learned prior; 0 where no prior is learned.",
     "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
     "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
+    "dependence_ratio": "Long-run variance over that of neighboring samples, once it is sure that samples depend.",
     "answer_lag_seconds": "The clock minus the event time that agents were answered up to, when they last were.",
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",
     "input_lag_events": "Records that the source holds and the engine has not read.",
+    "refresh_seconds": "How often agents get estimates, in event time; none where they do at the end of the source.",
     "allowed_lateness_seconds": "How far a sample may lie behind event time; releases wait for as long.",
 }
 DISTRIBUTIONS = {
     "budget_spent_ratio": "Agents by the share of their horizon that they have spent.",
     "released_half_width": "Agents by the half-width of the interval that the releases alone give, in values' units.",
-    "released_class_size": "Agents by variance of their own releases over that of what everybody's say of them.",
+    "released_class_size": "Agents by the gain in variance from all releases over their own releases.",
 }
 FORECASTS = {
     "budget_left_seconds": "Agents by time from the newest release to their last one, at each agent's rate so far.",
 }
 DURATIONS = {
     "commit_seconds": "Duration of a transaction: position, state, ledger and outgoing events.",
-    "delivery_seconds": "From a commit until all that it lets out is durable in the sinks, with what was tried again.",
+    "delivery_seconds": "Time from a commit until its events are durable in the sinks, with retries.",
     "batch_seconds": "Duration of a turn, from reading a batch to its delivery.",
 }
 LIVE = {

@@ -124,7 +124,8 @@ class Metrics(Collector):
 
     Metrics of the population exist after the first refresh of estimates; `prior_spread` and
     `prior_count_ratio` only where a prior was learned,
-    because a spread of 0 says that the agents of a component have the same mean.
+    because a spread of 0 says that the agents of a component have the same mean; `dependence_ratio` only where releases
+    show that an agent's samples depend on each other.
     """
 
     counters: ClassVar[dict[str, str]] = COUNTERS
@@ -231,6 +232,7 @@ class Metrics(Collector):
             self._lag_of_answers = stats.answers.time, self._clock.now() - stats.answers.time
         due = stats.first_release
         waits = {"samples_pending": stats.pending, "first_release_timestamp_seconds": due and due.event_time}
+        waits["refresh_seconds"] = stats.refresh
         shown = {**waits, "answer_lag_seconds": self._lag_of_answers[1], **self._of_population}
         return {**{name: getattr(stats, name) for name in COUNTERS}, **shown}
 
@@ -255,6 +257,7 @@ class Metrics(Collector):
             "prior_components": population.n_components,
             "prior_spread": population.spread,
             "prior_count_ratio": population.goes_with_count,
+            "dependence_ratio": population.dependence,
         }
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:

@@ -63,7 +63,7 @@ class RoundsMetrics(Metrics):
         "rounds_upper": "Upper end of its interval.",
         "rounds_half_width": "Half the length of its interval.",
         "rounds_stages": "Stages of its round.",
-        "rounds_carried_windows": "Windows that what is carried into the next one was learned from.",
+        "rounds_carried_windows": "Windows behind the knowledge that is carried into the next one.",
         "rounds_carried_half_width": "Half-width of where the next round's narrow reports lie, in the values' unit.",
         "rounds_carried_gain": "Standard error with nothing carried and all users on the bounds, over its own.",
         "rounds_period_seconds": "Time from the begin of a window to that of the next; none of sessions.",

@@ -117,4 +117,4 @@ class WindowClosing:
 
     def _whole(self, micros: int) -> int:
         """Round down to where windows may end."""
-        return micros - micros % self._windows.period
+        return self._windows.start(micros)

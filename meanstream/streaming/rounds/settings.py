@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, ESTIMATORS, estimator_class
+from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -47,7 +47,7 @@ DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
 
-NO_ORDER = "users of a window could not be asked before the last one's answer has come back"
+NO_ORDER = "users of a window would have to wait for the answer of the one before"
 """Why what windows carry on is not carried between two sides."""
 
 
@@ -63,7 +63,8 @@ class RoundsSettings:
     epsilon : float
         Of one user's whole window of samples, their number included.
     window : str
-        `7d` (fixed), `7d,1d` (sliding) or `session:30m`; see `meanstream.streaming.rounds.windows.Windows`.
+        `7d` (fixed), `7d,1d` (sliding), `session:30m` or `month@Europe/Berlin` (calendar);
+        see `meanstream.streaming.rounds.windows.Windows`.
     estimator : str
         A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
     options : dict
@@ -139,7 +140,7 @@ epsilon 1), got None
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-        require(self.estimator in ESTIMATORS, "estimator", f"be one of {', '.join(ESTIMATORS)}", self.estimator)
+        estimator_class(self.estimator)  # it refuses a name that nobody has
         require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):

@@ -150,7 +150,7 @@ def extreme_users_for_result(span: int, shape: tuple[int, ...] = ()) -> Summarie
     count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
     rows = (len(first), *(1 for _ in shape))
     first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
-    users = keyed_owner_words([f"nobody {number}" for number in range(len(count))])
+    users = keyed_owner_words([f"extreme {number}" for number in range(len(count))])
     return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
 
 

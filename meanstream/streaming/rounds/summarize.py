@@ -152,8 +152,8 @@ def summarize_numbered_windows(windows: Windows, start: Ints, end: Ints) -> tupl
     """Give each window the number of the distinct one it is, in the order of time; sessions that overlap are one."""
     if windows.kind == "session":
         return merge_session_windows(start, end)
-    starts, number = np.unique(start, return_inverse=True)
-    return number.astype(np.int64), [Window(a, a + windows.size) for a in starts.tolist()]
+    starts, first, number = np.unique(start, return_index=True, return_inverse=True)
+    return number.astype(np.int64), [Window(*ends) for ends in zip(starts.tolist(), end[first].tolist(), strict=True)]
 
 
 def join_summaries(parts: Sequence[UserSums]) -> UserSums:

@@ -137,9 +137,7 @@ class WaitingRounds:
         if self._refused <= MOST_TOLD:
             _log.warning("a stage result was refused", extra={"round_id": round_id, "stage": stage, "rule": why})
         elif self._refused == MOST_TOLD + 1:
-            _log.warning(
-                "refused stage results are told no more: further ones are counted only", extra={"told": MOST_TOLD}
-            )
+            _log.warning("further refused stage results are only counted", extra={"told": MOST_TOLD})
 
     def save(self, store: Store) -> list[Any]:
         """Write what changed within a transaction; return the rest as plain values."""

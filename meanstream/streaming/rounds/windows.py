@@ -1,4 +1,4 @@
-"""Windows of event time: fixed, sliding and session windows, with Beam's arithmetic, for arrays of times.
+"""Windows of event time: fixed, sliding, session and calendar windows, with Beam's arithmetic, for arrays of times.
 
 Beam holds times as whole microseconds, and so does this file: a window is the same pair of integers on both hosts.
 """
@@ -15,10 +15,13 @@ from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.events.times import iso_times
+from meanstream.streaming.rounds.calendar_days import MICROS, STEP, CalendarDays
 
-MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FORMS = "be SIZE, SIZE,PERIOD or session:GAP (such as 7d, 7d,1d or session:30m)"
+FORMS = (
+    "be SIZE, SIZE,PERIOD, session:GAP or day, week, month, quarter, year with an optional @ZONE (such as 7d, 7d,1d, "
+    "session:30m, week:sunday or month@Europe/Berlin)"
+)
 
 
 class Window(NamedTuple):
@@ -67,9 +70,11 @@ class Windows:
         sample is in several. A session goes on as long as no gap between two samples, of whichever users, is longer:
         the key of a session is the population, not the user, because the answer is about the population.
     size : int
-        Microseconds; of a session, its gap.
+        Microseconds; of a session, its gap; of a calendar, more than its longest window.
     period : int
         Microseconds between two starts; the size, except for sliding windows.
+    calendar : CalendarDays, optional
+        Of fixed windows that follow the calendar of a time zone: days, weeks, months, quarters or years.
 
     Notes
     -----
@@ -85,15 +90,18 @@ class Windows:
     [('2012-12-27T00:00:00Z', '2013-01-03T00:00:00Z'), ('2013-01-03T00:00:00Z', '2013-01-10T00:00:00Z')]
     >>> Windows.parse("7d,1d").overlap, str(Windows.parse("168h,24h"))
     (7, '7d,1d')
+    >>> Window(*(int(end[0]) for end in Windows.parse("month").assign(times[:1])[1:])).iso()
+    ('2013-01-01T00:00:00Z', '2013-02-01T00:00:00Z')
     """
 
     kind: Literal["fixed", "sliding", "session"]
     size: int
     period: int
+    calendar: CalendarDays | None = None
 
     @classmethod
     def parse(cls, text: str) -> Windows:
-        """Read `7d`, `7d,1d` or `session:30m`.
+        """Read `7d`, `7d,1d`, `session:30m` or `month@Europe/Berlin`.
 
         Raises
         ------
@@ -101,6 +109,9 @@ class Windows:
             If the text has another form, a duration is shorter than a second or no whole number of seconds, or a size
             is no multiple of its period.
         """
+        calendar = CalendarDays.parse(text)
+        if calendar is not None:
+            return cls("fixed", calendar.longest, calendar.longest, calendar)
         first, *rest = text.removeprefix("session:").split(",")
         if text.startswith("session:"):
             require(not rest, "window", FORMS, text)
@@ -116,6 +127,8 @@ class Windows:
 
     def __str__(self) -> str:
         """Give the one text of all that name the same windows."""
+        if self.calendar is not None:
+            return str(self.calendar)
         size, period = (duration_text(micros / MICROS) for micros in (self.size, self.period))
         return {"session": f"session:{size}", "fixed": size, "sliding": f"{size},{period}"}[self.kind]
 
@@ -123,6 +136,17 @@ class Windows:
     def overlap(self) -> int:
         """How many windows a sample is in."""
         return self.size // self.period
+
+    @property
+    def step(self) -> int:
+        """Microseconds of which the ends of all windows are multiples, but for sessions."""
+        return self.period if self.calendar is None else STEP
+
+    def start(self, micros: int) -> int:
+        """Give where the newest window of a time begins, which windows before it have ended by."""
+        if self.calendar is not None:
+            return int(self.calendar.around(np.array([micros]))[0][0])
+        return micros - micros % self.period
 
     def assign(self, time: Floats) -> Assigned:
         """Find the windows of samples.
@@ -140,6 +164,8 @@ class Windows:
         micros = windows_in_micros(time)
         if self.kind == "session":
             return Assigned(np.arange(len(micros)), micros, micros + self.size)
+        if self.calendar is not None:
+            return Assigned(np.arange(len(micros)), *self.calendar.around(micros))
         newest = micros - micros % self.period
         if self.overlap == 1:
             return Assigned(np.arange(len(micros)), newest, newest + self.size)

@@ -139,7 +139,7 @@ def check_sink_trust(trust: Trust, kind: type[Event]) -> None:
 
 
 @contextmanager
-def telling_of_sink(option: str, place: str, rule: str = "take what is written") -> Iterator[None]:
+def telling_of_sink(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
     """Say in one line that a place cannot be used, whatever is the matter with it.
 
     Raises
@@ -152,5 +152,5 @@ def telling_of_sink(option: str, place: str, rule: str = "take what is written")
     except OSError as error:
         reason = type(error).__name__ if error.errno is None else os.strerror(error.errno)  # its text may show a value
         raise SinkLostError(
-            f"{option} must {rule}, got {place!r} ({reason}); the next run goes on from the last commit"
+            f"{option} must {rule}, got {place!r} ({reason}); the next run continues from the last commit"
         ) from None

@@ -148,7 +148,7 @@ class StandardInput:
         require_source_position(position, "piped", self.name)
         self._reader.line = int(position["piped"])
         if not self._reader.goes_on(position):
-            _log.warning("standard input goes on with what comes now: lines that were read and not committed are gone")
+            _log.warning("standard input continues with new lines: lines that were read and not committed are lost")
 
     def close(self) -> None:
         """Close the pipe."""

@@ -65,13 +65,15 @@ def require_apart(places: Mapping[str, Places]) -> None:
     --------
     >>> require_apart({"agent": field_places("data"), "value": field_places("data.delay")})
     Traceback (most recent call last):
-    ValueError: value must lie beside agent, got 'data.delay' within 'data'
+    ValueError: value must not lie within agent, got 'data.delay' within 'data'
     """
     every = [(part, path) for part, several in places.items() for path in several]
     for part, path in every:
         for other, outer in every:
             if len(outer) < len(path) and path[: len(outer)] == outer:
-                raise ValueError(f"{part} must lie beside {other}, got {'.'.join(path)!r} within {'.'.join(outer)!r}")
+                raise ValueError(
+                    f"{part} must not lie within {other}, got {'.'.join(path)!r} within {'.'.join(outer)!r}"
+                )
 
 
 def find_place(record: Mapping[str, Any], places: Iterable[Path]) -> Any:

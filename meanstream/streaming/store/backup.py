@@ -46,9 +46,7 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
         except BaseException as error:
             place.unlink()
             if isinstance(error, OSError):
-                raise CopyFailedError(
-                    f"backup must take what is written, got {str(place)!r} ({error.strerror})"
-                ) from None
+                raise CopyFailedError(f"backup must be writable, got {str(place)!r} ({error.strerror})") from None
             raise
         finally:  # whoever reads a copy leaves these beside it; there is nothing in them
             for suffix in ("-wal", "-shm"):

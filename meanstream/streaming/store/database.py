@@ -116,9 +116,9 @@ class Database:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def fold(self) -> None:
-        """Write what is in the write-ahead log into the file."""
-        self.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+    def fold(self) -> bool:
+        """Write what is in the write-ahead log into the file; say whether nothing is left of the log."""
+        return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
         """Write what this connection sees into an empty file, page by page.
@@ -134,7 +134,7 @@ class Database:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode not in _FAULTS_OF_WRITING:  # nothing else is written
                     raise
-                raise CopyFailedError(f"backup must take what is written, got {str(path)!r} ({error})") from None
+                raise CopyFailedError(f"backup must be writable, got {str(path)!r} ({error})") from None
 
     def damage(self, what: str) -> DamagedStoreError:
         """Say that something is not what was written."""
@@ -179,7 +179,7 @@ class Database:
         place = repr(str(self.path))
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return StoreError(
-                f"store must have space on a working disk, got {str(error)!r} for {place}; what was committed is safe: "
+                f"store must have space on a working disk, got {str(error)!r} for {place}; committed work is safe: "
                 "make space and start again"
             )
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -67,12 +67,14 @@ def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any
     """Name what was asked for, and not the part of the budget that follows from it."""
     had, has = (bool(one.get("histogram_share")) for one in (saved, settings))
     if had and not has:
-        raise OtherIdentityError(f"quantiles or exceeds must be given as in the {what} that is continued, got none")
+        raise OtherIdentityError(
+            f"quantiles or exceeds must be given, since the {what} began with one of them, got none"
+        )
     if has and not had:
         asked = "exceeds" if settings.get("exceeds") else "quantiles"
         raise OtherIdentityError(
-            f"{asked} must be left out: the {what} that is continued was begun without quantiles and exceeds, and has "
-            "no part of its budget for them"
+            f"{asked} must be left out, since the {what} began without quantiles and exceeds, and has no share of its "
+            "budget for them"
         )
 
 
@@ -103,7 +105,7 @@ def require_same_identity(
     ):
         if saved.get(name) != settings.get(name):
             raise OtherIdentityError(
-                f"{name} must be {saved.get(name)!r} as in the {what} that is continued, got {settings.get(name)!r}"
+                f"{name} must be {saved.get(name)!r} as in this {what}, got {settings.get(name)!r}"
             )
     if not identity_made_with(identity, secret):
         raise OtherIdentityError(f"secret must be the one that the {what} began with, got another")

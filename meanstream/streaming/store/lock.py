@@ -55,9 +55,10 @@ class Witness:
         """
         if store in (None, self.store) and commits < self.commits:
             raise StoreError(
-                f"store must have the {self.commits} commits that its lock file tells of, got {commits} in "
-                f"{str(self.path)!r}: it is damaged or an older copy; to go on from what is there nevertheless, delete "
-                "the lock file"
+                f"store must have the {self.commits} commits that its lock file counts, got {commits} in "
+                f"{str(self.path)!r}: it is damaged or an older copy; to continue from it nevertheless, delete the "
+                "lock "
+                "file"
             )
 
 

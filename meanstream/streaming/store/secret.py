@@ -124,8 +124,8 @@ def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing)
     found = key_weakness(key)
     if found is not None and key and recognized(key):
         _log.warning(
-            "the key of this store is weak (%s): whoever guesses it knows the noise; begin a new store with a new name "
-            "and a new key (meanstream secret new FILE)",
+            "the key of this store is weak (%s): anyone who guesses it can compute the noise; begin a new store with a "
+            "new name and a new key (meanstream secret new FILE)",
             found,
         )
     elif found is not None:
@@ -160,7 +160,7 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
         If there is no name.
     """
     if name is None:
-        raise ValueError("name must be given: it tells the noise of deployments that share a secret apart, got None")
+        raise ValueError("name must be given, since it separates deployments with one secret, got None")
     return KeyedNoise.of_judged_key(secret, deployment=name, purpose="deployment")
 
 

@@ -6,12 +6,14 @@ be released under the ids, and on top of the sums, of the first.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from meanstream.operators.durations import duration_text
 from meanstream.streaming.events.topics import topics_joined
 from meanstream.streaming.store.store import Store, StoreError
 
@@ -24,6 +26,10 @@ SourceIdentity = dict[str, Any]
 
 _BEFORE: Mapping[str, Any] = {"layout": "plain", "numbers_in_text": False, "beside": [], "registry": False}
 """How records were read before there was another way: of stores that do not say."""
+
+LATENESS = ("lateness", "allowed_lateness")
+ADOPTABLE = ("source", "agent", "user", "value", "time", "id", "person", *LATENESS)
+"""What `meanstream store adopt` changes."""
 
 ENGINES = ("engine", "rounds")
 """States of engines, with the positions in the sources that they have read."""
@@ -58,10 +64,19 @@ def saved_lateness(path: Path, option: str, *, before: float) -> float | None:
     return float(noted) if noted is not None else before if begun else None
 
 
-def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
+def require_source_identity(store: Store, found: Mapping[str, Any], *, address: str | None = None) -> None:
     """Refuse another source than the store is filled from, before anything is read; nothing is written.
 
     A store of an older version has positions only: the source must be one of those that it has read.
+
+    Parameters
+    ----------
+    store : Store
+        The store.
+    found : mapping
+        What it would be filled from.
+    address : str, optional
+        The source as it was typed, for the command that adopts it.
 
     Raises
     ------
@@ -75,10 +90,31 @@ def require_source_identity(store: Store, found: Mapping[str, Any]) -> None:
     for option, value in found.items():
         known = saved.get(option, _BEFORE.get(option, value) if saved else value)
         if known != value and not (option == "cluster" and known is None):
+            shown = [_typed(option, one) for one in (known, value)]
+            way = _way_out(store, option, address if option == "source" and address else shown[1])
             raise StoreError(
-                f"{option} must be {known!r} as in the store that is continued, got {value!r}: another store is "
-                "another deployment; `meanstream store adopt` says that it is the same data under another name"
+                f"{option} must be {_quoted(option, shown[0])} as in the store that is continued, got "
+                f"{_quoted(option, shown[1])}: {way}"
             )
+
+
+def _typed(option: str, value: Any) -> Any:
+    """Give a value as it is typed."""
+    return (duration_text(value) if value else "0s") if option in LATENESS and value is not None else value
+
+
+def _quoted(option: str, value: Any) -> str:
+    return str(value) if option in LATENESS else repr(value)
+
+
+def _way_out(store: Store, option: str, value: Any) -> str:
+    """Say what to do: the command that says it is the same data under another name, where there is one."""
+    another = "other data need another --store, which has a budget of its own"
+    if option not in ADOPTABLE or value is None:
+        return another
+    words = ["meanstream", "store", "adopt", "--store", str(store.path), f"--{option.replace('_', '-')}", str(value)]
+    why = "to change it" if option in LATENESS else f"{another}; if it is the same data"
+    return f"{why}: {shlex.join(words)}"
 
 
 def keep_source_identity(store: Store, found: Mapping[str, Any]) -> None:

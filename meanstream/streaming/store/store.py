@@ -32,6 +32,9 @@ from meanstream.streaming.store.tables import StoreTables
 
 __all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
 
+NO_CHANGE = ": a store keeps its settings; another value needs a new --store, whose budget adds up to this one's"
+"""What to do about a setting that differs."""
+
 Respell = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -219,6 +222,20 @@ class Store(StoreTables):
         if self._lock is not None:
             self._lock.note(self.public_id(), self.commits())
 
+    def erase_deleted(self) -> None:
+        """Overwrite in the file what was deleted from it, and empty the write-ahead log.
+
+        Raises
+        ------
+        StoreError
+            If somebody reads the store as it was before.
+        """
+        if not self._database.fold():
+            raise StoreError(
+                f"store must have no reader while deleted pages are overwritten, got one of {str(self.path)!r}: stop "
+                "pages, reports and backups that read it, and run the command again"
+            )
+
     def public_id(self) -> str:
         """Give the store's name for the outside: random, made with it, and independent of secret and content."""
         if self._id is None:
@@ -261,7 +278,7 @@ class Store(StoreTables):
         try:
             require_same_identity({**identity, "settings": saved}, given, secret, what="store")
         except OtherIdentityError as error:
-            raise StoreError(str(error)) from None
+            raise StoreError(f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}") from None
 
     def forget(self) -> None:
         """Read again what is remembered: a transaction was given up, or somebody else has written."""

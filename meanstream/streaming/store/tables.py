@@ -128,6 +128,17 @@ class StoreTables:
         if self._encoded_names is not None:
             self._encoded_names += [name.encode() for name in names]
 
+    def rename_agent(self, number: int, name: str) -> None:
+        """Give an agent another name; none that has a row in the ledger, whose chain holds the name."""
+        first = number - number % NAMES
+        query = "SELECT name FROM agents WHERE number >= ? AND number < ? ORDER BY number"
+        before = [name for (name,) in self._database.rows(query, (first, first + NAMES))]
+        self._known().remove("agents", self._read(lambda found: _name_marks(first, found), before, "agents"))
+        self._database.execute("UPDATE agents SET name = ? WHERE number = ?", (name, number))
+        before[number - first] = name
+        self._known().add("agents", _name_marks(first, before))
+        self._encoded_names = None
+
     def put_chunk(self, kind: str, number: int, columns: Columns) -> None:
         """Save columns."""
         self._forget_chunk(kind, number)

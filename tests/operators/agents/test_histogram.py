@@ -214,28 +214,14 @@ def test_forged_histograms_are_not(field: str, value: int) -> None:
     assert not found.histogram.possible(drained, variance, index=index, count=count).any()
 
 
-def test_own_samples_by_cells_at_the_end_of_each_part_are_those_that_were_there() -> None:
-    """What `own_at` computes backwards is what `own` gave after each part; without a histogram there are no cells."""
+def test_own_samples_are_counted_by_cells() -> None:
+    """Without a histogram there are no cells."""
     found, key = settings(), noise()
     agent, value, time = stream(400, 7)
-    point, part = found.grid.encode(value), np.repeat([3, 4, 9], [100, 1, 299])
-    whole, parts = Agents(found, key), Agents(found, key)
-    for agents in (whole, parts):
+    whole, plain = Agents(found, key), Agents(replace(found, histogram_share=0.0, exceeds=()), key)
+    for agents in (whole, plain):
         agents.add_agents([f"agent {i}" for i in range(7)])
-    whole.update_points(agent, point, time)
-    own, parts_of = whole.own_at(agent, point, part)
-    assert len(np.unique(parts_of)) == 3
-    for one in np.unique(part).tolist():
-        some = part == one
-        parts.update_points(agent[some], point[some], time[some])
-        then = parts.own(np.unique(agent[some]))
-        now = parts_of == one
-        assert own.agent[now].tolist() == then.agent.tolist()
-        assert own.cells[now].tobytes() == then.cells.tobytes()
-        assert own.cells[now].sum(axis=1).tolist() == own.count[now].tolist()
+        agents.update(agent, value, time)
     assert whole.own().cells.tobytes() == whole.own_histograms().tobytes()
-    plain = Agents(replace(found, histogram_share=0.0, exceeds=()), key)
-    plain.add_agents(["agent 0"])
-    plain.update_points(agent[:5] * 0, point[:5], time[:5])
-    assert plain.own().cells.shape == (1, 0)
-    assert plain.own_at(agent[:5] * 0, point[:5], part[:5])[0].cells.shape == (1, 0)
+    assert whole.own().cells.sum(axis=1).tolist() == whole.own().count.tolist()
+    assert plain.own().cells.shape == (7, 0)

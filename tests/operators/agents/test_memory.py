@@ -185,26 +185,6 @@ def test_releases_between_turns_do_not_shorten_a_window() -> None:
     assert PossibleReleases(WINDOW).reasons(one_by_one.latest()).tolist() == [""]
 
 
-def test_state_of_before_there_were_tests_of_changes_goes_on() -> None:
-    """Old columns are made of new ones: the squares at the newest release were two whole numbers."""
-    agent, value, time = stream()
-    whole, first = agents_of(SAMPLES), agents_of(SAMPLES)
-    expected = [whole.update(agent, value, time)]
-    found = [first.update(agent[:300], value[:300], time[:300])]
-    new = first.snapshot_chunk(0)
-    assert int(new["version"]) == 3
-    added = ("own_", "before_", "sums_change")
-    old = {name: column for name, column in new.items() if not name.startswith(added)}
-    old |= {"version": np.array(2), "marked_high": np.zeros(M, np.int64)}
-    old["marked_low"] = new["own_marked_squares"].astype(np.int64)
-    again = agents_of(SAMPLES)
-    again.restore_chunk(0, old)
-    for name in ("count", "mean", "squared_deviations"):
-        np.testing.assert_array_equal(getattr(again.own(), name), getattr(first.own(), name))
-    found.append(again.update(agent[300:], value[300:], time[300:]))
-    assert columns(found) == columns(expected)
-
-
 @every_memory
 def test_an_agent_whose_mean_changes_leaves_what_was_before(settings: AgentsSettings) -> None:
     """Agents 0 to 2 change by 3 standard deviations; in any batches they know it the same, and the others stay."""

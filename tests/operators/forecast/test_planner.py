@@ -72,7 +72,7 @@ def test_privacy_and_sampling_make_up_the_half_width() -> None:
 def test_declared_tails_make_adapting_the_choice() -> None:
     found = forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE, tails="exponential")
     assert found.recommended == "adaptive"
-    assert "Take plan with the declared tails (adaptive)" in found.sentence
+    assert "Use plan with the declared tails (adaptive)" in found.sentence
     with pytest.raises(ValueError, match="tails must be exponential, or be left out, got 'normal'"):
         forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE, tails="normal")
 
@@ -89,7 +89,7 @@ def test_a_declared_bound_makes_the_plan_the_choice() -> None:
 def test_do_not_localise_where_it_cannot_pay(between_users: float | None) -> None:
     found = forecast_rounds(users=1000, epsilon=0.5, sizes=SMALL, between_users=between_users)
     assert found.recommended == "one_shot"
-    assert found.sentence.startswith("Do not localise: one unbiased report")
+    assert found.sentence.startswith("Use one unbiased report")
 
 
 def test_everything_is_in_the_unit_of_the_value() -> None:
@@ -229,8 +229,8 @@ def test_a_curator_is_told_apart_and_never_recommended() -> None:
     assert found.curator.worst_mse >= found.curator.mse
     assert found.curator.users_needed is not None
     assert best.users_needed is None or found.curator.users_needed < best.users_needed
-    assert f"take central.mean, which gives {found.curator.half_width:.3g} either way" in found.curator_sentence
-    assert f"{best.half_width:.3g} where users protect themselves ({best.name})" in found.curator_sentence
+    assert f"use central.mean: half-width {found.curator.half_width:.3g}" in found.curator_sentence
+    assert f"{best.half_width:.3g} if users protect themselves ({best.name})" in found.curator_sentence
     enough = forecast_rounds(users=found.curator.users_needed, **asked).curator
     assert 0.8 < enough.half_width <= 1.0
     assert forecast_rounds(users=4000, **asked).curator.users_needed is None

@@ -105,7 +105,7 @@ def test_users_needed_reach_the_target_and_hardly_fewer_would(asked: dict[str, A
 def test_none_is_recommended_where_a_guess_does_as_well(asked: dict[str, Any]) -> None:
     forecast = found(**asked)
     assert forecast.recommended is None
-    assert forecast.sentence.startswith("Take none: too few users")
+    assert forecast.sentence.startswith("Use none: too few users")
 
 
 def test_what_it_stands_on_is_said() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.hosts import ENGINE_ONLY, RUNNER_ONLY
+from meanstream.pipelines.options.rounds import RoundsOptions
 from tests.pipelines.beam.support.agents_world import assert_same_estimates
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options, write_samples
 
@@ -82,7 +86,10 @@ def test_without_a_file_estimates_go_to_the_terminal(folder: Path) -> None:
         ({"source": f"{TOPIC}?gap=skip", "offsets": "0:5-9"}, "gap must be 'refuse' with --runner, got 'skip'"),
         ({"source": f"{TOPIC}?partitions=0", "offsets": "0:5-9"}, "partitions must be left out with offsets, got (0,)"),
         ({"offsets": "0:5-9"}, "offsets must be left out where the source is no topic, got '0:5-9'"),
-        ({"runner": None, "offsets": "0:5-9"}, "offsets must come with --runner: the engine goes on where its store"),
+        (
+            {"runner": None, "offsets": "0:5-9"},
+            "offsets must come with --runner, since the engine continues from its store",
+        ),
         ({"runner": None, "runner_arg": "--x"}, "runner_arg must come with --runner"),
     ],
 )  # fmt: skip
@@ -97,6 +104,28 @@ def test_what_a_pipeline_does_not_do_is_one_line(
     ran = meanstream("run", "agents", *arguments(named), *flags, *more, environment={"MEANSTREAM_SECRET": SECRET})
     assert (ran.code, ran.out) == (2, b"")
     assert ran.message.startswith(message), ran.message
+
+
+def test_everything_that_is_refused_is_refused_at_once(folder: Path) -> None:
+    more = {
+        "dead_letters": "d.jsonl",
+        "quorum": 1,
+        "sink": "m.parquet",
+        "epsilon": None,
+        "store": folder / "no" / "s.db",
+    }
+    ran = run(folder, "--dry-run", runner="FlinkRunner", name=None, **more)
+    starts = [part.partition(" must ")[0] for part in ran.message.split("; ")]
+    assert starts == [
+        *("flink_master", "dead_letters", "dry_run", "quorum", "store", "sink", "name", "epsilon"),
+    ], ran.message
+
+
+@pytest.mark.parametrize("kind", ["agents", "rounds"])
+def test_an_option_of_the_engine_alone_is_an_option(kind: str) -> None:
+    known = {field.name: field for field in fields({"agents": AgentsOptions, "rounds": RoundsOptions}[kind])}
+    assert set(ENGINE_ONLY[kind]) | set(RUNNER_ONLY) <= set(known)
+    assert not set(ENGINE_ONLY[kind]) & set(RUNNER_ONLY)
 
 
 def test_without_beam_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -265,8 +265,12 @@ def test_a_main_session_and_the_list_of_packages_are_found(
 
 NUMBERS = (
     # Beam gives these steps of its own no type: a reshuffling, where a runner has none itself. What is in them are
-    # numbers: a partition and its offsets, with Beam's times.
-    *("/Once/ReshufflePerKey/Map(reify_metadata_default_window)", "/Once/ReshufflePerKey/GroupByKey"),
+    # numbers: a partition and its offsets, or an impulse, with Beam's times.
+    *(
+        f"/{label}/ReshufflePerKey/{step}"
+        for label in ("Apart", "Once")
+        for step in ("Map(reify_metadata_default_window)", "GroupByKey")
+    ),
 )
 
 

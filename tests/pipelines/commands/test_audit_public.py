@@ -82,15 +82,15 @@ def repeated(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 TWINS = {
-    "means that are not their sum on the grid": forged(float_noise),
+    "means that do not match their sum on the grid": forged(float_noise),
     "release ids with a second value": repeated,
     "releases past the horizon": forged(
         lambda event: event.update(index=5, release_id=event["release_id"].rpartition(":")[0] + ":5")
     ),
-    "releases that declare less noise than was promised": forged(
+    "releases that declare less noise than promised": forged(
         lambda event: event.update(noise_variance=event["noise_variance"] / 2)
     ),
-    "ids that are not those of their agent and index": forged(lambda event: event.update(release_id="x/y:1")),
+    "ids that do not match their agent and index": forged(lambda event: event.update(release_id="x/y:1")),
 }
 
 

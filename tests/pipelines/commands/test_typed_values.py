@@ -94,7 +94,5 @@ def test_a_place_that_cannot_even_be_looked_for_is_one_line(
     monkeypatch.chdir(tmp_path)
     rules = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet")
     ran = meanstream("run", "agents", *words, *rules, environment={"MEANSTREAM_SECRET": SECRET})
-    assert re.match(
-        rf"{option} must be a place that can be reached, got '{LONG}\S+' \(File name too long\)", ran.message
-    )
+    assert re.match(rf"{option} must be reachable, got '{LONG}\S+' \(File name too long\)", ran.message)
     assert not list(tmp_path.iterdir())

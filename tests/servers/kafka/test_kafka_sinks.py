@@ -207,7 +207,7 @@ def test_offsets_of_somebody_else_are_refused(world: World) -> None:
     place = TopicPartition(world.roles["releases"], 0, 5)
     admin = AdminClient({"bootstrap.servers": world.address})
     admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])])[group].result(30)
-    with pytest.raises(SinkLostError, match="must be written by meanstream only, got offsets of somebody else"):
+    with pytest.raises(SinkLostError, match="must be written by meanstream only, got offsets of another client"):
         world.open().positions()
 
 

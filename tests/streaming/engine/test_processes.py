@@ -127,11 +127,11 @@ def test_a_store_that_lost_commits_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "older.db", path)
     for look in (open_store, Store.read):
         with pytest.raises(
-            StoreError, match=r"must have the 5 commits that its lock file tells of, got 2 in .*lock file"
+            StoreError, match=r"must have the 5 commits that its lock file counts, got 2 in .*lock file"
         ):
             look(path)
     path.write_bytes(b"")
-    with pytest.raises(StoreError, match="must have the 5 commits that its lock file tells of, got 0 in"):
+    with pytest.raises(StoreError, match="must have the 5 commits that its lock file counts, got 0 in"):
         open_store(path)
     shutil.copy(tmp_path / "older.db", path)
     (tmp_path / "s.db.lock").unlink()

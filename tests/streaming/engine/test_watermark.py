@@ -134,3 +134,34 @@ def test_a_sender_that_is_alone_speaks_for_itself() -> None:
     assert watermark.advance([0]) == 3.0
     watermark.late(zeros[:1], np.array([float(ALONE)]), one[:1])
     assert watermark.advance([0]) == ALONE
+
+
+def test_a_partition_with_one_sender_moves_as_far_as_one_of_another_partition_has_come() -> None:
+    """Six agents on four partitions: none waits for a thousand records, and a fast clock still moves nobody."""
+    watermark = Watermark(10.0, quorum=2)
+    senders = np.array([7, 8, 9, 7, 8, 9], np.uint64)
+    partition, time = np.array([0, 1, 2, 0, 1, 2]), np.array([100.0, 101.0, 102.0, 130.0, 131.0, 132.0])
+    assert not watermark.late(partition, time, senders).any()
+    assert watermark.advance([0, 1, 2]) == 120.0
+    fast = watermark.late(np.array([0, 0]), np.array([700.0, 701.0]), np.array([7, 7], np.uint64))
+    assert not fast.any()
+    assert watermark.advance([0, 1, 2]) == 121.0, "the slowest of the others"
+    assert watermark.advance([0]) == 122.0, "as far as another has come"
+    again = Watermark(10.0, quorum=2)
+    again.restore(json.loads(json.dumps(watermark.snapshot())))
+    assert again.advance([0]) == 122.0
+    moved = Watermark(10.0, quorum=2)  # one agent in two partitions is no second one
+    moved.late(np.array([0, 1]), np.array([500.0, 600.0]), np.array([7, 7], np.uint64))
+    assert moved.advance([0, 1]) == -math.inf
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 100), st.integers(1, 4)), min_size=1, max_size=12))
+def test_the_watermark_passes_no_time_that_fewer_than_two_senders_have_reached(
+    events: list[tuple[int, float, int]],
+) -> None:
+    watermark = Watermark(0.0, quorum=2)
+    for partition, time, sender in events:
+        watermark.late(np.array([partition]), np.array([time]), np.array([sender], np.uint64))
+    reached = watermark.advance(sorted({p for p, _, _ in events}))
+    newest = {s: max(t for _, t, one in events if one == s) for _, _, s in events}
+    assert reached == -math.inf or sum(time >= reached for time in newest.values()) >= 2

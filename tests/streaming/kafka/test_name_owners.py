@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.kafka.claims import name_owners
+from meanstream.streaming.kafka.claims import name_owners, ownership
 from meanstream.streaming.kafka.claims.name_owners import NameOwners
 from meanstream.streaming.kafka.claims.ownership import OwnedElsewhereError
 from meanstream.streaming.kafka.client import KafkaError, KafkaException
@@ -54,19 +54,32 @@ def answering(error: Exception | None) -> Any:
 
 @pytest.mark.usefixtures("broker")
 def test_a_claim_that_is_being_made_is_waited_for_and_a_refusal_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_owners, "unowned_partitions", answering(None))
-    owners().check({0: 1})
+    monkeypatch.setattr(ownership.time, "sleep", lambda _: None)
     busy = KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
-    monkeypatch.setattr(name_owners, "unowned_partitions", answering(busy))
+    answers: list[Exception | None] = [busy, busy, None]
+    monkeypatch.setattr(ownership, "unowned_partitions", lambda *_: answering(answers.pop(0))())
     owners().check({0: 1})
+    assert not answers, "asked until it was told"
     refused = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
-    monkeypatch.setattr(name_owners, "unowned_partitions", answering(refused))
+    monkeypatch.setattr(ownership, "unowned_partitions", answering(refused))
     with pytest.raises(KafkaException) as caught:
         owners().check({0: 1})
     assert caught.value is refused
-    monkeypatch.setattr(name_owners, "unowned_partitions", answering(OwnedElsewhereError("source must be free")))
+    monkeypatch.setattr(ownership, "unowned_partitions", answering(OwnedElsewhereError("source must be free")))
     with pytest.raises(OwnedElsewhereError, match="source must be free; name must be another than 'delays'"):
         owners().check({0: 1})
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS])
+def test_nobody_goes_on_without_an_answer(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check was left out where the group's answer took too long: two stores could begin on one partition."""
+    monkeypatch.setattr(ownership, "WAIT_SECONDS", 0.0)
+    silent = KafkaException(KafkaError(code))
+    monkeypatch.setattr(ownership, "unowned_partitions", answering(silent))
+    with pytest.raises(KafkaException) as caught:
+        owners().check({0: 1})
+    assert caught.value is silent
 
 
 def test_an_owner_is_noted_again_and_the_client_is_heard(broker: Broker) -> None:

@@ -52,6 +52,7 @@ def test_metrics_before_the_first_turn() -> None:
         "checkpoint_age_seconds",
         "prior_spread",
         "prior_count_ratio",
+        "dependence_ratio",
         "input_lag_events",
     ):
         assert f"\nmeanstream_{absent} " not in text

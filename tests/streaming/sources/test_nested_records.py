@@ -116,7 +116,7 @@ def test_numbers_in_texts_are_values_only_where_one_says_so() -> None:
     ("names", "message"),
     [
         ({"agent": "@kee"}, "agent must be a field, @key, @timestamp"),
-        ({"agent": "data", "value": "data.delay"}, "value must lie beside agent, got 'data.delay' within 'data'"),
+        ({"agent": "data", "value": "data.delay"}, "value must not lie within agent, got 'data.delay' within 'data'"),
         ({"value": "a." * 20 + "b"}, "path must have at most 16 names"),
     ],
 )

@@ -83,14 +83,14 @@ def test_what_was_not_asked_of_a_store_is_refused_by_its_own_name(tmp_path: Path
     asked = {"histogram_share": 0.1, "exceeds": ()}
     open_store(tmp_path).close()
     for exceeds, name in (((), "quantiles"), ((30.0,), "exceeds")):
-        with pytest.raises(
-            StoreError, match=rf"^{name} must be left out: the store that is continued was begun without"
-        ):
+        with pytest.raises(StoreError, match=rf"^{name} must be left out, since the store began without"):
             open_store(tmp_path, {**SETTINGS, **asked, "exceeds": exceeds})
     (tmp_path / "s.db").unlink()
     (tmp_path / "s.db.lock").unlink()
     open_store(tmp_path, {**SETTINGS, **asked}).close()
-    with pytest.raises(StoreError, match=r"^quantiles or exceeds must be given as in the store that is continued"):
+    with pytest.raises(
+        StoreError, match=r"^quantiles or exceeds must be given, since the store began with one of them"
+    ):
         open_store(tmp_path)
 
 
@@ -136,7 +136,7 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s.db").unlink()
     open_store(tmp_path).close()
     (tmp_path / "s.db").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"must have the \d+ commits that its lock file tells of, got 0"):
+    with pytest.raises(StoreError, match=r"must have the \d+ commits that its lock file counts, got 0"):
         Store.read(tmp_path / "s.db")
 
 

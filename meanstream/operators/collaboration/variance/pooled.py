@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from meanstream.operators.collaboration.spread_law import CELL, GROUPS, RESOLUTION, spread_laws, weigh_spread_laws
+from meanstream.operators.collaboration.variance.long_run import variances_of_own
+from meanstream.operators.collaboration.variance.long_run_pool import long_run_of_pool
 from meanstream.operators.collaboration.variance.posterior import (
     LEAST_POINT,
     VariancePosterior,
     variance_posterior_of_own,
-    variance_posterior_of_value,
 )
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
@@ -101,16 +103,18 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     OwnMeans(agent=array([1]), count=array([4]), mean=array([7.]), variance=array([0.25]), ahead=array([False]),
              noise_variance=array([0.]), value_variance=array([0.25]))
     """
-    of_sample = variance_posterior_of_own(pool, own) if known is None else np.full(len(own), known)
+    interval = value = np.full(len(own), 1.0 if known is None else known)
+    if known is None:
+        short = variance_posterior_of_own(pool, own)
+        interval, value = variances_of_own(pool, own, short) if isinstance(pool, VariancePosterior) else (short, short)
     some = own.count > 0
-    of_value = of_sample if known is not None else variance_posterior_of_value(pool, own, of_sample)
     return OwnMeans(
         agent=own.agent[some],
         count=own.count[some],
         mean=own.mean[some],
-        variance=of_sample[some] / own.count[some],
+        variance=interval[some] / own.count[some],
         ahead=own.ahead[some],
-        value_variance=of_value[some] / own.count[some],
+        value_variance=value[some] / own.count[some],
     )
 
 
@@ -195,7 +199,20 @@ class PooledVariance:
         return self.posterior().median
 
     def posterior(self) -> VariancePosterior:
-        """Give what releases and votes say of the variance of one sample."""
+        """Give what votes say of the variance of one sample, and releases of the long run; without votes releases both.
+
+        Pairs of neighboring samples show the variance of one sample, differences of releases that of a mean over a long
+        run; where samples depend on each other these are two.
+        """
+        if not self._votes[0]:
+            return self._posterior(self._log_likelihood)
+        votes = self._posterior(lambda variance: np.zeros(len(variance)))
+        if not self.n:
+            return votes
+        long_run, independent = long_run_of_pool(votes, self._log_likelihood)
+        return replace(votes, long_run=long_run, independent=independent)
+
+    def _posterior(self, log_likelihood: Callable[[Floats], Floats]) -> VariancePosterior:
         width = self.upper - self.lower
         table, weight = spread_laws(), weigh_spread_laws(self._votes, self._vote_variance)
         low, high = float(np.log(table.variance.min())) - 3 * RESOLUTION, float(np.log(0.25))
@@ -205,8 +222,8 @@ class PooledVariance:
             density = _smooth(
                 log_variance, table.cell, table.group, np.stack([weight, weight * table.degrees, weight * table.ties])
             )
-            log_likelihood = self._log_likelihood(width**2 * np.exp(log_variance))
-            density *= np.exp(log_likelihood - log_likelihood[density[0].sum(axis=0) > 0].max())
+            likelihood = log_likelihood(width**2 * np.exp(log_variance))
+            density *= np.exp(likelihood - likelihood[density[0].sum(axis=0) > 0].max())
             total = density[0].sum(axis=0)
             inside = np.flatnonzero(total > 1e-9 * total.max())
             low, high = max(low, log_variance[inside[0]] - step), min(high, log_variance[inside[-1]] + step)

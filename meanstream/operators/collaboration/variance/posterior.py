@@ -12,10 +12,6 @@ from meanstream.operators.records import Floats, Ints, OwnSamples
 from meanstream.operators.validation import require, require_bounds, require_positive
 
 PRIOR_DEGREES = 3.0
-VALUE_DEGREES, MOST_VALUE = 10.0, 3.0
-"""Degrees of freedom that the pool's variance is worth in a value, and the most that one agent's is, of the pool's."""
-FEW, LEAST_DEGREES = 5, 0.5
-"""Of fewer samples, and of those whose squares are worth less of a degree, a value takes the interval's variance."""
 NOMINAL_LEVEL = 0.95
 LEAST_POINT = 1e-4
 LEAST_TIES = 1e-4
@@ -27,6 +23,10 @@ LEAST_RATIO = 1e-12
 MOST_LOG_RATIO = 14.0
 AT_BOUNDS = 1e-5
 PSEUDO_SAMPLES = 4.0
+INDEPENDENT = 0.8
+"""Prior probability that samples of a typical agent do not depend on each other."""
+DEPENDENT = 0.1
+"""Probability of independence under which everybody is told that samples depend."""
 
 
 def _none() -> Floats:
@@ -49,6 +49,11 @@ class VariancePosterior:
         Probability that two samples of an agent are equal.
     lower, upper : float
         Declared bounds of a sample.
+    long_run : VariancePosterior or None
+        What is known of the long-run variance, which is another where samples depend on each other: what n times the
+        variance of a mean of n samples comes to. None where this is it, or nothing else is known.
+    independent : float
+        Probability that a typical agent's samples do not depend on each other.
 
     Examples
     --------
@@ -63,6 +68,8 @@ class VariancePosterior:
     ties: Floats = field(default_factory=_none)
     lower: float = -np.inf
     upper: float = np.inf
+    long_run: VariancePosterior | None = None
+    independent: float = INDEPENDENT
 
     def __post_init__(self) -> None:
         require(len(self.variance) == len(self.weight) > 0, "weight", "have an entry for each point", len(self.weight))
@@ -83,6 +90,13 @@ class VariancePosterior:
         order = np.argsort(self.variance, kind="stable")
         below = np.cumsum(self.weight[order]) - 0.5 * self.weight[order]
         return float(np.interp(0.5, below, np.sqrt(self.variance[order]))) ** 2
+
+    @property
+    def dependence(self) -> float | None:
+        """Public: long-run variance over that of neighboring samples, once it is sure that they depend; else None."""
+        if self.long_run is None or self.independent >= DEPENDENT:
+            return None
+        return self.long_run.median / self.median
 
     def __len__(self) -> int:
         return len(self.variance)
@@ -148,39 +162,6 @@ def variance_posterior_of_own(
         some, floor = _at_bounds(own, pool.lower, pool.upper)
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
     return found
-
-
-def variance_posterior_of_value(pool: VariancePosterior | float, own: OwnSamples, of_interval: Floats) -> Floats:
-    """Private: what an answer's value takes for each agent's variance of one sample.
-
-    Parameters
-    ----------
-    pool, own
-        As for `variance_posterior_of_own`.
-    of_interval : float array, shape (n,)
-        What that gives. It stays where samples are rare events, whose own squares say little.
-
-    Notes
-    -----
-    Few samples often vary by less than they will: an agent that takes its own mean for more precise than it is leaves
-    it too late. So a value is slower to leave the pool's variance, is not widened for an interval, and takes an agent
-    for at most three times as variable as others: its own mean would count for nothing. Of fewer than 5 samples the
-    interval's variance, which is wide, errs less.
-
-    Examples
-    --------
-    >>> own = OwnSamples(agent=np.arange(3), count=np.array([1, 7, 7]), mean=np.zeros(3),
-    ...                  squared_deviations=np.array([0.0, 12.0, 240.0]))
-    >>> variance_posterior_of_value(2.0, own, np.ones(3)).tolist()
-    [1.0, 2.0, 6.0]
-    """
-    typical = variance_posterior_typical(pool)
-    if isinstance(pool, VariancePosterior) and float(pool.weight @ pool.degrees) < LEAST_DEGREES:
-        return of_interval
-    free = np.maximum(own.count - 1, 0)
-    shrunk = (VALUE_DEGREES * typical + own.squared_deviations) / (VALUE_DEGREES + free)
-    usual = np.minimum(shrunk, MOST_VALUE * typical)
-    return np.asarray(np.where(own.count < FEW, of_interval, usual), dtype=np.float64)
 
 
 def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Floats]:

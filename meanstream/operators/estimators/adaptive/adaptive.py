@@ -50,9 +50,9 @@ APART = 0.3
 """Standard deviation of users' means on [-1, 1] for which no window helps: what is predicted before any vote."""
 
 ASSUMPTION = (
-    "Users' means, the noise of their samples included, have tails that fall off at least exponentially: few users lie "
-    "far from all others. Where the votes show users so far apart that a window would not help, everybody reports on "
-    "the declared bounds and nothing is assumed."
+    "Users' means, with the noise of their samples, have tails that fall off at least exponentially: few users lie far "
+    "from all others. If the votes show users too far apart for a window, all users report on the declared bounds, "
+    "without an assumption."
 )
 
 
@@ -107,7 +107,7 @@ class Adaptive(EstimatorTraits):
     name = "adaptive"
     candidate = True
     taken_for = "tails"
-    assumes = "few users far from all others (exponential tails): windows where users turn out to be close together"
+    assumes = "few users far from all others (exponential tails); uses windows if users are close together"
     trust = "local"
     options = COMMON_OPTIONS | {"edition"}
 

@@ -148,7 +148,7 @@ class VotesForSpread:
             result_whole_number(count, "votes", 0, voters)
         for name, value in public.items():
             if found[name] != value:
-                refuse_result(name, "stay what was found before", found[name])
+                refuse_result(name, "stay the earlier result", found[name])
 
 
 class NarrowReports(LastRound, ReportsOnBounds):

@@ -91,9 +91,9 @@ class Mixture(EstimatorTraits):
 
     name = "kent.mixture"
     answers = "mixture"
-    assumes = "every user draws all samples from one component, of which each has one law"
+    assumes = "every user draws all samples from one component, and each component has one law"
     estimand = (
-        "mean of each component, and its weight among users, each of whom draws all samples from one component."
+        "mean of each component, and its weight among users; each user draws all samples from one component."
         " The predicted error is in half widths, for all means together"
     )
     trust = "local"
@@ -122,7 +122,7 @@ class Mixture(EstimatorTraits):
         described: Mapping[str, Any],  # noqa: ARG003
     ) -> str:
         """Every user has one component."""
-        return "every user draws all samples from one component, of which each has one law"
+        return "every user draws all samples from one component, and each component has one law"
 
     def __init__(
         self,

@@ -121,7 +121,7 @@ class SparseSelect(CoordinateMeans):
         """Say why."""
         return (
             f"half of the users vote for the {options['sparsity']} of {options['dimension']} coordinates that matter,"
-            " and the others are asked about these alone"
+            " and the others report on these alone"
         )
 
     @classmethod

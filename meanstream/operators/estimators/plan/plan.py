@@ -182,7 +182,7 @@ class Plan(EstimatorTraits):
             "kind": "sizes unknown",
             "between_users": self.between_users,
             "predicted_stderr": math.sqrt(sum(channel.moments) / users),
-            "predicted_stderr_holds": "at most: windows are chosen after a tenth of the users told their sizes",
+            "predicted_stderr_holds": "at most: windows are chosen after a tenth of the users reported their sizes",
             "stages": [
                 {"stage": step.name, "share": share} for step, share in zip(self.rounds, self.shares, strict=True)
             ],

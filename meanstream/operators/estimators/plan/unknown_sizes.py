@@ -243,7 +243,7 @@ class GainRound:
             return
         after, before = (_design_of(one, self._settings) for one in (result_fields(found, {"design", "found"}), public))
         if [replace(stage, shrunk=1.0) for stage in after] != [replace(stage, shrunk=1.0) for stage in before]:
-            refuse_result("design", "stay what was found before, but for the shrinkage", "another one")
+            refuse_result("design", "stay the earlier result, except for the shrinkage", "another one")
         result_added_entries(found, public, "found")
 
 
@@ -313,7 +313,7 @@ def _design_of(found: Public, settings: Settings) -> list[StageDesign]:
     design = [StageDesign.of(stage) for stage in result_list(found["design"], "design", count, count)]
     kinds = [stage.kind for stage in design]
     if kinds[0] not in ("vote", "full") or any(kind != "clip" for kind in kinds[1:]):
-        refuse_result("design", "begin with a vote or a report on [-1, 1], and go on with windows", "other kinds")
+        refuse_result("design", "begin with a vote or a report on [-1, 1], and continue with windows", "other kinds")
     for stage in design:
         if stage.kind == "vote":
             PairVoteStage(settings, stage)

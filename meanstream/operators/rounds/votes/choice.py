@@ -36,7 +36,7 @@ class ChoiceVotes(VotesBase):
         super().__init__(epsilon, bins)
         self.zero_row = zero_row
         self.categories = bins + zero_row
-        require(self.categories >= 2, "bins", "be at least 2 where everybody votes", bins)
+        require(self.categories >= 2, "bins", "be at least 2 if all users vote", bins)
 
     def category(self, row: Ints) -> Ints:
         """Category of each vote: a vote for none is the last one."""

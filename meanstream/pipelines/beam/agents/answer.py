@@ -222,7 +222,7 @@ class FormatPopulation(Step):
     def process(self, element: FittedReleases) -> Iterator[Population]:
         """Describe it."""
         host = PersonalEstimates(self._settings, self._options)
-        described = element.fitted.describe()
+        described = host.description(element.fitted, element.pool)
         (line,) = host.describe(described, element.agents, element.newest, overtaken=element.overtaken).lines
         yield Population.model_validate_json(line)
 

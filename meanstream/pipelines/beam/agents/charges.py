@@ -14,7 +14,7 @@ from meanstream.operators.records import Bools, Ints, ReleaseColumns, Words
 from meanstream.pipelines.beam.ledger import SpendLedger
 from meanstream.pipelines.beam.packed import packed, packed_columns_of, packed_narrow, unpacked
 
-_LATEST = tuple(one.name for one in fields(ReleaseColumns) if one.name != "agent")
+_LATEST = tuple(one.name for one in fields(ReleaseColumns) if one.name not in ("agent", "covariates"))
 
 
 class ShardSpend:

@@ -12,6 +12,8 @@ from apache_beam.coders import typecoders
 
 from meanstream.operators.agents.histogram import HistogramColumns
 from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.covariates.learned_effects import LearnedEffects
+from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import FittedWithCovariates
 from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
@@ -54,6 +56,7 @@ POPULATIONS: dict[str, type[Any]] = {
     "prior": FittedPrior,
     "james_stein": FittedJamesStein,
     "tests": FittedTests,
+    "covariates": FittedWithCovariates,
     "none": FittedAlone,
 }
 _POOL = ("variance", "weight", "degrees", "ties")
@@ -256,6 +259,9 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
             "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
         }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
+        known["independent"] = value.pool.independent
+        if value.pool.long_run is not None:
+            pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
         if value.shares is not None:
             known["shares agents"] = value.shares.agents
             columns |= {f"shares {name}": getattr(value.shares, name) for name in _SHARES}
@@ -265,7 +271,12 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         """Read it."""
         _, head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
-        pool = VariancePosterior(lower=lower, upper=upper, **{name: columns.pop(f"pool {name}") for name in _POOL})
+        known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
+        known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}
+        if "long variance" in columns:
+            long_run: dict[str, Any] = {name: columns.pop(f"long {name}") for name in _POOL}
+            known["long_run"] = VariancePosterior(**long_run)
+        pool = VariancePosterior(**known)
         shares, agents = None, head.pop("shares agents", None)
         if agents is not None:
             shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})
@@ -360,8 +371,8 @@ def _plain(fitted: Any) -> tuple[list[Any], Columns]:
         value = getattr(fitted, name)
         if isinstance(value, np.ndarray):
             columns[name] = value
-        elif type(value) in POPULATIONS.values():
-            plain[name], inner = _plain(value)
+        elif type(value) in (*POPULATIONS.values(), LearnedEffects):
+            plain[name], inner = value.snapshot() if isinstance(value, LearnedEffects) else _plain(value)
             columns |= {f"{name}.{column}": array for column, array in inner.items()}
         else:
             plain[name] = list(value.items()) if isinstance(value, dict) else value
@@ -372,11 +383,13 @@ def _population(head: list[Any], columns: Columns) -> Any:
     """Read what `_plain` wrote."""
     kind, plain = head
     for name, value in plain.items():
+        inner = {at.removeprefix(f"{name}."): array for at, array in columns.items() if at.startswith(f"{name}.")}
         if name in ("spread_probability", "size_probability", "probability"):
             plain[name] = dict(value)
         elif name == "noise":  # as a named tuple is read again
             plain[name] = FittedNoise(*value)
-        elif name == "plain":
-            inner = {at.removeprefix("plain."): array for at, array in columns.items() if at.startswith("plain.")}
+        elif name == "effects":
+            plain[name] = LearnedEffects.restore(value, inner)
+        elif inner:
             plain[name] = _population(value, inner)
     return POPULATIONS[kind](**plain, **{name: array for name, array in columns.items() if "." not in name})

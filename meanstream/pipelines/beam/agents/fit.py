@@ -17,6 +17,7 @@ from meanstream.operators.agents.histogram import NO_HISTOGRAMS
 from meanstream.operators.collaboration.variance.pooled import PooledVariance
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents.coders import ForShardCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates
 from meanstream.pipelines.beam.agents.population import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.records import Packed, Tick
 from meanstream.pipelines.beam.agents.waiting import WaitingTurns, keep_waiting
@@ -56,6 +57,7 @@ class FitReleases(Step):
         self._coder, self._partial = ForShardCoder(), PartialReleasesCoder()
         self._mark = self._owner.mark()
         self._known: tuple[bytes, PartialReleases] | None = None
+        self._covariates = HashedCovariates(self._options.covariates)
         self._overtaken = metric_counter("windows_overtaken")
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
@@ -116,7 +118,8 @@ class FitReleases(Step):
         told = told.take(np.flatnonzero(told.number))
         return FittedReleases(
             number=due[-1].number, newest=due[-1].newest, agents=whole.summary.n, pool=pool,
-            fitted=host.fit_summary(whole.summary, pool), shares=host.shares.fit(told, told.agent),
+            fitted=host.fit_summary(self._covariates.of_summary(whole.summary), pool),
+            shares=host.shares.fit(told, told.agent),
             overtaken=len(due) - 1, shards=shards,
         )  # fmt: skip
 

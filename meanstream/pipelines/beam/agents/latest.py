@@ -17,7 +17,7 @@ from meanstream.pipelines.beam.agents.records import AgentReleases, record_agent
 from meanstream.pipelines.beam.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
 from meanstream.streaming.store.snapshot import Columns
 
-_LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name != "agent")
+_LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name not in ("agent", "covariates"))
 _OWN = "own "
 
 

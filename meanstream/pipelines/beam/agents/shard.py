@@ -217,21 +217,17 @@ class AgentShard:
         self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints, *, answers: bool
     ) -> _Taken:
         """Take samples in; where windows are answered, note what each agent has at the end of each that it is in."""
-        if answers and self.agents.settings.remembers.forgets:
+        if answers:
             return self._window_by_window(agent, point, time, person, part)
         released = [self.agents.update_points(agent, point, time, person)] if len(time) else []
-        fates = released[0].fates if released else None
-        if not answers:
-            return _Taken(released, fates)
-        some = slice(None) if fates is None else fates == COUNTS
-        return _Taken(released, fates, *self.agents.own_at(agent[some], point[some], part[some]))
+        return _Taken(released, released[0].fates if released else None)
 
     def _window_by_window(
         self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints
     ) -> _Taken:
         """Take in samples of several windows, and note what each agent has at the end of each that it is in.
 
-        Where agents forget, what one had cannot be computed backwards from what it has.
+        What one had, in blocks, cannot be computed backwards from what it has.
         """
         cuts = [0, *(np.flatnonzero(np.diff(part)) + 1), len(part)]
         released, fates, owns, parts = [], [], [self.agents.own(np.zeros(0, np.int64))], [np.zeros(0, np.int64)]

@@ -79,7 +79,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     turn : float or str
         Without end: a partition has one turn in so many seconds, 1 to 300. While it is read no checkpoint is made, and
         what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something of
-        each turn: docs/beam.md says how long a job may read, and how it goes on.
+        each turn: docs/beam-running.md says how long a job may read, and how it goes on.
     drain : bool
         Without end: read what is there, and then end, so that event time passes all windows. For the last run of a job,
         which goes on from its savepoint.
@@ -87,8 +87,9 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         Without end, with "sample": a partition in which nothing came for so long is taken to be that long behind the
         clock. By default event time waits for every partition.
     privacy_unit : str
-        "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as
-        they tell how many samples somebody sends and when. "sample", for agents alone, where that is public.
+        "user" for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as they tell how
+        many samples somebody sends and when, and event time is the clock. "sample", for agents alone, where that is
+        public. Must be given where reading does not end; else it is "user".
 
     Raises
     ------
@@ -115,9 +116,12 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         turn: float | str = TURN_SECONDS,
         drain: bool = False,
         idle_seconds: float | None = None,
-        privacy_unit: PrivacyUnit = "user",
+        privacy_unit: PrivacyUnit | None = None,
     ) -> None:
         super().__init__()
+        rule = "be 'sample' for agents or 'user' for rounds, whose windows close by the clock, with until_end=False"
+        require(until_end or ranges is not None or privacy_unit is not None, "privacy_unit", rule, privacy_unit)
+        privacy_unit = privacy_unit or "user"
         place = KafkaLocation.parse(location)
         rule = "be 'refuse' on Beam (a range is read whole or not at all)"
         require(place.gap == "refuse", "gap", rule, place.gap)

@@ -102,6 +102,6 @@ class SendMessages(Step):
             try:
                 future.result(ANSWER_SECONDS)
             except Exception as error:
-                said = f"topic must take what is written, got {type(error).__name__} from {self._topic!r}"
+                said = f"topic must accept messages, got {type(error).__name__} from {self._topic!r}"
                 raise DeliveryFailedError(said) from None
         self._waiting.clear()

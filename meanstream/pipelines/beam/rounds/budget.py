@@ -7,6 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
@@ -20,6 +21,7 @@ from meanstream.pipelines.beam.rounds.windows import carried_in_window, rounds_d
 from meanstream.pipelines.beam.samples import samples_by_shard
 from meanstream.pipelines.beam.state import MADE, StateOwner
 from meanstream.pipelines.beam.steps import Step, discreet_step
+from meanstream.streaming.rounds.places import places_key, places_name_hashes
 from meanstream.streaming.rounds.settings import RoundsSettings
 
 SLOTS = 64
@@ -61,6 +63,7 @@ class EnforceBudget(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
+        self._places = places_key(self._owner.load())
         self._coder = UserBatchCoder()
         self._refused = metric_counter("over_budget")
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
@@ -112,7 +115,8 @@ class EnforceBudget(Step):
             return batch
         new = spend.spent(batch.words) == 0
         inside = ~new
-        inside[new] = admission_names(batch.words[new], self._most - len(spend))
+        names = batch.names.filter(pa.array(new)).to_pylist()
+        inside[new] = admission_names(places_name_hashes(names, self._places), self._most - len(spend))
         kept = batch.take(inside)
         self._beyond.inc(batch.n_samples - kept.n_samples)
         return kept

@@ -23,6 +23,7 @@ from meanstream.pipelines.beam.samples import RememberedWords, samples_by_shard
 from meanstream.pipelines.beam.state import StateOwner
 from meanstream.pipelines.beam.steps import Step
 from meanstream.streaming.events.columns import SampleColumns
+from meanstream.streaming.rounds.places import places_key, places_name_hashes
 from meanstream.streaming.rounds.settings import RoundsSettings
 from meanstream.streaming.rounds.summarize import UserSums, summarize_windows
 from meanstream.streaming.rounds.windows import Window, merge_session_windows
@@ -115,6 +116,7 @@ class JoinBatches(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
+        self._places = places_key(self._owner.load())
         self._late, self._again = (metric_counter("rejected_", why, private=True) for why in ("late", "duplicate"))
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
 
@@ -138,7 +140,7 @@ class JoinBatches(Step):
         """Leave out users beyond the greatest number."""
         if self._most is None or len(batch) <= self._most:
             return batch
-        kept = batch.take(admission_names(batch.words, self._most))
+        kept = batch.take(admission_names(places_name_hashes(batch.names.to_pylist(), self._places), self._most))
         self._beyond.inc(batch.n_samples - kept.n_samples)
         return kept
 

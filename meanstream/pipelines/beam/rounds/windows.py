@@ -76,7 +76,7 @@ class CarryRounds(beam.PTransform):  # type: ignore[misc]
     """Elements that were stamped into the window that carries their round.
 
     Sessions of one population never overlap, so their ends lie a gap apart at least, and a window of the gap's size
-    carries one of them.
+    carries one of them. Windows of a calendar are longer than the step that their ends are multiples of.
     """
 
     def __init__(self, settings: RoundsSettings, *, late_panes: bool = False) -> None:
@@ -86,8 +86,8 @@ class CarryRounds(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put them there."""
-        period = self._settings.windows.period
-        beyond = window_release_time(self._settings, Window(0, self._settings.windows.size)) % period
+        period = self._settings.windows.step
+        beyond = window_release_time(self._settings, Window(0, 0)) % period
         carrier = FixedWindows(Duration(micros=period), offset=Timestamp(micros=beyond))
         return pcoll | "Window" >> _window_into(carrier, late_panes=self._late_panes)
 

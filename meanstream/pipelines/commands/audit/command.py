@@ -21,26 +21,26 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def audit() -> None:
-    """Prove from below how private the code is that runs: claimed, proved, and the most that could have been proved."""
+    """Attack the code as it runs, and measure a lower bound on its privacy loss."""
 
 
 @app.command("mechanism")
 def mechanism(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Names, or their beginning (`channel`); `all` by default.", metavar="NAME"),
+        typer.Argument(help="Mechanisms: names or their beginnings (`channel`); default: all.", metavar="NAME"),
     ] = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="What each mechanism is made for.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Of Gaussian noise; the others spend none.")] = 1e-6,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of each mechanism.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of mechanisms with Gaussian noise; others have none.")] = 1e-6,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Count the outcomes of all random bits of every mechanism that there is, on the code as it runs.
+    """Count the outcomes of all random bits of each mechanism, on the code as it runs.
 
-    Counters with each noise that they take, channels, votes, and a curator's releases, for all pairs of inputs that
-    can be listed. A mechanism of a kind that cannot be counted is audited by its reports. What proves more than it
-    claims is named, and the exit code is 1.
+    Covers counters with each of their noises, channels, votes, and a curator's releases, for all pairs of inputs
+    that can be listed. Other mechanisms are audited by their reports. A mechanism with a larger loss than its claim
+    is named, and the exit code is 1.
 
     \b
     Examples:
@@ -61,11 +61,12 @@ def mechanism(
 @app.command("engine")
 @takes_options(AuditEngineOptions)
 def engine(options: AuditEngineOptions) -> None:
-    """Guess the coins behind agents' first samples from all that one run releases; bound epsilon from below by that.
+    """Attack one run of the engine with planted agents, and bound epsilon from below.
 
-    Each canary's first samples lie at a bound by coins of their own. What is right keeps its claim; noise that is too
-    small, averaged, shared or used again does not, and the exit code is 1. Options are those of `run agents`: with
-    --config that configuration is audited, with deaths and replays in between. Places and columns play no part.
+    The first samples of each planted agent (canary) lie at a bound chosen by a coin. The audit guesses the coins
+    from all releases. Noise that is too small, averaged, shared or reused fails, with exit code 1. The options are
+    those of `run agents`. --config audits that configuration, with deaths and replays in between. Sources, sinks
+    and columns are ignored.
 
     \b
     Examples:
@@ -78,17 +79,17 @@ def engine(options: AuditEngineOptions) -> None:
 
 @app.command("store")
 def store(
-    file: Annotated[Path, typer.Argument(help="Store of `run agents`; an engine may be running on it.")],
+    file: Annotated[Path, typer.Argument(help="Store of `run agents`; its engine may be running.")],
     *,
     signature: SignatureOption = None,
     signer: SignerOption = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Check a store as anybody could who is given its ledger: chain, spend, sums on the grid, law of the noise.
+    """Check a store from its public ledger: chain, spend, sums on the grid, law of the noise.
 
-    No secret is read. What is wrong is named, and the exit code is 1. With a signed head and its signer's public key
-    the ledger must begin as was signed.
+    Reads no secret. Faults are named, and the exit code is 1. --signature and --signer also check that the ledger
+    begins as it was signed.
 
     \b
     Examples:
@@ -103,10 +104,10 @@ def store(
 @app.command("topic")
 @takes_options(AuditTopicOptions)
 def topic(options: AuditTopicOptions) -> None:
-    """Check public releases against what was promised: spend, one value per id, sums on the grid, law of the noise.
+    """Check public releases against the promise: spend, one value per id, sums on the grid, law of the noise.
 
-    Bounds, epsilon, delta, counter and horizon are those of `run agents`, from --config or one by one; places, columns
-    and the rest play no part. What is wrong is named, and the exit code is 1.
+    Takes bounds, epsilon, delta, counter and horizon as `run agents` does, from --config or one by one. Sources,
+    sinks and columns are ignored. Faults are named, and the exit code is 1.
 
     \b
     Example:
@@ -120,22 +121,22 @@ def topic(options: AuditTopicOptions) -> None:
 @app.command("rounds")
 def rounds(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Estimators of local privacy; `all` by default.", metavar="NAME")
+        list[str] | None, typer.Argument(help="Estimators of local privacy; default: all.", metavar="NAME")
     ] = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="Of everything that one user sends.")] = 1.0,
-    users: Annotated[int, typer.Option(help="Canaries.")] = 100_000,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of everything that one user sends.")] = 1.0,
+    users: Annotated[int, typer.Option(help="Number of canaries, which are planted users.")] = 100_000,
     seed: Annotated[
         int | None,
-        typer.Option(help="Of coins and the secret, which is thrown away; default: another one each time."),
+        typer.Option(help="Seed of the coins and of the temporary secret; default: a new one each time."),
     ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Guess from users' reports at which bound their samples lie; bound epsilon from below by how often that is right.
+    """Attack users' reports with planted samples, and bound epsilon from below.
 
-    One window, through every stage of each estimator, with a secret that is thrown away. Estimators that cannot be
-    designed for these users are told of. A report that shows more than its epsilon ends with exit code 1.
+    One window passes through every stage of each estimator, under a temporary secret. Estimators that cannot be
+    designed for these users are listed. A report with a larger loss than its epsilon ends with exit code 1.
 
     \b
     Example:

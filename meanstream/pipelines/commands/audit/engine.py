@@ -34,15 +34,23 @@ class AuditEngineOptions(AgentsOptions):
 
     through: Annotated[
         str | None,
-        cli_option("agents: what makes every host's releases; engine (default with --config): all of it.", OPERATION),
+        cli_option(
+            "Part to audit: agents (the code that makes releases) | engine (all of it; default with --config).",
+            OPERATION,
+        ),
     ] = None
     canaries: Annotated[
-        int | None, cli_option("Agents whose first samples are canaries; default: 100,000, or 2,000.", OPERATION)
+        int | None,
+        cli_option(
+            "Number of canaries, which are planted agents; default: 100,000, or 2,000 through the engine.", OPERATION
+        ),
     ] = None
-    kills: Annotated[int, cli_option("Deaths of an engine, anywhere, each followed by another life.", OPERATION)] = 20
+    kills: Annotated[
+        int, cli_option("Number of kills of the engine at random points, each followed by a restart.", OPERATION)
+    ] = 20
     seed: Annotated[
         int | None,
-        cli_option("Of coins, deaths and the secret, which is thrown away; default: another one each time.", OPERATION),
+        cli_option("Seed of coins, kills and the temporary secret; default: a new one each time.", OPERATION),
     ] = None
 
     @property
@@ -91,14 +99,14 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     evidence = CanaryEvidence(canaries, what)
     notes = [
         "the schedule is compressed to a release per second: the noise depends on the number of releases alone",
-        "a violation is told where chance explains it once in a million audits",
+        "a violation is reported if chance explains it once in a million audits",
     ]
     if settings.remembers.forgets:
-        notes.append("sums do not begin anew after a change here: what is released then follows from the audited sums")
+        notes.append("sums do not restart after a change here; later releases follow from the audited sums")
     secret = thrown_away_secret(options.seed)
     if way == "agents":
         return _through_agents(evidence, rng, secret.encode()), notes
-    notes.append("store and secret were made for this audit and are thrown away")
+    notes.append("store and secret are temporary")
     return _through_engine(evidence, rng, secret, engine_options, options.kills), notes
 
 

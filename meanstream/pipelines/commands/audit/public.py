@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 SAYS = {
     "conflict": "release ids with a second value",
-    "wrong_id": "ids that are not those of their agent and index",
+    "wrong_id": "ids that do not match their agent and index",
     "impossible_index": "releases past the horizon",
-    "impossible_count": "counts that nobody can have",
-    "impossible_total": "sums that no noise can make",
-    "impossible_mean": "means that are not their sum on the grid",
-    "too_precise": "releases that declare less noise than was promised",
+    "impossible_count": "impossible counts",
+    "impossible_total": "impossible sums",
+    "impossible_mean": "means that do not match their sum on the grid",
+    "too_precise": "releases that declare less noise than promised",
 }
 """Reasons for which a release is none that the settings allow, in words."""
 
@@ -38,7 +38,7 @@ class AuditTopicOptions(AgentSideOptions):
     """What the makers of the releases have agreed on, as `run agents` takes it, and where the releases are."""
 
     address: Annotated[
-        str | None, typer.Argument(help="kafka://HOST:PORT/TOPIC or FILE.jsonl of releases.", metavar="ADDRESS")
+        str | None, typer.Argument(help="Releases: kafka://HOST:PORT/TOPIC or FILE.jsonl.", metavar="ADDRESS")
     ] = None
 
 
@@ -93,9 +93,9 @@ def audit_store_rows(
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
-    chain = f"every one of {report.rows:,} rows is as the chain says, head {report.head.hex()}"
+    chain = f"every one of {report.rows:,} rows fits the chain, head {report.head.hex()}"
     if noted is not None:
-        chain += f"; the first {noted.rows:,} are those that were signed"
+        chain += f"; the first {noted.rows:,} match the signature"
     return _judged(law, "ledger", wrong), [chain, *_spent(settings, spent, wrong)]
 
 

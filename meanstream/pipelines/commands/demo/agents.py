@@ -71,19 +71,22 @@ app.command("flights")(demo_flights)
 def demo(
     context: typer.Context,
     *,
-    epsilon: Annotated[float, typer.Option(help="Of one flight's delay, over the whole year.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Of one flight's delay, over the whole year.")] = 1e-6,
-    seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder of events and picture: new, or a demo's.")] = Path("out/demo"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Show the default method's run in the browser.")] = False,
-    page_address: Annotated[str, typer.Option(help="Where --page listens; port 0 is a free one.")] = "127.0.0.1:0",
+    epsilon: Annotated[float, typer.Option(help="Privacy budget of one flight's delay over the whole year.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Privacy budget of one flight's delay over the whole year.")] = 1e-6,
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for events and chart: a new one, or that of a demo.")] = Path(
+        "out/demo"
+    ),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress lines.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Live page of the default method's run in the browser.")] = False,
+    page_address: Annotated[str, typer.Option(help="Address of --page; port 0 takes a free one.")] = "127.0.0.1:0",
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Replay the flights that left New York in 2013; give every aircraft its own private mean departure delay.
+    """Replay the flights of New York in 2013, with a private mean delay for each aircraft.
 
-    Every second flight of an aircraft is held back as truth. The noise is seeded, hence not private: a demo.
+    Every second flight of an aircraft is held back as truth. The noise is seeded and so not private: this is a
+    demo.
 
     \b
     Examples:

@@ -51,12 +51,14 @@ def flights_file() -> Path:
 
 
 def demo_flights(
-    file: Annotated[Path, typer.Argument(help="CSV file to write: new, or one of these.")] = Path("flights.csv"),
+    file: Annotated[
+        Path, typer.Argument(help="CSV file to write: a new one, or an earlier one of this command.")
+    ] = Path("flights.csv"),
     *,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Write the flights themselves as CSV, one a line with all columns, to try other commands on.
+    """Write the flights as CSV, one per line with all columns, for other commands.
 
     Example: meanstream demo flights flights.csv
     """

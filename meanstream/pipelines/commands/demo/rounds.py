@@ -43,22 +43,24 @@ class Week:
 
 def demo_rounds(
     *,
-    epsilon: Annotated[float, typer.Option(help="Of all flights of one aircraft within a window.")] = 1.0,
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy budget of all flights of one aircraft within a window.")
+    ] = 1.0,
     window: Annotated[str, typer.Option(help="Length of a window.")] = "7d",
-    seed: Annotated[int, typer.Option(help="Another seed, other noise.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder of events and picture: new, or a demo's.")] = Path(
+    seed: Annotated[int, typer.Option(help="Seed of the noise.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for events and chart: a new one, or that of a demo.")] = Path(
         "out/demo-rounds"
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no progress.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Show the run in the browser.")] = False,
-    page_address: Annotated[str, typer.Option(help="Where --page listens; port 0 is a free one.")] = "127.0.0.1:0",
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress lines.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Live page in the browser.")] = False,
+    page_address: Annotated[str, typer.Option(help="Address of --page; port 0 takes a free one.")] = "127.0.0.1:0",
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Replay the flights that left New York in 2013; answer per week with the mean delay over aircraft.
+    """Replay the flights of New York in 2013, with one private mean delay over all aircraft per week.
 
-    An aircraft tells one randomized number per week, and nothing else leaves it: not its delays, not how many flights
-    it had. The true mean beside the answer is known to the demo only; its noise is seeded, hence not private.
+    Each aircraft sends one randomized number per week, and nothing else. Only the demo knows the true mean next to
+    the answer. The noise is seeded and so not private.
 
     \b
     Examples:

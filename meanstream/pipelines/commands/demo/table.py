@@ -52,7 +52,7 @@ def _report_lines(result: dict[str, Any]) -> list[str]:
     lines.append(result["population"])
     lines.append(
         f"Privacy: ({result['epsilon']:g}, {result['delta']:g}) for each flight's delay, over the year, against "
-        "everybody else together; an aircraft's flights together are protected less. Who flew when is public. The "
+        "everyone else together; an aircraft's flights together are protected less. Times of flights are public. The "
         "demo's noise is seeded; a real run keeps its key secret."
     )
     picture = result["picture"]

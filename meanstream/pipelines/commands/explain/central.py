@@ -15,7 +15,7 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
     """Say what differs from rounds of local privacy, as plain data."""
     estimator: Any = settings.estimator_for(users)
     public_sizes = not estimator.protects_sizes
-    over = "one answer per window, against everybody but the curator, who is trusted with every sample (central)"
+    over = "one answer per window; a curator is trusted with every sample (central)"
     described = estimator.describe()
     half = simulated_half_bounds(settings)
     return {
@@ -23,7 +23,7 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
         "protects": "the values that one user sends within a window, NOT its number of samples"
         if public_sizes
         else "all that one user sends within a window",
-        "neighboring": "two windows that differ in the values of one user, who has as many samples in both"
+        "neighboring": "two windows that differ in the values of one user, with the same number of samples in both"
         if public_sizes
         else "two windows that differ in everything that one user sent within them, its number of samples included",
         "public": _public(settings, public_sizes=public_sizes),
@@ -32,28 +32,28 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
             "name": settings.estimator,
             "estimand": estimator.estimand,
             "users": users,
-            "users_are": "declared" if settings.users is not None else "an example: they are counted in each window",
+            "users_are": "declared" if settings.users is not None else "an example: each window counts its users",
             "sizes": settings.sizes,
             "predicted_stderr": float(described["predicted_stderr"]) * half,
             "between_users": settings.between_users,
             "parameters": {k: v for k, v in described.items() if k != "predicted_stderr"},
         },
         "mechanisms": _releases(estimator),
-        "post_processing": "the estimate and its interval: computed from noised sums alone",
+        "post_processing": "the estimate and its interval, computed from noisy sums alone",
         "who_sees_what": {
             "a user": "its own samples; it adds no noise and must trust the curator",
             "the curator and its store": "every sample while it is read, exact sums per user until their window ends, "
             "exact sums over users while a window is answered",
-            "everybody": "noised sums, estimates, who was charged, users over budget",
+            "everyone": "noisy sums, estimates, charged users, users over budget",
         },
     }
 
 
 def _public(settings: RoundsSettings, *, public_sizes: bool) -> str:
-    sessions = "; when each session began and ended: the times of the first and last of its samples are NOT protected"
-    return "who took part in which window" + (
+    sessions = "; start and end of each session: the times of its first and last sample are NOT protected"
+    return "participation in each window" + (
         (sessions if settings.windows.kind == "session" else "")
-        + ("; how many samples each user has" if public_sizes else "")
+        + ("; the number of samples of each user" if public_sizes else "")
     )
 
 
@@ -67,9 +67,9 @@ def _total(settings: RoundsSettings, estimator: Any, over: str) -> dict[str, Any
         "over": over,
         "windows_per_sample": settings.windows.overlap,
         "user_budget": settings.user_budget,
-        "over_time": f"{each} for each window that the user takes part in: no user_budget is set"
+        "over_time": f"{each} for each window with the user's data: no --user-budget is set"
         if horizon is None
-        else f"at most {horizon} windows of {each}: then the user's data does not enter any more",
+        else f"at most {horizon} windows of {each}; later windows leave out the user's data",
     }
 
 
@@ -82,7 +82,7 @@ def _with_numerics(estimator: Any) -> dict[str, float]:
 
 
 def _releases(estimator: Any) -> list[dict[str, Any]]:
-    """Tell what each release adds up, who pays for it, and how much."""
+    """List each release: its sums, who pays for it, and how much."""
     from meanstream.operators.rounds.central import central_spend
 
     paid = central_spend(estimator.rounds)
@@ -106,9 +106,10 @@ def explain_central_lines(release: dict[str, Any]) -> list[str]:
     """Write a release for reading."""
     delta = f", delta {release['delta']:g}" if release["delta"] else ""
     share = release["share_of_users"]
-    who = f"from {share:.0%} of the users" if share < 1 else "from users that their public sizes choose"
+    payers = "no one" if release["payers"] == "nobody" else release["payers"]
+    who = f"from {share:.0%} of the users" if share < 1 else "from users chosen by their public sizes"
     return [
         f"release {release['release']}       {release['name']}: {who}, paid"
-        f" by {release['payers']} at epsilon {release['epsilon']:g}{delta}; noise: {release['noise']}",
+        f" by {payers} at epsilon {release['epsilon']:g}{delta}; noise: {release['noise']}",
         f"                {release['asks']}",
     ]

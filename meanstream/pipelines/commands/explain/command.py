@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.answer import explain_answer, explain_answer_lines
+from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
 from meanstream.pipelines.commands.explain.histogram import explain_histogram, explain_histogram_lines
 from meanstream.pipelines.commands.explain.odds import (
     explain_errors_of_agents,
@@ -42,7 +44,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def explain() -> None:
-    """Say what a configuration protects, before anything runs."""
+    """Show what a configuration protects, before anything runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +64,9 @@ class ExplainRoundsOptions(RoundsOptions):
 @app.command("agents")
 @takes_options(ExplainAgentsOptions, required=("lower", "upper", "epsilon", "delta"))
 def explain_agents_command(options: ExplainAgentsOptions) -> None:
-    """Explain agents: unit of privacy, mechanisms with their scale, total (epsilon, delta), who sees what.
+    """Explain agents: who is protected against whom and how much, the mechanisms and their noise, who sees what.
 
-    Also as odds, and how the error goes with epsilon. --registry: as a draft for the registry of deployments.
+    Also prints the error for several values of epsilon. --registry writes a draft for the registry of deployments.
 
     \b
     Examples:
@@ -89,9 +91,9 @@ app.command("together")(explain_together)
 @app.command("rounds")
 @takes_options(ExplainRoundsOptions, required=("lower", "upper", "epsilon"))
 def explain_rounds_command(options: ExplainRoundsOptions) -> None:
-    """Explain rounds: unit of privacy, mechanisms with epsilon and scale, who sees what, when the interval is honest.
+    """Explain rounds: who is protected against whom and how much, the mechanisms, who sees what, coverage.
 
-    Also as odds, and how the error goes with epsilon. --registry: as a draft for the registry of deployments.
+    Also prints the error for several values of epsilon. --registry writes a draft for the registry of deployments.
 
     \b
     Examples:
@@ -103,8 +105,15 @@ def explain_rounds_command(options: ExplainRoundsOptions) -> None:
 
 def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ...] | None = None) -> dict[str, Any]:
     """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
-    unit, releases = explain_unit_facts(settings), _releases(settings)
+    unit, releases, odds = explain_unit_facts(settings), _releases(settings), explain_odds_of_agents(settings)
     return {
+        "answer": explain_answer(
+            settings.privacy_unit,
+            "everyone else together",
+            f"({settings.epsilon:g}, {settings.delta:g})",
+            odds,
+            per_person=settings.per_person,
+        ),
         "name": settings.name,
         "mode": settings.mode,
         "privacy_unit": settings.privacy_unit,
@@ -112,8 +121,8 @@ def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ..
         if settings.per_person is None
         else "two streams that differ in the values of all samples of one person within one agent (replace-all)",
         "unit": unit,
-        "odds": explain_odds_of_agents(settings),
-        "public": "who produced samples, how many and when; whether a record was valid"
+        "odds": odds,
+        "public": "names of agents, numbers and times of their samples, validity of records"
         + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
         "bounds": _bounds(settings),
         "mechanism": _mechanism(settings),
@@ -125,15 +134,15 @@ def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ..
             "epsilon": settings.epsilon,
             "delta": settings.delta,
             "epsilon_with_numerics": settings.epsilon + settings.numeric_slack,
-            "over": "all releases of an agent together, over the life of its stream, against everybody else together",
-            "after": "no end: what a sample changes in the releases to come has a limit, which is paid for"
+            "over": "all releases of an agent together, over the life of its stream",
+            "after": "no end: the total influence of a sample on all future releases is bounded, and paid for once"
             if settings.most_releases is None
-            else f"release {settings.horizon} of an agent: its releases stop with a budget event",
+            else f"release {settings.horizon} an agent stops with a budget event",
         },
         "who_sees_what": {
             "the engine and its store": "raw samples while they are processed, exact sums (hosted deployment)",
-            "an agent": "its own personal estimate, which mixes in its raw mean, and everything public",
-            "everybody": "releases, the fitted population, budget events, redacted dead letters",
+            "an agent": "its own estimate, which contains its raw mean, and everything public",
+            "everyone": "releases, the fitted population, budget events, redacted dead letters",
         },
     }
 
@@ -160,7 +169,7 @@ def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
         "noise": settings.noise,
         "calibration": settings.calibration if settings.noise == "gaussian" else None,
         "stddev_of_a_fresh_draw": float(fresh.variance) ** 0.5 * settings.grid.resolution,
-        "published": "the noised integer sum on the grid",
+        "published": "the noisy integer sum on the grid",
         "tail_delta": fresh.tail_delta,
         "epsilon_slack": fresh.epsilon_slack,
         "noise_source": "keyed: a function of the secret, the agent, the release and its exact input",
@@ -168,7 +177,7 @@ def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
 
 
 def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
-    """Say what part of the budget tells everybody how much a sample varies, and how."""
+    """Describe the part of the budget that shows how much samples vary."""
     from meanstream.operators.agents.spread_vote import FACTOR, PAIR_SENSITIVITY
     from meanstream.operators.records import VOTE_BINS
 
@@ -176,8 +185,8 @@ def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
         return None
     return {
         "share": settings.spread_share,
-        "what": f"|x - x'| of pairs of an agent's samples, counted in {VOTE_BINS} bins",
-        "when": f"with a release that comprises {FACTOR} times the samples of the agent's last vote",
+        "what": f"distances |x - x'| of pairs of an agent's samples, counted in {VOTE_BINS} bins",
+        "when": f"with each release of {FACTOR} times the samples of the agent's last vote",
         "sensitivity": PAIR_SENSITIVITY * (settings.per_person or 1),
         "noise_stddev_of_a_bin": settings.vote.noise.stddev,
         "total": "means, votes and histograms together are the total above"
@@ -230,19 +239,27 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
 
     options.engine_options()
     name = options.collaboration_name
-    make_collaboration(name, lower=settings.lower, upper=settings.upper)
+    declared = options.declared_covariates
+    make_collaboration(
+        name,
+        lower=settings.lower,
+        upper=settings.upper,
+        covariates=None if declared is None else declared.design,
+    )
+    covariates = explain_covariates(declared)
     known = {
-        "learned_prior": "posterior mean under a prior given the count, fitted to everyone's releases",
-        "pooled_prior": "posterior mean under a prior for all counts, fitted to everyone's releases",
-        "james_stein": "own mean shrunk to the center of everyone's releases (one normal population)",
+        "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
+        "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
+        "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
         "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
         "none": "every agent alone",
     }
     return {
         "method": name,
         "estimate": known[name],
-        "cost": "none: it reads public releases, and each agent's own raw mean stays with the agent",
+        "cost": "none: it reads public releases, and the raw mean of an agent only enters its own estimate",
         "level": options.level,
+        **({} if covariates is None else {"covariates": covariates}),
         "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
     }
 
@@ -251,14 +268,14 @@ def explain_command_text(facts: dict[str, Any]) -> str:
     """Write the same facts for reading."""
     bounds, mechanism, releases, total, unit = (facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit"))
     lines = [
+        *explain_answer_lines(facts["answer"]),
         explain_unit_name(facts["name"]),
         f"mode            {facts['mode']}",
-        f"protected       {'every sample' if unit['per_person'] is None else 'all samples of a person'}, by value."
-        f" Neighboring: {facts['neighboring']}",
+        f"neighboring     {facts['neighboring']}",
         f"public          {facts['public']}",
         f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: {total['over']}",
-        f"                with what float64 adds to the noise, epsilon is at most {total['epsilon_with_numerics']:.9g};"
-        " cut tails are inside delta",
+        f"                with rounding errors of float64, epsilon is at most {total['epsilon_with_numerics']:.9g};"
+        " delta covers cut tails",
         f"                after {total['after']}",
         *explain_unit_lines(unit, total["delta"]),
         *explain_odds_lines(facts["odds"]),
@@ -284,6 +301,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         *explain_histogram_lines(facts["histogram"]),
         f"collaboration   {facts['collaboration']['method']}: {facts['collaboration']['estimate']}",
         f"                privacy cost: {facts['collaboration']['cost']}",
+        *explain_covariates_lines(facts["collaboration"].get("covariates")),
         "who sees what",
         *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
     ]
@@ -296,7 +314,7 @@ def _weigh(memory: str) -> str:
 
 def _vote_lines(votes: dict[str, Any] | None) -> list[str]:
     if votes is None:
-        return ["votes           none: no part of the budget tells how much samples vary"]
+        return ["votes           none: no part of the budget shows how much samples vary"]
     return [
         f"votes           {votes['share']:g} of the budget (of rho): {votes['what']}, {votes['when']}",
         f"                sensitivity {votes['sensitivity']:.4g}, "

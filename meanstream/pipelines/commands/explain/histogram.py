@@ -1,4 +1,4 @@
-"""What part of the budget tells everybody how agents' samples are spread, and what agents are told of it."""
+"""The part of the budget that shows the distribution of agents' samples, and what agents receive."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...] | None) -> dict[str, Any] | None:
-    """Say what is noised and what is told, as plain data; None where there is no histogram.
+    """Say what gets noise and what agents receive, as plain data; None where there is no histogram.
 
-    Where `quantiles` is None, nobody knows which are told.
+    `quantiles` is None where they are not known.
     """
     from meanstream.operators.agents.histogram import SAMPLE_SENSITIVITY
     from meanstream.operators.agents.spread_vote import FACTOR
@@ -21,7 +21,7 @@ def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...] | N
     return {
         "share": settings.histogram_share,
         "what": f"an agent's samples, counted in {settings.histogram.bins} bins between the bounds and at them",
-        "when": f"with its first release, and with each that comprises {FACTOR} times the samples of the last time",
+        "when": f"with its first release, and with each of {FACTOR} times the samples of the last histogram",
         "sensitivity": SAMPLE_SENSITIVITY * (settings.per_person or 1),
         "noise_stddev_of_a_bin": settings.histogram.noise.stddev,
         "total": "means and histograms together are the total above"
@@ -29,7 +29,7 @@ def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...] | N
         else "means, votes and histograms together are the total above",
         "quantiles": None if quantiles is None else list(quantiles),
         "exceeds": list(settings.exceeds),
-        "told": "each agent, of its own samples and a prior of everybody's histograms; for that agent only",
+        "answers": "for each agent from its own samples and a prior of all histograms; for that agent only",
     }
 
 
@@ -45,12 +45,12 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
         return []
     from meanstream.operators.collaboration.shares.asked import asked_in_words
 
-    unknown = ["quantiles that are asked for"] if found["quantiles"] is None else []
+    unknown = ["the requested quantiles"] if found["quantiles"] is None else []
     asked = unknown + asked_in_words(found["quantiles"] or (), found["exceeds"])
     return [
         f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
         f"                {found['when']};",
         f"                sensitivity {found['sensitivity']:.4g}, "
         f"noise sd {found['noise_stddev_of_a_bin']:.4g} per bin; {found['total']}",
-        f"told            {', '.join(asked) or 'what is asked of it'}: {found['told']}",
+        f"answers         {', '.join(asked) or 'the requested figures'}: {found['answers']}",
     ]

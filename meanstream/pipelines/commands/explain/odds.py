@@ -18,23 +18,23 @@ GROUP = 10
 Guarantee = tuple[float, float, float | None]
 """Epsilon, delta and, where the mechanism is Gaussian, mu."""
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""For which an error is shown, beside the one that is asked for."""
+"""Shown with their errors, next to the configured one."""
 
 
 def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
-    """Say what an attacker gains who knows everything else; as plain data."""
+    """Give the odds of an adversary who knows everything else; as plain data."""
     delta = 0.0 if settings.mu is None else settings.delta
     one = (settings.epsilon, delta, settings.mu)
     if settings.per_person is None:
         many = (GROUP * settings.epsilon, 0.0, None if settings.mu is None else GROUP * settings.mu)
-        return _odds("a sample's value", one, f"{GROUP} samples of one person", many)
+        return _odds("a sample", one, f"{GROUP} samples of one person", many)
     many = (GROUP * settings.epsilon, 0.0, None if settings.mu is None else math.sqrt(GROUP) * settings.mu)
-    return _odds("what a person's samples in an agent were", one, f"a person's samples in {GROUP} agents", many)
+    return _odds("a person's samples in an agent", one, f"a person's samples in {GROUP} agents", many)
 
 
 def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> dict[str, Any]:
     """Say the same of rounds, where a sample is protected or all that a user sends within a window."""
-    of, several = ("a sample", "samples") if samples else ("what a user sent", "windows")
+    of, several = ("a sample", "samples") if samples else ("a user's window", "windows")
     many = (GROUP * epsilon, min(GROUP * delta, 0.5), None)
     return _odds(of, (epsilon, delta, None), f"{GROUP} {several} of one user", many)
 
@@ -56,25 +56,20 @@ def _odds(of: str, one: Guarantee, several: str, many: Guarantee) -> dict[str, A
 
 
 def explain_odds_lines(odds: dict[str, Any]) -> list[str]:
-    """Write the same facts for reading."""
-    lines = [
-        f"odds            who knows all else, and that {odds['of']} is one of two, each as likely, guesses which:",
-        f"                right in at most {100 * odds['guessed_right']:.1f} of 100 cases (a coin: 50);"
-        f" of {odds['several']} {100 * odds['guessed_right_several']:.1f}",
+    """Write how far a belief can move; nothing where no bound holds for each output."""
+    if odds["belief_after"] is None:
+        return []
+    cases = "always" if odds["cases"] == 1 else f"in {odds['cases']:.0%} of cases"
+    return [
+        f"odds            a belief of {odds['belief']:.0%} in the true value of {odds['of']} grows to at most"
+        f" {100 * odds['belief_after']:.3g}%, {cases}"
     ]
-    if odds["belief_after"] is not None:
-        cases = "always" if odds["cases"] == 1 else f"in {odds['cases']:.0%} of cases"
-        lines.append(
-            f"                a belief of {odds['belief']:.0%} in what is so becomes at most"
-            f" {100 * odds['belief_after']:.3g}%, {cases}"
-        )
-    return lines
 
 
 def explain_errors_of_agents(
     settings: AgentsSettings, releases_of: Callable[[AgentsSettings], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Say how the noise of the releases goes with epsilon, to which a counter may suit itself; all else is as it is."""
+    """Give the noise of the releases for several values of epsilon; a counter may adapt to each."""
     found = []
     for epsilon in sorted({*EPSILONS, settings.epsilon}):
         try:
@@ -92,7 +87,7 @@ def explain_errors_of_agents_lines(errors: list[dict[str, Any]], releases: dict[
     of = "noise_stddev_of_the_sum" if counts is None else "noise_stddev_of_the_mean"
     head = [f"release {i}" for i in releases["index"]] if counts is None else [f"{n} samples" for n in counts]
     what = "noise sd of the sum, by release" if counts is None else "noise sd of the mean, by samples so far"
-    lines = [f"error, epsilon  {what}; with sampling, and the epsilon for a wanted error: `meanstream plan agents`"]
+    lines = [f"error, epsilon  {what}; `meanstream plan agents` adds sampling, and finds epsilon for an error"]
     lines.append("                " + f"{'epsilon':>8}" + "".join(f"{name:>18}" for name in head))
     return lines + [
         "                " + f"{row['epsilon']:>8g}" + "".join(f"{noise:>18.4g}" for noise in row[of]) for row in errors
@@ -100,7 +95,7 @@ def explain_errors_of_agents_lines(errors: list[dict[str, Any]], releases: dict[
 
 
 def explain_errors_of_rounds(settings: RoundsSettings, users: int, scale: float) -> list[dict[str, float]]:
-    """Say how the predicted standard error of a window goes with epsilon; all else is as it is."""
+    """Give the predicted standard error of a window for several values of epsilon."""
     found = []
     for epsilon in sorted({*EPSILONS, settings.epsilon}):
         try:
@@ -114,7 +109,7 @@ def explain_errors_of_rounds(settings: RoundsSettings, users: int, scale: float)
 def explain_errors_of_rounds_lines(errors: list[dict[str, float]]) -> list[str]:
     """Write the same facts in two lines of a table."""
     return [
-        "error, epsilon  predicted standard error, all else as it is; for a wanted error: `meanstream plan rounds`",
+        "error, epsilon  predicted standard error; `meanstream plan rounds` finds epsilon for an error",
         f"                {'epsilon':<16}" + "".join(f"{row['epsilon']:>10g}" for row in errors),
         f"                {'standard error':<16}" + "".join(f"{row['predicted_stderr']:>10.4g}" for row in errors),
     ]

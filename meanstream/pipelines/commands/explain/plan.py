@@ -30,46 +30,49 @@ class PlanOptions:
     config: ConfigOption = None
     users: Annotated[
         int | None,
-        typer.Option(help="How many users take part; default: as many as --sizes FILE.csv:column has names.", min=1),
+        typer.Option(help="Number of users; default: the names in --sizes FILE.csv:column.", min=1),
     ] = None
-    epsilon: Annotated[float | None, typer.Option(help="Privacy of one user's whole window of samples.")] = None
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of one user's window of samples.")] = None
     sizes: Annotated[
         str | None,
         typer.Option(
             help="Samples per user: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
-            "FILE.csv:column (how often each value of the column occurs)."
+            "FILE.csv:column (rows per value)."
         ),
     ] = None
-    lower: Annotated[float, typer.Option(help="Declared lower bound of a value.")] = -1.0
-    upper: Annotated[float, typer.Option(help="Declared upper bound of a value.")] = 1.0
+    lower: Annotated[float, typer.Option(help="Lower bound of a value, declared without a look at the data.")] = -1.0
+    upper: Annotated[float, typer.Option(help="Upper bound of a value, declared without a look at the data.")] = 1.0
     between_users: Annotated[
         float | None,
         typer.Option(
             help="Declared bound on the standard deviation of users' own means, in the value's unit; 0 if all users "
-            "draw from one law. Left out: nothing is assumed."
+            "draw from one law. Default: no assumption."
         ),
     ] = None
     tails: Annotated[
         str | None,
-        typer.Option(help="exponential: declares that few users lie far from all others. Left out: not assumed."),
+        typer.Option(
+            help="Declared tails of users' means: exponential (few lie far from the others); default: no assumption."
+        ),
     ] = None
     target_half_width: Annotated[
         float | None,
-        typer.Option(help="Half-width of the interval that is wanted: how many users, which epsilon, does it need?"),
+        typer.Option(help="Desired half-width of the interval; prints the users and the epsilon that it needs."),
     ] = None
-    level: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95
-    dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector: plan its mean.", min=1)] = None
+    level: Annotated[float, typer.Option(help="Coverage of the interval.")] = 0.95
+    dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector, to plan its mean.", min=1)] = None
     sparsity: Annotated[
-        int | None, typer.Option(help="At most so many coordinates differ from the middle of the bounds.", min=1)
+        int | None, typer.Option(help="Largest number of coordinates that differ from the middle of the bounds.", min=1)
     ] = None
     radius: Annotated[
-        float | None, typer.Option(help="Vectors lie in a ball around the middle, of this radius in the value's unit.")
+        float | None,
+        typer.Option(help="Radius of a ball around the middle that holds all vectors, in the unit of the value."),
     ] = None
-    density: Annotated[bool, typer.Option("--density", help="Plan the density of the samples.")] = False
+    density: Annotated[bool, typer.Option("--density", help="Plan of the density of the samples.")] = False
     smoothness: Annotated[
-        int | None, typer.Option(help="How often that density can be differentiated (default 2).", min=1)
+        int | None, typer.Option(help="Number of derivatives of that density (default 2).", min=1)
     ] = None
-    components: Annotated[int | None, typer.Option(help="Components of a mixture: plan their means.", min=1)] = None
+    components: Annotated[int | None, typer.Option(help="Components of a mixture, to plan their means.", min=1)] = None
     json: JsonOption = False
 
 
@@ -88,7 +91,7 @@ app = typer.Typer(cls=_RoundsUnlessSaid, rich_markup_mode=None)
 
 @app.callback()
 def plan() -> None:
-    """Predict errors before anything runs; without a name, of rounds."""
+    """Predict errors before anything runs, of agents or rounds (default)."""
 
 
 app.command("agents")(plan_agents)
@@ -97,12 +100,11 @@ app.command("agents")(plan_agents)
 @app.command("rounds")
 @takes_options(PlanOptions)
 def plan_rounds(options: PlanOptions) -> None:
-    """Predict the error of each estimator of a population's mean, and say which one to take.
+    """Predict the error of each estimator of a population's mean, and recommend one.
 
-    With --dimension, --density or --components: of vectors, of a density, of a mixture's components.
-
-    Everything is computed from what is declared; no privacy is spent. Sizes counted in a file of private data are
-    private themselves: the forecast is then for the eyes of those who may see the file.
+    --dimension, --density and --components plan vectors, a density, and the components of a mixture. The plan uses
+    declared figures only and spends no privacy. If you count sizes in a file of private data, the plan is as
+    private as that file.
 
     \b
     Examples:
@@ -169,11 +171,11 @@ def _print_table(found: Forecast) -> None:
         row += [f"{one.half_width:.3g}", "-" if weighs else f"{one.privacy_half_width:.3g}"]
         if found.target_half_width is not None:
             row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
-        table.add_row(*row, one.assumes, "nobody" if one.trust == "local" else "the curator")
+        table.add_row(*row, one.assumes, "no one" if one.trust == "local" else "the curator")
     console = Console(width=120, highlight=False)
     console.print(table)
     # A title of its own line: one of the table is folded to the table's width.
-    console.print("What epsilon buys: half-width of the interval, all else as it is")
+    console.print("Half-width of the interval by epsilon")
     console.print(_bought(found))
     for line in (found.sentence, found.carried_sentence, found.curator_sentence, *_error_lines(found), found.warning):
         if line:
@@ -196,13 +198,15 @@ def _bought(found: Forecast) -> Table:
 
 def _error_lines(found: Forecast) -> list[str]:
     """Say what is sampling and what privacy, and which epsilon the target needs with as many users."""
-    lines = [f"Without any privacy the interval would be {found.sampling_half_width:.3g} either way: sampling alone."]
+    lines = [f"Without privacy the half-width would be {found.sampling_half_width:.3g}, from sampling alone."]
     if found.target_half_width is not None:
         needs = [
             f"epsilon {'beyond 20' if epsilon is None else format(epsilon, 'g')} with {name}"
             for name, epsilon in found.epsilon_needed.items()
         ]
-        lines.append(f"With {found.users:,} users {found.target_half_width:g} either way needs {', '.join(needs)}.")
+        lines.append(
+            f"With {found.users:,} users a half-width of {found.target_half_width:g} needs {', '.join(needs)}."
+        )
     return lines
 
 

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.explain.covariates_explained import (
+    planned_with_covariates,
+    planned_with_covariates_line,
+)
 from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -26,21 +30,27 @@ class PlanAgentsOptions:
     config: ConfigOption = None
     agents: Annotated[
         int | None,
-        typer.Option(help="How many agents take part; default: as many as --sizes FILE.csv:column has names.", min=2),
+        typer.Option(help="Number of agents; default: the names in --sizes FILE.csv:column.", min=2),
     ] = None
-    epsilon: Annotated[float | None, typer.Option(help="Of one sample's value, over the life of the stream.")] = None
-    delta: Annotated[float, typer.Option(help="Of one sample's value, over the life of the stream.")] = 1e-6
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of one sample over the life of the stream.")] = (
+        None
+    )
+    delta: Annotated[float, typer.Option(help="Privacy budget of one sample over the life of the stream.")] = 1e-6
     sizes: Annotated[
         str | None,
         typer.Option(
             help="Samples per agent: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
-            "FILE.csv:column (how often each value of the column occurs)."
+            "FILE.csv:column (rows per value)."
         ),
     ] = None
-    lower: Annotated[float | None, typer.Option(help="Declared lower bound of a value.")] = None
-    upper: Annotated[float | None, typer.Option(help="Declared upper bound of a value.")] = None
+    lower: Annotated[
+        float | None, typer.Option(help="Lower bound of a value, declared without a look at the data.")
+    ] = None
+    upper: Annotated[
+        float | None, typer.Option(help="Upper bound of a value, declared without a look at the data.")
+    ] = None
     spread: Annotated[
-        float | None, typer.Option(help="Standard deviation of the agents' own means, in the value's unit.")
+        float | None, typer.Option(help="Standard deviation of the agents' own means, in the unit of the value.")
     ] = None
     stddev: Annotated[
         float | None,
@@ -48,36 +58,50 @@ class PlanAgentsOptions:
     ] = None
     target_half_width: Annotated[
         float | None,
-        typer.Option(help="Half-width wanted at the median count: which epsilon, how many samples does it need?"),
+        typer.Option(help="Desired half-width at the median count; prints the epsilon and the samples that it needs."),
     ] = None
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95
-    schedule: Annotated[str, typer.Option(help="preferred:FIRST or geometric:FIRST,FACTOR of an agent's samples.")] = (
-        "preferred:10"
-    )
+    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95
+    schedule: Annotated[
+        str, typer.Option(help="Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples.")
+    ] = "preferred:10"
     horizon: Annotated[
-        int | None, typer.Option(help="Releases an agent may ever make: its budget; default 40, no end with --memory.")
+        int | None, typer.Option(help="Largest number of releases of an agent; default 40, unlimited with --memory.")
     ] = None
     memory: Annotated[
-        str, typer.Option(help="forever, half-life:SAMPLES, window:SAMPLES or auto, as of run agents; means stay.")
+        str,
+        typer.Option(
+            help="Weight of old samples, for means that stay: forever | half-life:SAMPLES | window:SAMPLES | auto."
+        ),
     ] = "forever"
     per_person: Annotated[
         int | None,
-        typer.Option(help="Samples of one person that are protected together: about K^2 times the variance."),
+        typer.Option(
+            help="Samples of one person that are protected together; multiplies the variance of the noise by about K^2."
+        ),
     ] = None
-    spread_share: Annotated[float | None, typer.Option(help="Part of the budget for votes; default 0.1.")] = None
+    spread_share: Annotated[float | None, typer.Option(help="Share of the budget for votes; default 0.1.")] = None
     quantiles: Annotated[
         str | None,
-        typer.Option(help="Quantiles that agents are told, as .5,.9: their errors and intervals, too."),
+        typer.Option(help="Quantiles to plan, such as .5,.9."),
     ] = None
     exceeds: Annotated[
-        str | None, typer.Option(help="Thresholds, as 15,30, of which it will tell the shares of samples above them.")
+        str | None, typer.Option(help="Thresholds to plan, such as 15,30: each agent's share of values above them.")
     ] = None
     histogram_share: Annotated[
-        float | None, typer.Option(help="Part of the budget for what quantiles are told of; default 0.1.")
+        float | None, typer.Option(help="Share of the budget for the histogram behind quantiles; default 0.1.")
     ] = None
     mean: Annotated[
         float | None,
-        typer.Option(help="Mean of the agents' means, for quantiles and exceedances; default: amid the bounds."),
+        typer.Option(
+            help="Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds."
+        ),
+    ] = None
+    covariates: Annotated[
+        str | None,
+        typer.Option(
+            help="Public attributes of the agents, CSV or Parquet, keyed by the column of --sizes or agent: what "
+            "they would bring."
+        ),
     ] = None
     json: JsonOption = False
 
@@ -152,6 +176,30 @@ class PlanAgentsOptions:
         crowd = self._crowd(settings)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
 
+    def with_covariates(self, settings: AgentsSettings) -> dict[str, Any] | None:
+        """Predict what public covariates would bring; None where there are none.
+
+        Raises
+        ------
+        ValueError
+            Naming the option, the rule and the value.
+        """
+        from dataclasses import replace
+
+        from meanstream.operators.forecast.together import forecast_together
+        from meanstream.streaming.agents.covariates_file import read_covariates_file
+
+        if self.covariates is None:
+            return None
+        _, column, key = (self.sizes or "").rpartition(".csv:")
+        declared, crowd = read_covariates_file(self.covariates, key if column else "agent"), self._crowd(settings)
+
+        def error(left: float) -> float:
+            part = replace(crowd, spread=left * crowd.spread)
+            return forecast_together(part, settings, level=self.level).rows[1].together
+
+        return planned_with_covariates(declared, error)
+
     def _crowd(self, settings: AgentsSettings) -> Crowd:
         """Say who takes part."""
         from meanstream.operators.forecast.together import Crowd
@@ -166,12 +214,12 @@ class PlanAgentsOptions:
 
 @takes_options(PlanAgentsOptions)
 def plan_agents(options: PlanAgentsOptions) -> None:
-    """Predict each agent's error alone and together, what privacy costs of it, and when collaboration will not pay.
+    """Predict each agent's error alone and together, and the price of privacy.
 
-    Errors are root mean squares in the value's unit; that together is the root of the sum of the squares of its two
-    parts, sampling (what is left with all data public) and privacy. Computed from what is declared; no privacy is
-    spent. Agents that fall into classes of equal means gain more. Quantiles and exceedances are as agents are told
-    them, of one release of all samples (with --horizon also by the schedule), by drawing agents of normal laws.
+    Errors are root mean squares in the unit of the value. The error together has two parts, whose squares add up:
+    sampling, which remains with all data public, and privacy. The plan uses declared figures only and spends no
+    privacy. Agents in classes of equal means gain more. Quantiles and exceedances are those of one release of all
+    samples (with --horizon also by the schedule), for simulated agents with normal laws.
 
     \b
     Examples:
@@ -184,14 +232,17 @@ def plan_agents(options: PlanAgentsOptions) -> None:
     with refusing_options():
         settings = options.settings()
         found, unit = options.forecast(settings), explain_unit_facts(settings)
-        shares = options.shares(settings)
+        shares, covariates = options.shares(settings), options.with_covariates(settings)
     if options.json:
-        more = {"shares": [asdict(row) for row in shares]} if shares else {}
+        more: dict[str, Any] = {"shares": [asdict(row) for row in shares]} if shares else {}
+        more |= {} if covariates is None else {"covariates": covariates}
         print_options_json(found.as_dict() | more | {"unit": unit})
     else:
         _print_tables(found)
         if shares:
             _print_shares(shares)
+        if covariates is not None:
+            typer.echo(planned_with_covariates_line(covariates))
         typer.echo("\n".join(explain_unit_lines(unit, settings.delta)))
 
 
@@ -213,9 +264,7 @@ def _print_tables(found: AgentsForecast) -> None:
     console = Console(width=120, highlight=False)
     console.print(table)
     # A title of its own line: one of the table is folded to the table's width.
-    console.print(
-        f"What epsilon buys: error together of an agent of the median count, {found.rows[1].samples:,} samples"
-    )
+    console.print(f"Error together by epsilon, for an agent of the median count, {found.rows[1].samples:,} samples")
     bought = Table()
     bought.add_column("epsilon")
     for epsilon in found.by_epsilon:
@@ -242,8 +291,8 @@ def _print_shares(rows: list[SharesRow]) -> None:
         cells = (f"{row.alone:.3g}", f"{row.together:.3g}", together, f"{row.released:.3g}", released)
         table.add_row(row.asked, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
     console = Console(width=120, highlight=False)
-    console.print("Quantiles and shares: together for an agent itself, released for everybody")
+    console.print("Quantiles and shares: together for an agent itself, released for everyone")
     console.print(table)
     console.print(
-        f"Predicted within {STATED_ERROR:.0%} if samples are normal; one crowd may differ from another by more."
+        f"Predicted within {STATED_ERROR:.0%} if samples are normal; one set of agents may differ from another by more."
     )

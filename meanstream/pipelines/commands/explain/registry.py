@@ -16,7 +16,10 @@ import typer
 from meanstream.pipelines.options.base import print_options_json
 
 RegistryOption = Annotated[
-    bool, typer.Option("--registry", help="Write YAML for the DP Deployments Registry; what only you know is marked.")
+    bool,
+    typer.Option(
+        "--registry", help="Write YAML for the DP Deployments Registry, with gaps for the facts that only you know."
+    ),
 ]
 YOURS = "TO BE FILLED IN"
 _NAMELESS = "the store of the deployment makes a name and keeps it"
@@ -28,7 +31,7 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
     gaussian = mechanism["noise"] == "gaussian"
     return _record(
         facts,
-        description="One private running mean per agent, with an interval, released as the agent's stream goes on.",
+        description="One private running mean per agent, with an interval, released as its stream continues.",
         variant="Approximate DP" if gaussian else "Pure DP",
         domain=f"Streams of (agent, value, event time); values are clipped to [{bounds['lower']:g}, "
         f"{bounds['upper']:g}] and held in steps of {bounds['resolution']:g}.",
@@ -37,11 +40,11 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
         details=_unit_details(unit),
         model="Central",
         model_details="One trusted operator runs the private side. With `run agent-side` each party runs it for its "
-        "own agents (federated), and only what is released leaves it.",
+        "own agents (federated), and only releases leave it.",
         release_details=_release_details(mechanism["horizon"], facts["releases"]["schedule"]),
         composition=f"All releases of an agent together, over the life of its stream, by the {mechanism['counter']} "
         f"counter's column norm {mechanism['column_norm']:.6g}. {unit['adds_up']} {unit['amplification']}",
-        post_processing=f"{facts['collaboration']['estimate']}: a function of releases, but for each agent's own mean, "
+        post_processing=f"{facts['collaboration']['estimate']}: a function of releases, except an agent's own mean, "
         "which goes to that agent only.",
         mechanisms=f"- {mechanism['noise'].capitalize()} noise on exact integer sums, by the {mechanism['counter']} "
         f"counter; standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} of a fresh draw in the value's unit\n"
@@ -53,8 +56,8 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
 def _release_details(horizon: int | None, schedule: str) -> str:
     if horizon is None:
         return (
-            f"By the schedule {schedule}, without end. Older samples weigh less: what a sample changes in all releases "
-            "that are still to come has a limit, and the budget pays for that once."
+            f"By the schedule {schedule}, without end. Older samples weigh less, so the total influence of a sample on "
+            "all future releases is bounded, and the budget pays for it once."
         )
     return (
         f"Each agent at most {horizon} times, by the schedule {schedule}; then it stops for good. "
@@ -79,7 +82,7 @@ def registry_record_of_rounds(facts: dict[str, Any]) -> dict[str, Any]:
         f"held in steps of {bounds['resolution']:g}.",
         unit="one sample" if facts["privacy_unit"] == "sample" else "all that one user sends within a window",
         parameters={"epsilon": total["epsilon"], **({"delta": total["delta"]} if total["delta"] else {})},
-        details=f"{total['over']}. What epsilon becomes for a user in so many windows: {windows}.",
+        details=f"{total['over']}. Epsilon by a user's number of windows: {windows}.",
         model="Local" if local else "Central",
         model_details="Each user's report is randomized before it leaves the users' side."
         if local
@@ -145,9 +148,9 @@ def _guarantee(
             "release_type": "Many releases",
             "release_type_details": release_details,
             "data_source_type": "Dynamic",
-            "data_source_type_details": "Samples arrive as the stream goes on.",
+            "data_source_type_details": "Samples arrive as the stream continues.",
             "access_type": "Non-interactive",
-            "access_type_details": "What is released is decided beforehand; nobody asks queries.",
+            "access_type_details": "The releases are decided beforehand; there are no queries.",
         },
         "accounting": {"post_processing": post_processing, "composition": composition},
     }
@@ -171,7 +174,7 @@ def _unit_details(unit: dict[str, Any]) -> str:
     groups = ", ".join(f"{g.get('samples', g.get('agents'))}: {g['epsilon']:.3g}" for g in unit["groups"])
     of = "samples of one person" if unit["per_person"] is None else "agents that hold samples of one person"
     mu = "" if unit["mu"] is None else f"mu {unit['mu']:.6g} (Gaussian DP), "
-    return f"The same as one number: {mu}rho {unit['rho']:.6g} (zCDP). What epsilon becomes for {of}: {groups}."
+    return f"In other units: {mu}rho {unit['rho']:.6g} (zCDP). Epsilon by number of {of}: {groups}."
 
 
 def print_registry_record(record: dict[str, Any], *, as_json: bool) -> None:

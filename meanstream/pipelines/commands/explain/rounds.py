@@ -6,6 +6,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
+from meanstream.pipelines.commands.explain.answer import explain_answer, explain_answer_lines
 from meanstream.pipelines.commands.explain.central import explain_central_facts, explain_central_lines
 from meanstream.pipelines.commands.explain.odds import (
     explain_errors_of_rounds,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 USERS = 10_000
-"""For figures, where a number of users is not given."""
+"""Used for figures if --users is not set."""
 
 
 def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
@@ -54,7 +55,21 @@ def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     samples = facts["privacy_unit"] == "sample"
     odds = explain_odds_of_rounds(samples=samples, epsilon=total["epsilon"], delta=total["delta"])
     errors = explain_errors_of_rounds(settings, users, simulated_half_bounds(settings))
-    return facts | {"odds": odds, "by_epsilon": errors}
+    strength = f"epsilon {total['epsilon']:g}" + (f", delta {total['delta']:g}" if total["delta"] else "")
+    answer = explain_answer(_unit_of(facts), _adversary(settings), strength, odds)
+    return {"answer": answer} | facts | {"odds": odds, "by_epsilon": errors}
+
+
+def _unit_of(facts: dict[str, Any]) -> str:
+    if facts["privacy_unit"] == "sample":
+        return "sample"
+    return "values" if "NOT its number" in facts["protects"] else "window"
+
+
+def _adversary(settings: RoundsSettings) -> str:
+    if settings.central:
+        return "everyone but the curator"
+    return "everyone else together, the statistician included"
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
@@ -71,7 +86,7 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
         else "all that one user sends within a window",
         "neighboring": "two windows that differ in the value of one sample"
         if samples
-        else "two windows that differ in everything that one user sent within them, its number of samples included",
+        else "two windows that differ in everything that one user sent, its number of samples included",
         "unit": {
             "protects": settings.protected,
             "windows": [
@@ -81,19 +96,18 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
             "adds_up": ADDS_UP,
             "amplification": NO_AMPLIFICATION,
         },
-        "public": _public(settings) + ("; how many samples each user has" if samples else ""),
+        "public": _public(settings) + ("; the number of samples of each user" if samples else ""),
         "bounds": _bounds(settings, estimator),
-        "total": _total(settings)
-        | ({"over": "one sample, against everybody, the statistician included (local)"} if samples else {}),
+        "total": _total(settings) | ({"over": "one sample (local)"} if samples else {}),
         "window": {"window": settings.window, "kind": settings.windows.kind, "overlap": settings.windows.overlap},
         "estimator": _estimator(settings, estimator, users),
         "mechanisms": [] if settings.central else _mechanisms(settings, estimator, users),
-        "post_processing": "tallies, what each stage found, the estimate and its interval: computed from reports alone",
+        "post_processing": "tallies, results of stages, the estimate and its interval, computed from reports alone",
         "who_sees_what": {
-            "a user": "its own samples; what the stages before its own found",
+            "a user": "its own samples, and results of earlier stages",
             "the users' side and its store": "samples while they are read, exact sums per user until their window ends",
-            "the statistician": "reports: who took part, in which stage, and randomized whole numbers",
-            "everybody": "reports, stage results, estimates, users over budget",
+            "the statistician": "reports: user, stage, and a randomized whole number",
+            "everyone": "reports, stage results, estimates, users over budget",
         },
         "users_who_differ": simulated_users_who_differ(settings, users),
     }
@@ -101,14 +115,14 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
 
 def _public(settings: RoundsSettings) -> str:
     sessions = (
-        "; when each session began and ended: the times of the first and last of its samples are NOT protected"
+        "; start and end of each session: the times of its first and last sample are NOT protected"
         if settings.windows.kind == "session"
         else ""
     )
     sizes = ""
     if settings.sizes is not None and ".csv:" in settings.sizes:
-        sizes = "; the law of sizes, as read from the file, which must not be of the users who are protected"
-    return f"who took part in which window{sessions}{sizes}"
+        sizes = "; the law of sizes as read from the file, which must not be from the protected users"
+    return f"participation in each window{sessions}{sizes}"
 
 
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
@@ -123,13 +137,13 @@ def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
 def _total(settings: RoundsSettings) -> dict[str, Any]:
     horizon, overlap = settings.horizon, settings.windows.overlap
     if horizon is None:
-        over_time = "epsilon times the number of windows that the user takes part in: no user_budget is set"
+        over_time = "epsilon times the number of windows with the user's data: no --user-budget is set"
     else:
-        over_time = f"at most {horizon} windows: then the user's data does not enter any more"
+        over_time = f"at most {horizon} windows; later windows leave out the user's data"
     return {
         "epsilon": settings.epsilon,
         "delta": 0.0,
-        "over": "one report per user and window, against everybody, the statistician included (local)",
+        "over": "one report per user and window (local)",
         "windows_per_sample": overlap,
         "user_budget": settings.user_budget,
         "over_time": over_time,
@@ -143,7 +157,7 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
         "name": settings.estimator,
         "estimand": estimator.estimand,
         "users": users,
-        "users_are": "declared" if settings.users is not None else "an example: they are counted in each window",
+        "users_are": "declared" if settings.users is not None else "an example: each window counts its users",
         "sizes": settings.sizes,
         "predicted_stderr": float(described["predicted_stderr"]) * scale,
         "between_users": settings.between_users,
@@ -158,19 +172,18 @@ def _carried(estimator: Any, scale: float) -> dict[str, Any]:
 
     alone = float(estimator.describe()["one_shot_stderr"]) * scale
     return {
-        "what": "a center, a spread (from votes), what a narrow window misses (from reports on the bounds, window "
-        "after window): functions of public results, in the store and in each estimate",
+        "what": "a center, a spread (from votes), and the users outside a narrow window (from reports on the bounds): "
+        "functions of public results, in the store and in each estimate",
         "stderr_after_ten": {
             f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale for spread in CARRIED_SPREADS
         },
         "stderr_alone": alone,
-        "contradicted": "by reports on the bounds, three standard errors away in one window or over the recent ones, "
-        "or by users who left the window: it is then answered from reports on the bounds alone, and all begins anew",
-        "missed": "by the answers of some windows, not by the intervals, which reach as far as reports on the bounds "
-        "leave it open: a group that appears far out from one window to the next, too small to contradict at once"
+        "contradicted": "by reports on the bounds (three standard errors, in one window or the recent ones), "
+        "or by users who left the window: then reports on the bounds alone give the answer, and learning restarts",
+        "missed": "a small group that suddenly appears far out: by some windows' answers, but not by their intervals, "
+        "which cover what reports on the bounds allow"
         if estimator.holds
-        else "for some windows, by the intervals, too: a group that appears far out from one window to the next, "
-        "too small to contradict at once",
+        else "a small group that suddenly appears far out: by some windows' answers, and by their intervals, too",
     }
 
 
@@ -205,9 +218,10 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
     bounds, total, estimator, differ = (facts[k] for k in ("bounds", "total", "estimator", "users_who_differ"))
     budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     lines = [
+        *explain_answer_lines(facts["answer"]),
         explain_unit_name(facts["name"]),
         f"mode            {facts['mode']}",
-        f"protected       {facts['protects']}. Neighboring: {facts['neighboring']}",
+        f"neighboring     {facts['neighboring']}",
         f"public          {facts['public']}",
         f"total           epsilon {total['epsilon']:g}, delta {total['delta']:g}: {total['over']}",
         f"                a sample is in {total['windows_per_sample']} window(s)",
@@ -244,7 +258,7 @@ def _unit_lines(facts: dict[str, Any]) -> list[str]:
             0, f"                with finite arithmetic epsilon is at most {epsilon:.9g} and delta {delta:.3g}"
         )
     grows = " (delta grows as epsilon does)" if unit["windows"][0]["delta"] else ""
-    lines.append(f"                what epsilon becomes for a user in so many windows{grows}: {windows}")
+    lines.append(f"                epsilon by a user's number of windows{grows}: {windows}")
     return [*lines, f"                {unit['adds_up']}", f"                {unit['amplification']}"]
 
 
@@ -274,7 +288,7 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
     return [
         f"carried         {carried['what']}",
         f"                predicted standard error after ten windows, by the spread of users' own means: {after};"
-        f" {carried['stderr_alone']:.3g} where each window is answered alone",
+        f" {carried['stderr_alone']:.3g} if each window is answered alone",
         f"                contradicted {carried['contradicted']}",
         f"                missed {carried['missed']}",
     ]
@@ -289,7 +303,7 @@ def _simulation_lines(differ: dict[str, Any]) -> list[str]:
 
     with_ = differ["simulated_with"]
     if not differ["simulated"]:
-        return ["  not simulated here: vectors, densities and mixtures have laws of their own (simulate rounds)"]
+        return ["  not simulated here for vectors, densities and mixtures: `meanstream simulate rounds`"]
     plain = estimator_taken_for("no search")
     lines = [
         f"  simulated with {with_['users']:,} users, sizes {with_['sizes']}, {with_['runs']} runs per law:",
@@ -301,7 +315,7 @@ def _simulation_lines(differ: dict[str, Any]) -> list[str]:
     ]
     if differ["dishonest_where"]:
         lines.append(
-            f"  NOT HONEST where users differ like {', '.join(differ['dishonest_where'])}: there "
-            f"{LEARNING_ESTIMATOR} is, or {plain}"
+            f"  TOO NARROW if users differ like {', '.join(differ['dishonest_where'])}: there use "
+            f"--estimator {LEARNING_ESTIMATOR} or {plain}"
         )
     return lines

@@ -1,4 +1,4 @@
-"""What `meanstream explain rounds` finds by simulating: channels in use, and whether intervals are honest."""
+"""The simulations of `meanstream explain rounds`: channels in use, and coverage if users differ."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 SIZES = "uniform:1,199"
-"""For figures, where a law of sizes is not given."""
+"""Used for figures if --sizes is not set."""
 
 LAWS = (None, "normal:0.05", "normal:0.2", "skewed:0.05", "skewed:0.2", "far:0.002", "far:0.01", "far:0.05")
 """Laws of users' own means, standard deviations in half widths of the bounds; shares of a group at the lower end."""
 
 PLACES = {"far": "rademacher:0.6"}
-"""Where all others are, if not in the middle."""
+"""Center of all others, if not the middle."""
 
 MARGIN = 0.15
-"""Simulated coverage so far below 95 % is no accident: less than 1 in 1000 of 40 honest runs, 1 in 80 of 10."""
+"""Simulated coverage this far below 95 % is no accident: under 1 in 1000 for 40 honest runs, 1 in 80 for 10."""
 
 WORK, RUNS = 400_000, 40
-"""So many simulated users per law, if that is no more than so many runs."""
+"""Simulated users per law, and the largest number of runs."""
 
 
 def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
@@ -58,12 +58,12 @@ def _texts(value: Any) -> set[str]:
 
 
 def simulated_users_who_differ(settings: RoundsSettings, users: int) -> dict[str, Any]:
-    """Simulate users who differ, with the user's own parameters: is the interval still honest, and what is it worth."""
+    """Simulate users who differ, with the user's own parameters: coverage and error of the interval."""
     # Vectors, densities and mixtures have laws of their own: `meanstream simulate rounds`.
     rows = [_simulated(settings, users, law) for law in LAWS] if settings.one_mean else []
     return {
-        "warning": "the papers assume that all users draw from one law; where users' own means differ and the "
-        "estimator clips around their center, the error does not average out and the interval may miss",
+        "warning": "the papers assume that all users draw from one law; if users' own means differ and the "
+        "estimator clips around their center, a bias remains and the interval may miss",
         "assumed": _assumed(settings, users),
         "simulated": rows,
         "simulated_with": {"users": users, "sizes": settings.sizes or SIZES, "runs": _runs(users)},

@@ -1,4 +1,4 @@
-"""`meanstream explain together`: what one person's data cost who is in several deployments."""
+"""`meanstream explain together`: the privacy of one person in several deployments."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 HOW = (
-    "Gaussian mechanisms add up as the root of the sum of the squares of mu, all else as the sum of epsilon and of "
-    "delta; each deployment has noise of its own"
+    "The squares of mu add up for Gaussian mechanisms, epsilon and delta for all others. "
+    "Each deployment has its own noise."
 )
 
 
-_READERS = typer.Typer(help="Not called: they give a configuration its options.")
+_READERS = typer.Typer(help="Options of a configuration; not a command.")
 
 
 @_READERS.command("agents")
@@ -55,24 +55,24 @@ class Part:
 
 def explain_together(
     configs: Annotated[
-        list[Path], typer.Argument(help="Configurations of `run agents` and `run rounds`, two or more.")
+        list[Path], typer.Argument(help="Configuration files of `run agents` and `run rounds`, two or more.")
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Add up what somebody is protected by whose data are in several deployments: one unit in each.
+    """Add up the privacy losses of a person in several deployments, with one unit in each.
 
     \b
     Example:
       meanstream explain together delays.yaml fuel.yaml weekly.yaml
     """  # noqa: D301 - click reads the escape
     if len(configs) < 2:
-        raise BadOption(f"configs must be two or more, got {str(configs[0])!r}")
+        raise BadOption(f"configs must be two files or more, got {str(configs[0])!r}")
     parts = [_part(path) for path in configs]
     names = [part.name for part in parts if part.name is not None]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BadOption(
-            f"name must be another one in each configuration: it says which deployment it is, got {twice!r}"
+            f"name must differ in each configuration, since it identifies the deployment, got {twice!r} twice"
         )
     facts = _sum_of(parts)
     if as_json:
@@ -157,7 +157,7 @@ def _of_rounds(path: Path, options: RoundsOptions) -> Part:
     return Part(
         config=str(path),
         name=options.name,
-        unit="one window of a user" if budget is None else "all windows of a user, by the budget",
+        unit="one window of a user" if budget is None else "all windows of a user, within the budget",
         epsilon=settings.epsilon if budget is None else budget,
         delta=delta if budget is None else delta * (budget // settings.epsilon),
         mu=None,
@@ -168,10 +168,10 @@ def _of_rounds(path: Path, options: RoundsOptions) -> Part:
 def _lines(facts: dict[str, Any]) -> list[str]:
     total = facts["together"]
     lines = [
-        f"{p['config']}: {p['name'] or 'a name that its store keeps'}; {p['unit']}: ({p['epsilon']:g}, {p['delta']:g})"
+        f"{p['config']}: {p['name'] or 'a name kept in its store'}; {p['unit']}: ({p['epsilon']:g}, {p['delta']:g})"
         + (f", mu {p['mu']:.4g}" if p["mu"] is not None else "")
         + "\n"
         for p in facts["deployments"]
     ]
-    who = f"together, for who has one of these in each: ({total['epsilon']:.4g}, {total['delta']:g})\n"
+    who = f"together, for a person with one of these in each: ({total['epsilon']:.4g}, {total['delta']:g})\n"
     return [*lines, who, f"{total['how']}\n"]

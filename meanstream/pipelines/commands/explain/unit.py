@@ -1,4 +1,4 @@
-"""Whose data (epsilon, delta) is about, in the words of that person, and what many samples of one person cost."""
+"""The unit of privacy in plain words, and the privacy of a person with many samples."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from meanstream.operators.agents.settings import AgentsSettings
 
-NO_AMPLIFICATION = "Nothing is claimed for sampling or shuffling: epsilon is the same for whoever knows who took part."
-ADDS_UP = "What one person gives to several agents, stores or jobs adds up: see `meanstream explain together`."
+NO_AMPLIFICATION = "Nothing is claimed for sampling or shuffling: the adversary may know who took part."
+ADDS_UP = "The losses of one person in several agents, stores or jobs add up: `meanstream explain together`."
 
 
 def explain_unit_name(name: str | None) -> str:
     """Say which deployment it is: its name is in the key of the noise."""
-    return f"name            {name or 'the store makes one and keeps it (meanstream store show)'}"
+    return f"name            {name or 'the store makes one and keeps it (`meanstream store show`)'}"
 
 
 def _many_samples(settings: AgentsSettings) -> list[str]:
-    """Say what K samples of one person cost: in privacy or, where they are protected as one, in noise."""
+    """Give the price of K samples of one person: in privacy, or in noise where they are protected together."""
     k = settings.per_person
     if k is not None:
         return [f"the variance of the noise is {k}^2 = {k * k:,} times that of protecting one sample"]
     strength = "epsilon" if settings.mu is None else "mu"
     return [
-        f"for K samples of one person {strength} is K times and rho K^2 times as large;",
+        f"K samples of one person multiply {strength} by K and rho by K^2;",
         "--per-person K protects them together, at about K^2 times the variance of the noise",
     ]
 
 
 def explain_unit_facts(settings: AgentsSettings) -> dict[str, Any]:
-    """Say what epsilon becomes where one person has several samples, or is in several agents; as plain data."""
+    """Give epsilon for a person with several samples, or in several agents; as plain data."""
     from meanstream.operators.noise.group import GROUPS
 
     k = settings.per_person
@@ -59,14 +59,14 @@ def explain_unit_lines(unit: dict[str, Any], delta: float) -> list[str]:
     of = "Gaussian DP" if mu is not None else "pure DP"
     same = f", at delta {delta:g}" if mu is not None else ""
     what = "samples of one person" if k is None else "agents that hold samples of one person"
-    lines.append(f"                what epsilon becomes for {what} ({of}{same}):")
+    lines.append(f"                epsilon by number of {what} ({of}{same}):")
     lines.append(
         "                "
         + ", ".join(f"{g.get('samples', g.get('agents'))}: {g['epsilon']:.3g}" for g in unit["groups"])
     )
     strength = f"mu {mu:.4g} (Gaussian DP), " if mu is not None else ""
     lines.append(
-        f"                the same guarantee as one number: {strength}rho {unit['rho']:.4g} (zero-concentrated DP)"
+        f"                the guarantee in other units: {strength}rho {unit['rho']:.4g} (zero-concentrated DP)"
     )
     lines += [f"                {unit['adds_up']}", f"                {unit['amplification']}"]
     return lines

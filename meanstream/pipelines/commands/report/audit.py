@@ -51,9 +51,9 @@ def report_of_audit(path: Path, found: dict[str, Any]) -> ReportPage:
     wrong = [row["name"] for row in rows if row["violated"]]
     verdict = f"{', '.join(wrong)} promise more than they keep." if wrong else "Nothing promises more than it keeps."
     text = (
-        f"{verdict} Proved is a bound from below on the true epsilon: nobody can promise less. The ceiling is what the "
-        "audit would prove of a mechanism that uses all of its claim: where it is low, a low bound is no comfort. "
-        "By chance one in twenty of one run's bounds lies above the truth; one audit in a million tells a violation."
+        f"{verdict} Proved is a lower bound on the true epsilon, so a smaller claim would be false. The ceiling is the "
+        "bound for a mechanism that uses its whole claim; where it is low, a low bound says little. By chance one in "
+        "twenty of one run's bounds lies above the truth, and one audit in a million reports a violation."
     )
     drawn = ReportPart(title="Claimed and proved", text=text, picture=audit_chart(rows), table=[*map(_line, rows)])
     ways: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ def report_of_audit(path: Path, found: dict[str, Any]) -> ReportPage:
     said = "; ".join(str(note) for note in found["notes"])
     return ReportPage(
         title="Meanstream: audit",
-        about=f"From {path.name}, what an audit of the code that runs has printed.",
+        about=f"From {path.name}, the output of an audit of the running code.",
         parts=[drawn, ReportPart(title="How each was found", text=said, table=how)],
         facts=[report_made(), ("source", path.name)],
     )

@@ -17,20 +17,20 @@ from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 def report(
     *,
-    out: Annotated[Path, typer.Argument(help="The HTML file to write: a new one, or an earlier report.")],
+    out: Annotated[Path, typer.Argument(help="HTML file to write: a new one, or an earlier report.")],
     store: Annotated[
-        Path | None, typer.Option(help="Store of `run agents` or `run rounds`; an engine may be running on it.")
+        Path | None, typer.Option(help="Store of `run agents` or `run rounds`; its engine may be running.")
     ] = None,
     result: Annotated[
         Path | None,
-        typer.Option(help="What `simulate` or `audit ... --json` printed, or the .jsonl of `run rounds --sink`."),
+        typer.Option(help="Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`."),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write pictures, what is protected and how, reliability and the commands into one file that refers to no other.
+    """Write charts, the privacy promise, reliability and the commands into one HTML file.
 
-    What it says of a store is computed from releases or reports alone: it may be shown to anybody.
+    Figures of a store come from releases or reports alone, so the file may be public.
 
     \b
     Examples:

@@ -46,7 +46,7 @@ def report_of_drift(path: Path, result: dict[str, Any]) -> ReportPage:
     covered = "Share of the agents whose mean lies in their 95 % interval."
     return ReportPage(
         title="Meanstream: simulation of means that move",
-        about=f"From {path.name}. The noise of a simulation is seeded: it protects nobody.",
+        about=f"From {path.name}. The noise of a simulation is seeded and protects no one.",
         parts=[
             ReportPart(title="Error since the change", text=said, picture=drift_chart(result, PARTS, "mse")),
             ReportPart(

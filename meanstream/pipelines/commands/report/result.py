@@ -120,14 +120,15 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
             ReportPart(
                 title="Convergence",
                 text="Mean squared error of the agents' estimates against samples per agent, with 95 % of its own "
-                "error; beside learning alone (local), all raw data of one's class (ideal) and the same releases with "
+                "error. For comparison: learning alone (local), all raw data of an agent's class (ideal), and the "
+                "same releases with "
                 "true classes (oracle).",
                 picture=simulation_chart(result),
                 table=last,
             )
         ]
     else:
-        said = "Mean squared error over simulated windows, with 95 % of its own error, beside what is predicted."
+        said = "Mean squared error over simulated windows, with 95 % of its own error, and the predicted error."
         parts = [ReportPart(title="Error", text=said, picture=errors_chart(result))]
     parts.append(ReportPart(title="Reliability", table=figures))
     parts.append(ReportPart(title="Privacy", table=_privacy(config, agents=agents)))
@@ -135,7 +136,7 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
     parts.append(ReportPart(title="The command that made the result", lines=_simulation_command(config, agents=agents)))
     return ReportPage(
         title=f"Meanstream: simulation of {'agents' if agents else 'rounds'}",
-        about=f"From {path.name}. The noise of a simulation is seeded: it protects nobody.",
+        about=f"From {path.name}. The noise of a simulation is seeded and protects no one.",
         parts=parts,
         facts=[report_made(), ("source", path.name)],
     )

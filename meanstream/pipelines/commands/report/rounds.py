@@ -59,7 +59,9 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
         parts = [ReportPart(title="Rounds per window", text=said)]
     else:
         parts = [ReportPart(title="Rounds per window", text="No window has been answered yet.")]
-    most = f"Who spent most has spent epsilon {whole.summary.spent_max:g}, in {found['most']} rounds"
+    most = (
+        f"The user with the largest spending has spent epsilon {whole.summary.spent_max:g}, in {found['most']} rounds"
+    )
     limit = "there is no limit." if settings.user_budget is None else f"the budget is {settings.user_budget:g}."
     text = f"{most}; {limit} {settings.protected}"
     parts.append(ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users")))
@@ -70,7 +72,7 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
         table.append((again, report_part_number(len(rows))))
     parts.append(ReportPart(title="Reliability", table=table))
     lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
-    parts.append(ReportPart(title="What is protected, and how", lines=lines, aligned=True))
+    parts.append(ReportPart(title="Privacy promise", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
     parts.append(report_part_commands("rounds", path, {name: getattr(settings, name) for name in FLAGS}, own))
     return ReportPage(

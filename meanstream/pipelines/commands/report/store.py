@@ -18,6 +18,7 @@ from meanstream.pipelines.commands.report.rounds import report_of_rounds
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
+    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
     from meanstream.operators.records import Floats, ReleaseColumns
     from meanstream.streaming.agents.budget import Budgets
     from meanstream.streaming.agents.public_population import PublicPopulation
@@ -86,9 +87,7 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     facts = explain.explain_command_privacy(settings) | {
         "collaboration": explain.explain_command_collaboration(options, settings),
     }
-    parts.append(
-        ReportPart(title="What is protected, and how", lines=explain.explain_command_text(facts), aligned=True)
-    )
+    parts.append(ReportPart(title="Privacy promise", lines=explain.explain_command_text(facts), aligned=True))
     person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
     parts.append(report_part_commands("agents", path, _flags(settings) | person))
     return ReportPage(
@@ -120,7 +119,7 @@ def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     for row in whole.agents:
         spent[row.spent] += 1
     found = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
-    most = f"Who spent most has made {found['most']} of {limit} releases. {settings.protected}"
+    most = f"The agent with the most releases has made {found['most']} of {limit} releases. {settings.protected}"
     if whole.forecast is not None:
         most += f" {budget_forecast_text(whole.forecast)}"
     return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
@@ -142,9 +141,9 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     fitted = population_figure(telemetry_of_population(last))
     gain = points["alone"]["median"][-1] / points["together"]["median"][-1]
     said = (
-        "Half-width of the intervals that the releases alone give, median and from the 10 % to the 90 % quantile over "
-        "agents: with a population learned from everybody's releases (together), and from each agent's own "
-        "releases (alone). Agents know more: their own samples have no noise for themselves. "
+        "Half-width of the intervals from releases alone: median, and 10 % to 90 % quantile over agents. Together uses "
+        "a population learned from all releases, alone uses each agent's own releases. Agents know more, since their "
+        "own samples have no noise for themselves. "
         f"At the end intervals are {_times_narrower(gain)} together (median), by releases alone."
     )
     table = [
@@ -158,6 +157,13 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     about = f"{report_part_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
     if fitted["spread"] is not None:
         about += f" Means within a component differ by {report_part_number(fitted['spread'])} (standard deviation)."
+    dependent = fitted["dependent"]
+    if dependent is not None:
+        about += (
+            f" An agent's samples depend on each other ({dependent['probability']:.0%} probable). The variance that "
+            f"counts in the long run is {report_part_number(dependent['ratio'])} times the variance of neighboring "
+            "samples; intervals allow for it."
+        )
     drawn = population_chart(fitted) if fitted["density"] else None
     parts = [
         ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),
@@ -167,7 +173,24 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
     if goes is not None and goes["probability"] >= PROBABLE and goes["n"]:
         said = f"Means go with the number of an agent's samples: {goes['probability']:.0%} probable."
         parts.append(ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes)))
+    parts += covariates_parts(fitted["covariates"])
     return (points["first_time"], points["event_time"][-1]), parts
+
+
+def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
+    """Say what the releases showed of declared public covariates."""
+    if found is None:
+        return []
+    said = f"Declared public covariates explain {found['explained']:.0%} of the spread of the means."
+    table = [
+        (
+            one["name"],
+            f"explains {one['explained']:.0%}, size {report_part_number(one['size'])}, standard error "
+            f"{report_part_number(one['standard_error'])}, probability {one['probability']:.0%}",
+        )
+        for one in found["attributes"]
+    ]
+    return [ReportPart(title="Public covariates", text=said, table=table)]
 
 
 def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
@@ -183,9 +206,10 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
     from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.metrics.telemetry import QUANTILES
 
-    options = EngineOptions(collaboration="tests" if settings.mode == "paper" else "learned_prior")
+    releases, times, names, covariates = _releases(path)
+    usual = "tests" if settings.mode == "paper" else "learned_prior"
+    options = EngineOptions(collaboration=usual, covariates=covariates)
     estimates, followed, before = PersonalEstimates(settings, options), FollowedReleases(settings), NewestReleases()
-    releases, times = _releases(path)
     points: dict[str, Any] = {"events": [], "event_time": [], "together": _bands(), "alone": _bands()}
     points["first_time"] = float(times.min(initial=np.inf))
     population: PublicPopulation | None = None
@@ -195,7 +219,7 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
         followed.observe(part, before.replaced(part))
         newest = np.unique(releases.agent[:end][::-1], return_index=True)[1]
         latest = followed.combined(releases.take(end - 1 - newest))
-        population = estimates.public_population(latest, followed.posterior)
+        population = estimates.public_population(latest, followed.posterior, names)
         alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
         points["events"].append(int(latest.count.sum()))
         points["event_time"].append(float(times[:end].max()))
@@ -212,12 +236,13 @@ def _bands() -> dict[str, list[float]]:
     return {"low": [], "median": [], "high": []}
 
 
-def _releases(path: Path) -> tuple[ReleaseColumns, Floats]:
-    """Read all releases of a ledger, in the order in which they were charged, and their event times."""
+def _releases(path: Path) -> tuple[ReleaseColumns, Floats, list[str], AgentCovariates | None]:
+    """Read all releases of a ledger, in the order in which they were charged, their event times, and of whom."""
     import numpy as np
 
     from meanstream.operators.records import ReleaseColumns
     from meanstream.streaming.agents.releases import releases_of_ledger
+    from meanstream.streaming.agents.store_answers import covariates_of_last_run
     from meanstream.streaming.store.store import Store
 
     store = Store.read(path)
@@ -225,6 +250,7 @@ def _releases(path: Path) -> tuple[ReleaseColumns, Floats]:
         releases = ReleaseColumns.joined(list(releases_of_ledger(store.ledger)))
         times = [time for block in store.ledger.verified() for time in block.rows.time]
         n = min(len(releases), len(times))  # an engine may be writing
-        return releases.take(np.arange(n)), np.array(times[:n], np.float64)
+        used = releases.take(np.arange(n))
+        return used, np.array(times[:n], np.float64), store.agents(), covariates_of_last_run(store)
     finally:
         store.close()

@@ -37,21 +37,21 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def reproduce() -> None:
-    """Reproduce the figures of a paper, or our own picture of means that move."""
+    """Reproduce the figures of a paper, or our own of moving means."""
 
 
 @app.command("colme")
 def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[int, typer.Option(help="Which figure: 2, 3 or 4.")] = 2,
+    figure: Annotated[int, typer.Option(help="Figure: 2, 3 or 4.")] = 2,
     runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: the paper's).")] = None,
-    seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Directory of colme-figure-N.png.")] = Path(),
+    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for colme-figure-N.png.")] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce Fig. 2, 3 or 4 of "Differentially-private collaborative online personalized mean estimation".
 
-    Runs the simulations and writes a PNG drawn like the paper's; prints our numbers beside reference values.
+    Runs the simulations, writes a PNG like the paper's, and prints our numbers next to reference values.
 
     \b
     Example:

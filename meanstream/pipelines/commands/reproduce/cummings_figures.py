@@ -75,13 +75,13 @@ BASE = 1
 def reproduce_cummings_figures(
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Directory of cummings.png.")] = Path(),
+    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for cummings.png.")] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Compare the estimators of "Mean estimation with user-level privacy under data heterogeneity".
 
-    Simulates ten thousand users (a minute or two), writes a PNG, and prints our numbers beside reference ranges.
+    Simulates ten thousand users (a minute or two), writes a PNG, and prints our numbers next to reference ranges.
 
     \b
     Example:

@@ -28,16 +28,16 @@ GRID = 25
 
 def reproduce_dame(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[str, typer.Option(help="Which figure: 1a or 1b.")] = "1b",
+    figure: Annotated[str, typer.Option(help="Figure: 1a or 1b.")] = "1b",
     runs: Annotated[int, typer.Option(help="Fig. 1b: independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Directory of dame-figure-N.png.")] = Path(),
+    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for dame-figure-N.png.")] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce Fig. 1a or 1b of "Distribution-aware mean estimation under user-level local differential privacy".
 
-    Computes the bounds (1a) or runs the simulations (1b, some minutes) and writes a PNG; prints our numbers beside
-    reference values.
+    Computes the bounds (1a) or runs the simulations (1b, some minutes), writes a PNG, and prints our numbers next
+    to reference values.
 
     \b
     Example:

@@ -35,14 +35,15 @@ CURVES: dict[str, dict[str, str]] = {
 def reproduce_drift(
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     runs: Annotated[int, typer.Option(help="Independent repetitions.")] = 5,
-    seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Directory of drift.png.")] = Path(),
+    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for drift.png.")] = Path(),
     json: JsonOption = False,
 ) -> None:
-    """Draw what a memory is worth where means move: errors and coverage by the samples since half of the agents moved.
+    """Compare memories when means move: errors and coverage by samples since half of the agents moved.
 
-    200 agents in three classes; after 5,000 samples every second one moves by .2. Ours with the default memory and with
-    a half-life, and agents alone: an exponentially weighted mean, a window, and a mean that looks for changes.
+    200 agents are in three classes. After 5,000 samples every second one moves by 0.2. The figure shows ours with
+    the default memory and with a half-life. It also shows agents alone: an exponentially weighted mean, a window,
+    and a mean with a change detector.
 
     \b
     Example:

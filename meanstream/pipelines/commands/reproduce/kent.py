@@ -23,15 +23,16 @@ RUNS = 100
 
 def reproduce_kent(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[str, typer.Option(help="Which figure: 2, 3, 5, 7, 8, 9, 10, 11 or 12.")] = "2",
+    figure: Annotated[str, typer.Option(help="Figure: 2, 3, 5, 7, 8, 9, 10, 11 or 12.")] = "2",
     runs: Annotated[int, typer.Option(help="Independent repetitions of each point.")] = RUNS,
-    seed: Annotated[int, typer.Option(help="Run r depends on the seed and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Directory of kent-figure-N.png.")] = Path(),
+    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
+    out: Annotated[Path, typer.Option(help="Folder for kent-figure-N.png.")] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce a figure of "Rate optimality and phase transition for user-level local differential privacy".
 
-    Runs the simulations (a minute or two with 100 runs) and writes a PNG; prints our numbers beside reference values.
+    Runs the simulations (a minute or two with 100 runs), writes a PNG, and prints our numbers next to reference
+    values.
 
     \b
     Example:

@@ -21,6 +21,9 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
     lateness = options.lateness_in_force()
     facts["lateness"] = f"{lateness.text}: {lateness.why}"
+    if (refresh := options.refresh_in_force()) is not None:
+        first = refresh.first_due(lateness.text)
+        facts["refresh"] = f"{refresh.text}: {refresh.why}; first estimates {first}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "delta": settings.delta, "horizon": settings.most_releases} | (
         {} if settings.per_person is None else {"per_person": settings.per_person}
@@ -83,7 +86,7 @@ def dry_run_told(fact: Any) -> str:
     if not fact["agents"]:
         return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
     goes_on = (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which goes on with {fact['agents']:,} agents"
+        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which continues with {fact['agents']:,} agents"
     )
     if fact["horizon"] is None:
         return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"

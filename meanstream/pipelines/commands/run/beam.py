@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +23,10 @@ from meanstream.pipelines.beam.runners import (
 )
 from meanstream.pipelines.beam.secret import require_beam_secret_named
 from meanstream.pipelines.beam.source import SourcePlace
-from meanstream.pipelines.commands.run.checks import check_apart
+from meanstream.pipelines.commands.run.checks import check_apart, check_store_place
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
-from meanstream.pipelines.options.errors import refusing_options
+from meanstream.pipelines.options.errors import Refusals, refusing_options
+from meanstream.pipelines.options.hosts import ENGINE_ONLY
 from meanstream.streaming.kafka.location import KafkaLocation, is_kafka_location
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ class Command:
     ----------
     name : str
         "agents" or "rounds".
-    elsewhere : mapping of str to object
-        Options of the engine alone, and what they are when they are left out.
     settings : callable
         From options: what is agreed on.
     run : callable
@@ -54,7 +53,6 @@ class Command:
     """
 
     name: str
-    elsewhere: Mapping[str, object]
     settings: Callable[[Any], Any]
     run: Callable[..., dict[str, int]]
 
@@ -72,14 +70,10 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
 
         template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
+    _refuse_at_once(command, options, runner)
     with refusing_options():
-        arguments = runner_arguments(runner, options.runner_arg or [])
-        _refuse_elsewhere(options, command.elsewhere)
-        _check_source_ends(options)
-        check_apart(options, options.store)
-        sinks, settings = _sink_places(options.sinks), command.settings(options)
-        require_beam_of_runners()
-        require_beam_secret_named(settings)
+        arguments, sinks = runner_arguments(runner, options.runner_arg or []), _sink_places(options.sinks)
+        settings = command.settings(options)
         secret = runner_secret_place(options.store, option_environment(options.secret_file))
         source, more = _source_place(options, options.column_mapping()), options.engine_options()
 
@@ -91,11 +85,38 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
     _tell_counters(options, runner, _run_to_places(sinks, run))
 
 
-def _refuse_elsewhere(options: Any, left_out: Mapping[str, object]) -> None:
-    """Refuse options that a pipeline does not have, unless they are what they are when they are left out."""
-    for name, value in left_out.items():
-        given = getattr(options, name)
-        require(given == value, name, "be left out with --runner", None if given is None else str(given))
+def _refuse_at_once(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
+    """Refuse, in one line, all that can be refused without asking a broker.
+
+    Raises
+    ------
+    BadOption
+        Naming every option that breaks a rule.
+    """
+    refusals = Refusals()
+    with refusals.collecting():
+        runner_arguments(runner, options.runner_arg or [])
+    for field in fields(options):
+        given = getattr(options, field.name)
+        if field.name in ENGINE_ONLY[command.name] and given != field.default:
+            with refusals.collecting():
+                require(False, field.name, "be left out with --runner", str(given))
+    with refusals.collecting():
+        _check_source_ends(options)
+    with refusals.collecting():
+        check_store_place(options.store)
+        check_apart(options, options.store)
+    with refusals.collecting():
+        _sink_places(options.sinks)
+    with refusals.collecting():
+        require_beam_of_runners()
+    with refusals.collecting():
+        require_beam_secret_named(options)
+    with refusals.collecting():
+        options.settings()
+    with refusals.collecting():
+        options.engine_options()
+    refusals.end()
 
 
 def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:

@@ -4,35 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE, QUORUM
 from meanstream.pipelines.commands.run.beam import Command, Places, run_beam_command
-from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.pipelines.beam.source import SourcePlace
     from meanstream.pipelines.options.agents import AgentsOptions
-
-ELSEWHERE = {
-    "wait_for": WAIT_FOR,
-    "max_future": f"{MAX_FUTURE:g}s",
-    "quorum": QUORUM,
-    "idle_after": None,
-    "max_dead_letters": MAX_DEAD_LETTERS,
-    "refresh": None,
-    "dead_letters": None,
-    "metrics": None,
-    "private_metrics": None,
-    "private_figures": None,
-    "page": None,
-    "page_remote": False,
-    "follow": False,
-    "answers": None,
-    "answer_tokens": None,
-    "answers_remote": False,
-    "dry_run": False,
-}
-"""Options of the engine alone, and what they are when they are left out; a pipeline of one's own has `refresh`."""
 
 
 def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
@@ -44,7 +21,7 @@ def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
     """
     from meanstream.pipelines.commands.run.checks import check_agents
 
-    agents = Command(name="agents", elsewhere=ELSEWHERE, settings=check_agents, run=_run)
+    agents = Command(name="agents", settings=check_agents, run=_run)
     run_beam_command(agents, options, runner)
 
 

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
 from meanstream.pipelines.commands.run.beam import Command, Places, run_beam_command
-from meanstream.pipelines.options.shared import WAIT_FOR
 
 if TYPE_CHECKING:
     from meanstream.pipelines.beam.source import SourcePlace
     from meanstream.pipelines.options.rounds import RoundsOptions
     from meanstream.streaming.rounds.settings import RoundsSettings
-
-ELSEWHERE: dict[str, object] = {
-    "follow": False,
-    **dict.fromkeys(("reports", "stages", "dead_letters", "notices", "reports_only", "from_reports")),
-    **dict.fromkeys(("metrics", "private_metrics", "private_figures")),
-    "wait_for": WAIT_FOR,
-    "max_future": f"{MAX_FUTURE:g}s",
-    "max_dead_letters": MAX_DEAD_LETTERS,
-}
-"""Options of the engine alone; a pipeline of one's own takes `ReportRounds` and `AnswerReports`."""
 
 
 def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
@@ -31,12 +19,9 @@ def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
     of a user is enforced over the windows of this source. What goes to a topic is there at least once, the same each
     time: see `meanstream.pipelines.beam.kafka.sink.WriteKafka`.
     """
-    rounds = Command(
-        name="rounds",
-        elsewhere=ELSEWHERE,
-        settings=lambda options: options.settings(),
-        run=_run,
-    )
+    from meanstream.pipelines.commands.run.checks import check_rounds
+
+    rounds = Command(name="rounds", settings=check_rounds, run=_run)
     run_beam_command(rounds, options, runner)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from meanstream.pipelines.options.agent_side import AgentSideOptions
     from meanstream.pipelines.options.rounds import RoundsOptions
     from meanstream.pipelines.options.stream import StreamOptions
+    from meanstream.streaming.engine.options import EngineOptions
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 
@@ -32,13 +33,12 @@ def check_agents(options: AgentSideOptions) -> AgentsSettings:
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     """Refuse what can be refused without asking anybody."""
-    from meanstream.operators.collaboration.registry import make_collaboration
     from meanstream.operators.durations import parse_duration
 
     with refusing_options():
         settings = options.settings()
         engine_options = options.engine_options()
-        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
+        check_collaboration(engine_options, settings)
         _check_that_something_comes_out(options)
         check_store_place(options.store)
         check_apart(options, options.store)
@@ -48,6 +48,14 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
         check_private_figures(getattr(options, "private_figures", None))
         _check_answers(options)
     return settings
+
+
+def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> None:
+    """Refuse a way to collaborate that is none, or that knows of no covariates."""
+    from meanstream.operators.collaboration.registry import make_collaboration
+
+    design = None if options.covariates is None else options.covariates.design
+    make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design)
 
 
 def check_places(options: StreamOptions) -> None:
@@ -132,17 +140,16 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
     from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.location import is_kafka_location
+    from meanstream.pipelines.options.refresh import NEVER, is_endless_source
 
     ends = options.until_end or getattr(options, "offsets", None) is not None
-    source = option_location(options.source)
-    endless = source.startswith("follow:") or (is_kafka_location(source) and not ends)
-    if hasattr(options, "refresh"):
-        rule = "be given with a source that has no end, or releases: else nothing ever comes out"
-        require(not endless or (options.refresh or options.releases) is not None, "refresh", rule, None)
-    else:
-        rule = "be given with a source that has no end: else nothing ever comes out"
-        require(not endless or options.releases is not None, "releases", rule, None)
+    if not is_endless_source(option_location(options.source), ends=ends) or options.releases is not None:
+        return
+    if (refresh := options.refresh_in_force()) is not None:
+        rule = "be a duration with a source that has no end and no --releases: else nothing ever comes out"
+        require(refresh.seconds is not None, "refresh", rule, NEVER)
+        return
+    require(False, "releases", "be given with a source that has no end: else nothing ever comes out", None)
 
 
 def _check_places(options: RoundsOptions) -> None:

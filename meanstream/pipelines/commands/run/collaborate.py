@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.commands.own_process import keep_arrow_from_pandas
 from meanstream.pipelines.commands.run.checks import (
     check_apart,
+    check_collaboration,
     check_metrics_addresses,
     check_sinks,
     refusing_to_open,
@@ -82,7 +83,6 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
         Naming the option, the rule and the value.
     """
     from meanstream.operators.agents.possible import PossibleReleases
-    from meanstream.operators.collaboration.registry import make_collaboration
     from meanstream.operators.durations import parse_duration
     from meanstream.operators.validation import require
     from meanstream.streaming.agents.own_state import own_settings
@@ -107,7 +107,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
         settings = own_settings(options.store)
         told = settings.histogram_share > 0 or options.quantiles is None
         require(told, "quantiles", "be left out: agents of the store release no histogram", options.quantiles)
-        make_collaboration(engine_options.collaboration, lower=settings.lower, upper=settings.upper)
+        check_collaboration(engine_options, settings)
         return Collaboration(
             releases=options.releases,
             store=options.store,

@@ -28,7 +28,7 @@ def run() -> None:
     AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=tell_unknown_variables
 )
 def run_agents_command(options: AgentsOptions) -> None:
-    """Give every agent its own private mean with an interval; killed and started again, it goes on where it was.
+    """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None and options.runner is None:
-        raise BadOption("offsets must come with --runner: the engine goes on where its store stands")
+        raise BadOption("offsets must come with --runner, since the engine continues from its store")
     if options.runner is None:
         host_agents(options)
         return
@@ -57,7 +57,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
-    Its agents' estimates are made by `run collaborate`, from everybody's releases and this store.
+    `run collaborate` makes the estimates of its agents, from all releases and this store.
 
     \b
     Example:
@@ -73,10 +73,9 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 @app.command("collaborate")
 @takes_options(CollaborateOptions, required=("releases", "store"), beforehand=tell_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
-    """Answer the agents of a store from everybody's releases and their own samples (federated deployment).
+    """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
-    Nothing is spent, and nothing leaves: the estimates stay here. The store belongs to a `run agent-side`, which may be
-    running.
+    Spends no budget, and sends nothing out. `run agent-side` owns the store, and may be running.
 
     \b
     Example:
@@ -90,7 +89,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
     RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=tell_unknown_variables
 )
 def run_rounds_command(options: RoundsOptions) -> None:
-    """Give the population's private mean per time window, with an interval; killed and started again, it goes on.
+    """Estimate the population's private mean per time window, with an interval. A killed run continues.
 
     \b
     Examples:

@@ -106,7 +106,7 @@ def run_engine(
     from meanstream.streaming.crash import no_crash
 
     keep_arrow_from_pandas()
-    hook, lateness = crash or no_crash, options.lateness_in_force()
+    hook, lateness, refresh = crash or no_crash, options.lateness_in_force(), options.refresh_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():
             watch = opened.enter_context(watched)
@@ -127,5 +127,5 @@ def run_engine(
             engine = kind.make(deployment, taken, store=store, sinks=sinks, **shared)
             engine.history = watch.history
             engine.resume()
-        watch.tell_run(deployment.settings, source=taken.source.name, lateness=lateness)
+        watch.tell_run(deployment.settings, source=taken.source.name, lateness=lateness, refresh=refresh)
         return engine.run(lambda: stop() or taken.done())

@@ -67,7 +67,7 @@ def open_samples(
     )
     try:
         found = _identity(options, source, mapping)
-        require_source_identity(store, found)
+        require_source_identity(store, found, address=options.source)
         keep_source_identity(store, found)
     except BaseException:
         source.close()
@@ -86,7 +86,7 @@ def check_opened_source(options: StreamOptions) -> str | None:
         closing(Store.read(options.store)) as store,
         closing(open_source(option_location(options.source), mapping, sort=False)) as source,
     ):
-        require_source_identity(store, _identity(options, source, mapping))
+        require_source_identity(store, _identity(options, source, mapping), address=options.source)
         return (store.settings() or {}).get("name")
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run
+from meanstream.pipelines.commands.run.checks import check_rounds_options, ending_run
 from meanstream.pipelines.commands.run.engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.page import page_telemetry_of_rounds
@@ -23,7 +23,7 @@ from meanstream.pipelines.commands.run.watching import (
     watching_private_metrics_of_rounds,
 )
 from meanstream.pipelines.options.base import print_options_json
-from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.errors import BadOption
 from meanstream.pipelines.options.rounds import RoundsOptions
 
 _log = logging.getLogger("meanstream.run")
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were asked for, and say what was done."""
+    if options.runner is not None:
+        from meanstream.pipelines.commands.run.beam_rounds import run_rounds_on_beam
+
+        run_rounds_on_beam(options, options.runner)
+        return
     _check_sides(options)
     if options.dry_run and options.from_reports is not None:
         dry_run_statistician(options, options.from_reports)
@@ -47,13 +52,6 @@ def host_rounds(options: RoundsOptions) -> None:
         from meanstream.pipelines.commands.run.rounds_dry_run import dry_run_rounds
 
         dry_run_rounds(options)
-        return
-    if options.runner is not None:
-        if options.runner != "DataflowRunner":  # whose workers' files are not here to be opened
-            check_rounds(options)
-        from meanstream.pipelines.commands.run.beam_rounds import run_rounds_on_beam
-
-        run_rounds_on_beam(options, options.runner)
         return
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         reports = options.from_reports
@@ -82,8 +80,9 @@ def run_rounds_engine(
     def make(deployment: RoundsDeployment, taken: Input, **shared: Any) -> RoundsEngine:
         if not (options.private_metrics or options.private_figures or options.dead_letters):
             _log.info(
-                "rejected records, all of them if a column is misspelled, are told to nobody: how many there are is "
-                "protected, and told to the operator by --private-metrics, --private-figures or --dead-letters"
+                "rejected records are not reported here, not even all of them after a misspelled column: their "
+                "number is "
+                "protected. See it with --private-metrics, --private-figures or --dead-letters"
             )
         return RoundsEngine(
             source=taken.source,
@@ -177,19 +176,12 @@ def rounds_summary(stats: RoundsStats, *, central: bool = False) -> dict[str, An
 
 def _check_sides(options: RoundsOptions) -> None:
     """Refuse combinations that mean nothing, before anything else."""
-    if options.runner is not None:
-        from meanstream.pipelines.beam.runners import runner_arguments
-
-        with refusing_options():
-            runner_arguments(options.runner, options.runner_arg or [])
-    if options.page is not None and (options.runner is not None or options.from_reports is not None):
-        raise BadOption("page must be of the engine that reads samples: without --runner and --from-reports")
-    if options.dry_run and options.runner is not None:
-        raise BadOption("dry_run must be of the engine: without --runner")
-    if options.runner_arg and options.runner is None:
+    if options.page is not None and options.from_reports is not None:
+        raise BadOption("page must be of the engine that reads samples: without --from-reports")
+    if options.runner_arg:
         raise BadOption("runner_arg must come with --runner")
-    if options.offsets is not None and options.runner is None:
-        raise BadOption("offsets must come with --runner: the engine goes on where its store stands")
+    if options.offsets is not None:
+        raise BadOption("offsets must come with --runner, since the engine continues from its store")
     if options.reports_only is not None and options.from_reports is not None:
         raise BadOption("reports_only must not come with --from-reports: each is one side alone")
     for side in ("reports_only", "from_reports"):

@@ -52,6 +52,6 @@ def _told(fact: Any) -> str:
         return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
     return (
         f"{fact['place']}, {dry_run_name(fact, begun=fact['users'])}, "
-        f"which goes on with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
+        f"which continues with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
         f"{fact['at_budget']:,} cannot pay for another report"
     )

@@ -87,7 +87,7 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
     store = {"place": str(options.store), "name": kept or made.settings.name, "begun": kept is not None}
     facts: dict[str, Any] = {"from_reports": reports, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
-    facts["privacy"] = "nothing is spent: users' sides have charged what is read here"
+    facts["privacy"] = "no budget is spent here: users' sides have charged these reports"
     dry_run_facts(facts, _told, as_json=options.json)
 
 
@@ -110,7 +110,7 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
 def _told(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
-    goes_on = "which goes on" if fact["begun"] else "which will begin"
+    goes_on = "which continues" if fact["begun"] else "which will begin"
     return f"{fact['place']}, {goes_on}; {dry_run_name(fact, begun=fact['begun'])}"
 
 

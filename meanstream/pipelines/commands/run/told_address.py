@@ -68,4 +68,4 @@ def _write_for_owner(what: str, place: Path, line: str) -> None:
             file.write(line + "\n")
         fresh.replace(place)
     except OSError as error:
-        raise RunFailed(f"{what} could not be told in {str(place)!r} ({error.strerror})") from None
+        raise RunFailed(f"{what} could not be written to {str(place)!r} ({error.strerror})") from None

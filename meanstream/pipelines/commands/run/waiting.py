@@ -58,7 +58,7 @@ def wait_for_addresses(
         if health is not None:
             health.waiting(what)
         if stop():
-            raise RunFailed(f"asked to stop while {what}")
+            raise RunFailed(f"stopped while {what}")
 
     with refusing_options():
         seconds = parse_duration("wait_for", wait_for)

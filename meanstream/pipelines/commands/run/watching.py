@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from meanstream.pipelines.commands.run.progress import LoggedProgress, Progress
     from meanstream.pipelines.options.lateness import Lateness
+    from meanstream.pipelines.options.refresh import Refresh
     from meanstream.streaming.engine.health import EngineHealth
     from meanstream.streaming.engine.stats import EngineStats
     from meanstream.streaming.metrics.metrics import HasBounds, Metrics
@@ -70,10 +71,15 @@ class Watch:
     tell: tuple[Callable[[], None], ...] = ()
     """Tell what opens private addresses: call it once the store is this run's own."""
 
-    def tell_run(self, settings: Any, *, source: str, lateness: Lateness) -> None:
-        """Say how late samples may be, and why; and to the page, which run it shows."""
+    def tell_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
+        """Log how late samples may be and when estimates are due, with reasons; show the page which run it is."""
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
-        self.tell_page_of(settings, source=source, lateness=lateness.text, why=lateness.why)
+        more = {"lateness": lateness.text, "why": lateness.why}
+        if refresh is not None:
+            due = {"refresh": refresh.text, "why": refresh.why, "first": refresh.first_due(lateness.text)}
+            _log.info("estimates are due", extra=due)
+            more |= {"refresh": refresh.text, "first_estimates": due["first"]}
+        self.tell_page_of(settings, source=source, **more)
 
     def tell_page_of(self, settings: Any, *, source: str, **more: str) -> None:
         """Say where page and answers are, once the store is this run's; and to the page, which run it shows."""

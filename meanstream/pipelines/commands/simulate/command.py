@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from meanstream.pipelines.commands.simulate.dependence import simulate_dependence_command
 from meanstream.pipelines.commands.simulate.drift import simulate_drift_command
 from meanstream.pipelines.commands.simulate.options import SimulationOptions, print_simulated_agents
 from meanstream.pipelines.commands.simulate.rounds import SimulatedRoundsOptions, simulate_rounds_command
@@ -27,7 +28,7 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def simulate_command() -> None:
-    """Estimate by simulation what a configuration achieves."""
+    """Simulate the errors of a configuration."""
 
 
 @app.command("agents")
@@ -35,9 +36,10 @@ def simulate_command() -> None:
 def simulate_agents_command(options: SimulationOptions) -> None:
     """Simulate agents that receive samples, release noisy means and collaborate; print errors at checkpoints.
 
-    `local`, `ideal` (all raw data of one's class) and `oracle` (the same releases, true classes) are measured on the
-    same runs. An agent-step is receive, query, decide, estimate. Seeded noise: for simulation only. With --change means
-    move, and errors are by the samples since.
+    The same runs also measure `local`, `ideal` (all raw data of an agent's class) and `oracle` (the same releases,
+    true classes). An agent-step is receive, query, decide, estimate. The noise is seeded, for simulation only. With
+    --change means move, and errors are by samples since then. With --dependence samples depend on each other, and
+    coverage is printed.
 
     \b
     Examples:
@@ -45,9 +47,13 @@ def simulate_agents_command(options: SimulationOptions) -> None:
       meanstream simulate agents --means normal:0.5,0.1 --steps 2000 --checkpoints 500,2000 --json
       meanstream simulate agents --trace arrays.npz --counter pm2 --weights windowed --noise-variance 84.2 --json
       meanstream simulate agents --change step:0.2,0.5@5000 --memory half-life:2000 --runs 5
+      meanstream simulate agents --dependence ar:0.9 --runs 5
     """  # noqa: D301 - click reads the escape
     if options.change is not None:
         simulate_drift_command(options, options.change)
+        return
+    if options.dependence is not None:
+        simulate_dependence_command(options, options.dependence)
         return
     if options.memory is not None:
         raise BadOption(f"memory must be left out without --change, got {options.memory!r}")

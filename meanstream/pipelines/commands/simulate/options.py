@@ -25,24 +25,27 @@ def _option(help_text: str) -> Any:
 
 Agents = Annotated[int | None, _option("Number of agents (default 200).")]
 Steps = Annotated[int | None, _option("Samples of each agent, one per step (default 30000).")]
-Means = Annotated[str, _option("classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.")]
+Means = Annotated[str, _option("Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.")]
 Stddev = Annotated[float | None, _option("Standard deviation of uniform and normal data (default 0.5).")]
 HalfWidth = Annotated[
-    float | None, _option("Half-length of the declared interval, which calibrates the noise (default: the data's own).")
+    float | None, _option("Half-width of the declared bounds, which scales the noise (default: that of the data).")
 ]
-Epsilon = Annotated[float, _option("Privacy of one sample over all releases.")]
-Delta = Annotated[float, _option("Privacy of one sample over all releases.")]
-Counter = Annotated[str | None, _option("pm1 | pm2 | toeplitz | optimal.")]
-Weights = Annotated[str | None, _option("last | mean_of_means | windowed | gls.")]
+Epsilon = Annotated[float, _option("Privacy budget of one sample over all releases.")]
+Delta = Annotated[float, _option("Probability that the promise of epsilon fails.")]
+Counter = Annotated[str | None, _option("Counting mechanism: pm1 | pm2 | toeplitz | optimal.")]
+Weights = Annotated[str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")]
 Schedule = Annotated[
     str | None,
-    _option("round_robin | restricted_round_robin | broadcast[:preferred:FIRST | :geometric:FIRST,FACTOR]."),
+    _option(
+        "Times of releases: round_robin | restricted_round_robin | broadcast[:preferred:FIRST | "
+        ":geometric:FIRST,FACTOR]."
+    ),
 ]
-Noise = Annotated[str | None, _option("gaussian | laplace.")]
-Calibration = Annotated[str | None, _option("classical (epsilon <= 1) | analytic.")]
-Levels = Annotated[int | None, _option("PM-II: divisor of the budget (default in mode paper: floor(log2 steps) + 1).")]
-Checkpoints = Annotated[str | None, _option("Steps at which to measure, e.g. 1000,5000,30000 (default: the last).")]
-Mode = Annotated[str | None, _option("tuned (default) | paper: sets the defaults of the other choices.")]
+Noise = Annotated[str | None, _option("Distribution of the noise: gaussian | laplace.")]
+Calibration = Annotated[str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")]
+Levels = Annotated[int | None, _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1).")]
+Checkpoints = Annotated[str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")]
+Mode = Annotated[str | None, _option("Defaults of the other choices: tuned (default) | paper.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +58,11 @@ class SimulationOptions:
     means: Means = "classes:0.2,0.4,0.8"
     spread: Annotated[float, _option("Standard deviation of the means within a class.")] = 0.0
     class_sizes: Annotated[
-        str | None, _option("Sizes of the classes, e.g. 70,70,60 (default: placed uniformly at random).")
+        str | None, _option("Sizes of the classes, such as 70,70,60 (default: agents are placed at random).")
     ] = None
-    data: Annotated[str, _option("uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.")] = "uniform"
+    data: Annotated[
+        str, _option("Distribution of samples: uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.")
+    ] = "uniform"
     stddev: Stddev = None
     half_width: HalfWidth = None
     epsilon: Epsilon = 1.0
@@ -65,41 +70,53 @@ class SimulationOptions:
     counter: Counter = None
     weights: Weights = None
     schedule: Schedule = None
-    collaboration: Annotated[str | None, _option("tests | learned_prior | pooled_prior | james_stein | none.")] = None
-    test: Annotated[str | None, _option("lazy | eager | oracle.")] = None
-    variance: Annotated[str | None, _option("known | released | from_releases | bayesian.")] = None
+    collaboration: Annotated[
+        str | None,
+        _option("How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none."),
+    ] = None
+    test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
+    variance: Annotated[str | None, _option("Variance of a sample: known | released | from_releases | bayesian.")] = (
+        None
+    )
     noise: Noise = None
     calibration: Calibration = None
     levels: Levels = None
     spread_share: Annotated[
         float | None,
-        _option("Part of the budget for votes on the spread (with --variance from_releases; default 0.1)."),
+        _option("Share of the budget for votes on the spread (with --variance from_releases; default 0.1)."),
     ] = None
     runs: Annotated[int, _option("Independent repetitions.")] = 20
-    seed: Annotated[int, _option("Run r depends on the seed and on r only.")] = 1
+    seed: Annotated[int, _option("Seed; run r depends on it and on r only.")] = 1
     checkpoints: Checkpoints = None
     mode: Mode = None
     trace: Annotated[
         Path | None,
         _option(
-            "Replay Algorithm 1 once on the arrays data and noise (steps x agents; noise of unit variance), and "
-            "variance_noise with --variance released, of this .npz file; mode defaults to paper."
+            ".npz file for one run of Algorithm 1: arrays data and noise (steps x agents; noise of unit variance), and "
+            "variance_noise with --variance released. The default of --mode is then paper."
         ),
     ] = None
     noise_variance: Annotated[
-        float | None, _option("With --trace: variance of the noise of one p-sum (default: as calibrated).")
+        float | None, _option("Variance of the noise of one p-sum, with --trace (default: as calibrated).")
     ] = None
     change: Annotated[
         str | None,
         _option(
-            "Means move after SAMPLES samples of each agent (default: half of --steps, which is then 10000): "
-            "step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE, each with [@SAMPLES]; errors are by "
-            "samples since then, of agents as they are hosted."
+            "Change of means after SAMPLES samples of each agent (default: half of --steps, which is then 10000): "
+            "step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE, each with [@SAMPLES]. Errors are by "
+            "samples since then, for agents of an engine."
         ),
     ] = None
     memory: Annotated[
         str | None,
-        _option("With --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES, as in `run agents`."),
+        _option("Weight of old samples, with --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES."),
+    ] = None
+    dependence: Annotated[
+        str | None,
+        _option(
+            "Samples of an agent depend on each other: ar:RHO | half-ar:RHO | heavy-ar:RHO | markov:RHO | bursts:N | "
+            "ma:N | cycle:N | shocks:SHARE | none; prints coverage by number of samples, of agents as they are hosted."
+        ),
     ] = None
     json: JsonOption = False
 

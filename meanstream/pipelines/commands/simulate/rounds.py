@@ -43,9 +43,9 @@ class SimulatedRoundsOptions:
     """What a user says about a simulation of rounds, before anything is checked."""
 
     config: ConfigOption = None
-    estimator: Annotated[str, _option(f"{' | '.join(ESTIMATORS)}.")] = DEFAULT_ESTIMATOR
+    estimator: Annotated[str, _option(f"Estimator: {' | '.join(ESTIMATORS)}.")] = DEFAULT_ESTIMATOR
     users: Annotated[int, _option("Number of users.")] = 10_000
-    epsilon: Annotated[float, _option("Privacy of one user's samples (item: of one sample).")] = 1.0
+    epsilon: Annotated[float, _option("Privacy budget of one user's samples (item: of one sample).")] = 1.0
     sizes: Annotated[
         str,
         _option(
@@ -59,11 +59,11 @@ class SimulatedRoundsOptions:
     between_users_law: Annotated[
         str | None, _option("Users' own means: normal:SD | skewed:SD (default: all alike).")
     ] = None
-    order: Annotated[str, _option("shuffled | sorted: users come in this order of size.")] = "shuffled"
+    order: Annotated[str, _option("Order of users by size: shuffled | sorted.")] = "shuffled"
     least_size: Annotated[
-        int, _option("Ask only users with so many samples: whether a user has them is then public.")
+        int, _option("Least number of samples of a participating user; participation then makes it public.")
     ] = 1
-    mode: Annotated[str, _option("tuned | paper.")] = "tuned"
+    mode: Annotated[str, _option("Form of the estimator: tuned | paper.")] = "tuned"
     between_users: Annotated[float | None, _option("Declared standard deviation of users' means (plan, adaptive).")] = (
         None
     )
@@ -75,22 +75,20 @@ class SimulatedRoundsOptions:
     summary: Annotated[str | None, _option("duchi: sample | mean.")] = None
     second_moment: Annotated[float | None, _option("one_shot: expected mean square of users' means.")] = None
     votes: Annotated[str | None, _option("kent: one_hot | three_hot.")] = None
-    samples_per_user: Annotated[int | None, _option("Every user has so many samples (instead of --sizes).")] = None
+    samples_per_user: Annotated[int | None, _option("Number of samples of every user, instead of --sizes.")] = None
     dimension: Annotated[int | None, _option("kent.linf, .l2, .sparse_*, .cover: number of coordinates.")] = None
     sparsity: Annotated[int | None, _option("kent.sparse_*: number of coordinates that may differ from 0.")] = None
     components: Annotated[int | None, _option("kent.mixture: number of components.")] = None
-    smoothness: Annotated[int | None, _option("kent.density: how often the density can be differentiated.")] = None
+    smoothness: Annotated[int | None, _option("kent.density: number of derivatives of the density.")] = None
     radius: Annotated[
-        float | None, _option("kent.l2: of the ball that holds the samples; kent.density, kent.cover: of theirs.")
+        float | None, _option("Radius of the ball that holds the samples (kent.l2), or of kent.density and kent.cover.")
     ] = None
     theta: Annotated[
-        str | None, _option("Numbers by commas: means of rademacher coordinates, or coefficients of a density.")
+        str | None, _option("Means of rademacher coordinates, or coefficients of a density, separated by commas.")
     ] = None
-    option: Annotated[
-        list[str] | None, _option("NAME=VALUE: any further option of the estimator; may be repeated.")
-    ] = None
+    option: Annotated[list[str] | None, _option("Own option of the estimator, NAME=VALUE; may be repeated.")] = None
     runs: Annotated[int, _option("Independent repetitions.")] = 100
-    seed: Annotated[int, _option("Run r depends on the seed and on r only.")] = 1
+    seed: Annotated[int, _option("Seed; run r depends on it and on r only.")] = 1
     json: JsonOption = False
 
     def sizes_of_users(self) -> str:
@@ -159,11 +157,12 @@ def _named_value(text: str) -> tuple[str, Any]:
 
 
 def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
-    """Simulate windows of a population whose mean is estimated; print error, bias and coverage over the runs.
+    """Simulate windows of a population's mean; print error, bias and coverage over the runs.
 
-    Answers are on [-1, 1]. `mse` and `bias` are those of the estimate before it is cut to [-1, 1]. Seeded noise: for
-    simulation only. Vectors, densities and mixtures (kent.*) take data of laws of their own: rademacher (--theta),
-    corner:p, sphere, sparse:s,p, trigonometric (--theta), mixture:w=mean;..., shifted_uniform, shifted_rademacher.
+    Answers are on [-1, 1]. `mse` and `bias` are of the estimate before it is clipped to [-1, 1]. The noise is
+    seeded, for simulation only. Vectors, densities and mixtures (kent.*) take data from other laws: rademacher
+    (--theta), corner:p, sphere, sparse:s,p, trigonometric (--theta), mixture:w=mean;..., shifted_uniform,
+    shifted_rademacher.
 
     \b
     Examples:

@@ -73,8 +73,8 @@ class TheoryOptions:
 def theory_of_agents(options: TheoryOptions) -> None:
     """Print Propositions 1 to 3 (learning alone, all data public, known classes) and the variance of T, as JSON.
 
-    The classes are equally likely for every agent and the variance of a sample is known. `statistic_variance` is that
-    of T of the agent that is asked first, after `releases` releases.
+    Assumes equally likely classes for every agent, and a known variance of a sample. `statistic_variance` is the
+    variance of T of the first queried agent, after `releases` releases.
 
     \b
     Example:

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 def budget(
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run rounds`; an engine may be running on it.")],
-    agent: Annotated[str | None, typer.Option(help="Show this agent (or user) only, without the summary.")] = None,
+    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run rounds`; its engine may be running.")],
+    agent: Annotated[str | None, typer.Option(help="One agent (or user) to show, without the summary.")] = None,
     as_of: Annotated[
-        str | None, typer.Option(help="Count releases up to this event time only (ISO 8601, UTC unless it says else).")
+        str | None, typer.Option(help="Event time up to which releases count (ISO 8601, default UTC).")
     ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Show every agent's releases made and left: the horizon is the budget, and all of it costs (epsilon, delta) once.
+    """Show each agent's releases, spent and left, and when its budget ends.
 
-    `ends` is when an agent makes its last release, if it goes on as between its first and its newest one.
-    Of rounds: every user's reports, each of which costs epsilon, and what is left of the user's budget.
-    Every row of the ledger is compared with its hash chain on the way.
+    `ends` is the time of the agent's last release, at the rate between its first and its newest one. For rounds:
+    each user's reports, with epsilon each, and the rest of the user's budget. Every row of the ledger is checked
+    against its hash chain.
 
     \b
     Examples:

@@ -21,18 +21,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[
-    str, typer.Option("--dead-letters", help="Where they were written: .jsonl, .parquet or kafka://...")
-]
-ReasonOption = Annotated[list[str] | None, typer.Option(help="Records with this reason only; may be repeated.")]
+PlaceOption = Annotated[str, typer.Option("--dead-letters", help="Dead letters: .jsonl, .parquet or kafka://...")]
+ReasonOption = Annotated[list[str] | None, typer.Option(help="Reason to select; may be repeated.")]
 StoreOption = Annotated[
-    Path | None, typer.Option(help="Store of the run: leave out records that a replay has counted since.")
+    Path | None, typer.Option(help="Store of the run, to leave out records that a replay has counted since.")
 ]
 
 
 @app.callback()
 def dlq() -> None:
-    """Look at records that were not used (dead letters), and replay them."""
+    """List, show and replay dead letters (rejected records)."""
 
 
 @app.command("list")
@@ -43,9 +41,10 @@ def dlq_list(
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Count records that were not used, by reason, source and partition; never a byte of what they said.
+    """Count dead letters by reason, source and partition.
 
-    A record counts once, with its last reason, however often a replay rejected it again.
+    A record counts once, with its last reason, however often a replay rejected it again. Dead letters never contain
+    the record itself.
 
     Example: meanstream dlq list --dead-letters dead_letters.jsonl
     """
@@ -64,21 +63,21 @@ def dlq_show(
     *,
     dead_letters: PlaceOption,
     reason: ReasonOption = None,
-    partition: Annotated[int | None, typer.Option(help="Records of this partition only.")] = None,
-    source: Annotated[str | None, typer.Option(help="The source itself: its records only; needed by --raw-to.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Partition to select.")] = None,
+    source: Annotated[str | None, typer.Option(help="Source to select and to read; required by --raw-to.")] = None,
     store: StoreOption = None,
-    limit: Annotated[int, typer.Option(help="Records to show, at most.", min=1)] = 100,
+    limit: Annotated[int, typer.Option(help="Largest number of records to show.", min=1)] = 100,
     raw_to: Annotated[
-        Path | None, typer.Option(help="New file for the records themselves, inside the trust domain; mode 0600.")
+        Path | None, typer.Option(help="New private file for the records themselves (mode 0600).")
     ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Show records that were not used: why, where, and how large; the records themselves only into a named file.
+    """Show dead letters: reason, position and size; with --raw-to also the records, in a file.
 
-    The file of --raw-to has the records as they stand in the source (of Parquet: as JSON objects), in the order shown.
-    Mended, it is a source of its own; do not replay the same records from their first source as well. With --store, a
-    file that has changed since it was read is refused: its places may hold records that were counted.
+    The file of --raw-to has the records as they are in the source (Parquet: as JSON objects), in the order shown.
+    After corrections, read it as another source; do not also replay the same records from their first source. With
+    --store, a file that has changed since it was read is refused: its positions may hold records that were counted.
 
     Example: meanstream dlq show --dead-letters dead_letters.jsonl --reason late --limit 20
     """
@@ -107,11 +106,11 @@ def dlq_show(
 @app.command("replay")
 @takes_options(ReplayOptions)
 def dlq_replay_again(options: ReplayOptions) -> None:
-    """Count records after all that were not used: with the options of the run, on its store, each once.
+    """Count rejected records that are valid now, with the options of the run, on its store, each once.
 
-    Records that are good now count: columns were named wrongly, a schema version is known since, bounds clip, a time
-    has come. A late record counts from now on. What is bad still gets a new dead letter and stays where it is. Stop the
-    run on the store first; start it again afterwards.
+    A record may become valid: a column name was corrected, a schema version is known, bounds clip, or its time has
+    come. A late record counts from now on. Other records get a new dead letter. Stop the run on the store first,
+    and start it again afterwards.
 
     \b
     Example:

@@ -30,10 +30,10 @@ class ReplayOptions(AgentsOptions):
 
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="Their dead letters; else those of --dead-letters.", rich_help_panel=INPUT),
+        typer.Option("--from", help="Dead letters to replay; default: those of --dead-letters.", rich_help_panel=INPUT),
     ] = None
     reason: Annotated[
-        list[str] | None, typer.Option(help="With this reason only; may be repeated.", rich_help_panel=INPUT)
+        list[str] | None, typer.Option(help="Reason to select; may be repeated.", rich_help_panel=INPUT)
     ] = None
 
 

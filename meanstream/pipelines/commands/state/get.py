@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def get(
-    agent: Annotated[str, typer.Argument(help="The agent whose estimate is wanted.")],
+    agent: Annotated[str, typer.Argument(help="Agent to show.")],
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run agent-side`; an engine may run on it.")],
+    store: Annotated[Path, typer.Option(help="Store of `run agents` or `run agent-side`; its engine may be running.")],
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Show an agent's newest estimate with its interval, its age and its budget, as the last commit of a store has it.
+    """Show an agent's newest estimate with its interval, age and budget.
 
-    It is computed from the agent's own samples and everybody's releases, as the last run answered; nothing is spent.
-    Private: it is for this agent, and for who runs the store.
+    The last run computed it from the agent's own samples and all releases; showing it spends nothing. The output is
+    private to this agent and the operator of the store.
 
     \b
     Examples:

@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 SignatureOption = Annotated[
-    Path | None, typer.Option(help="A head that `ledger sign` wrote: the ledger must begin with it.")
+    Path | None, typer.Option(help="Signed head of `ledger sign`; the ledger must begin with it.")
 ]
 SignerOption = Annotated[
-    Path | None, typer.Option(help="Public key (`secret new --signing` makes FILE.pub) of who signed it.")
+    Path | None, typer.Option(help="Public key of the signer (FILE.pub of `secret new --signing`).")
 ]
 
 
 @app.callback()
 def ledger() -> None:
-    """Audit the ledger of releases, sign where it ends, and keep copies of it."""
+    """Verify, sign and back up the ledger of releases."""
 
 
 @app.command("verify")
 def ledger_verify(
     *,
-    store: Annotated[Path, typer.Option(help="Store of `run agents`; an engine may be running on it.")],
+    store: Annotated[Path, typer.Option(help="Store of `run agents`; its engine may be running.")],
     head: Annotated[
-        str | None, typer.Option(help="A head that was printed before: the ledger must have had it.", metavar="DIGEST")
+        str | None, typer.Option(help="Earlier printed head, which the ledger must contain.", metavar="DIGEST")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(help="Rows that were printed before; with --head, it must be the one there.")
+        int | None, typer.Option(help="Earlier printed number of rows; with --head, the position of that head.")
     ] = None,
     signature: SignatureOption = None,
     signer: SignerOption = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Compute the hash chain of all releases anew and compare it with every row; print rows, agents and the head.
+    """Recompute the hash chain of all releases and compare it with every row; print rows, agents and the head.
 
-    The head stands for the whole ledger. Note it with the number of rows somewhere else: compared with that note, no
-    change of these rows can hide; `ledger sign` makes such a note that anybody can check. A fault is one line that
-    names the first bad row, and exit code 1.
+    The head stands for the whole ledger. Note it with the number of rows in another place: no later change of these
+    rows can hide from it. `ledger sign` makes such a note with a signature. A fault is one line with the first bad
+    row, and exit code 1.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def ledger_verify(
     noted = _noted(rows, head)
     if signature is not None or signer is not None:
         if (rows, head) != (None, None):
-            raise BadOption("signature must be given without rows and head: it tells both")
+            raise BadOption("signature must be given without rows and head, since it contains both")
         noted = ledger_signature(store, signature, signer)
     try:
         report = audit_ledger(store, noted)
@@ -79,15 +79,15 @@ def ledger_verify(
 @app.command("sign")
 def ledger_sign(
     *,
-    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running on it.")],
-    signing_key: Annotated[Path, typer.Option(help="Private key, of `secret new --signing`.")],
-    to: Annotated[Path, typer.Option(help="The signed head, a new file; public.")],
+    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running.")],
+    signing_key: Annotated[Path, typer.Option(help="Private key of `secret new --signing`.")],
+    to: Annotated[Path, typer.Option(help="New file for the signed head (public).")],
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Verify a ledger and sign its head: whoever has the public key knows that it began like this, and whose it is.
+    """Verify a ledger and sign its head, so that others can check its beginning and its owner.
 
-    Give the file away. A ledger that is changed later, or forked from an older copy, is no more what was signed.
+    The signed head is public. A ledger that is changed later, or forked from an older copy, no longer matches it.
 
     \b
     Example:
@@ -148,14 +148,14 @@ def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -
 @app.command("backup")
 def ledger_backup(
     *,
-    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running on it.")],
-    to: Annotated[Path, typer.Option(help="The copy, a new file; private, as the store is.")],
+    store: Annotated[Path, typer.Option(help="Store of an engine, which may be running.")],
+    to: Annotated[Path, typer.Option(help="New file for the copy (private, as the store).")],
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a store with its ledger as one commit left it, verify the copy, and print its rows, agents and head.
+    """Copy a store with its ledger at one commit, verify the copy, and print its rows, agents and head.
 
-    The secret is not in it: keep that elsewhere. What restoring means is in docs/deployment.md.
+    The secret is not in the copy: back it up separately. docs/deployment.md explains how to restore.
 
     \b
     Example:

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 def move(
     *,
     from_: Annotated[Path, typer.Option("--from", help="Store that reads the partition now.")],
-    to: Annotated[Path, typer.Option(help="Store of the same deployment; made if it is not there.")],
+    to: Annotated[Path, typer.Option(help="Store of the same deployment; created if it is missing.")],
     partition: Annotated[int, typer.Option(help="Partition of the topic.", min=0)],
-    secret_file: Annotated[Path | None, typer.Option(help="Key of both stores; beside them by default.")] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option(help="Key of both stores; default: the file next to them.")
+    ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Move a partition with its agents to another store; both engines are stopped, and go on with other `partitions=`.
+    """Move a partition with its agents to another store; stop both engines first.
 
-    The agents are those whose newest sample came from the partition. Their sums, samples that wait, ledger rows and
-    indexes of noise go on in the other store. Killed half way it has happened or not: run it again, or an engine.
+    Moves the agents whose newest sample came from the partition, with their sums, waiting samples, ledger rows and
+    indexes of noise. Start the engines with other `partitions=` afterwards. If the command is killed, run it or an
+    engine again.
 
     \b
     Example:
@@ -128,13 +131,15 @@ def _write_secret(path: Path, secret: bytes) -> bool:
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise ValueError(f"to must be where a key can be beside it, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"to must be in a folder that can hold its key, got {str(path)!r} ({error.strerror})"
+        ) from None
     with os.fdopen(number, "r+b") as file:
         found = file.read(len(secret) + 3)
         whole, about = found.rstrip(b"\r\n") == secret, os.fstat(number)
         ours = about.st_uid == os.geteuid() and not about.st_mode & 0o077
         if not whole and not (ours and secret.startswith(found)):
-            raise ValueError(f"to must be a store with the same key beside it or none, got {str(path)!r}")
+            raise ValueError(f"to must be a store with the same key next to it, or none, got {str(path)!r}")
         file.write(secret[len(found) :])
     return not found
 
@@ -147,12 +152,15 @@ def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
         return
     line = (
         f"partition {facts['partition']}: {facts['agents']:,} agents, {facts['ledger_rows']:,} ledger rows, "
-        f"{facts['samples_waiting']:,} samples that wait"
+        f"{facts['samples_waiting']:,} waiting samples"
     )
     typer.echo(line)
     if facts["agents_of_unknown_partition"]:
         typer.echo(
-            f"{facts['agents_of_unknown_partition']:,} agents have sent nothing since partitions are noted: they stay"
+            f"{facts['agents_of_unknown_partition']:,} agents without a sample since stores note partitions stay"
         )
     was, now = (facts[f"event_time_{where}"] or "-" for where in ("from", "to"))
-    typer.echo(f"event time: {was} where it was, {now} where it is now; what is older than the newer one is late there")
+    typer.echo(
+        f"event time: {was} in the first store, {now} in the second; records older than the later of them are late "
+        "there"
+    )

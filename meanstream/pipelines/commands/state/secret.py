@@ -16,24 +16,26 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
 @app.callback()
 def secret() -> None:
-    """Make keys: of the noise, or to sign heads of a ledger with."""
+    """Make keys for the noise and for signatures of a ledger."""
 
 
 @app.command("new")
 def secret_new(
-    file: Annotated[Path, typer.Argument(help="A file that does not exist yet.")],
+    file: Annotated[Path, typer.Argument(help="New file.")],
     *,
     signing: Annotated[
         bool,
-        typer.Option("--signing", help="A key to sign heads of a ledger with (Ed25519); FILE.pub is for everybody."),
+        typer.Option(
+            "--signing", help="Key for signatures of a ledger's head (Ed25519), with the public key in FILE.pub."
+        ),
     ] = False,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Write a new key of 256 random bits into a new file that its owner can read, and nobody else.
+    """Write a new key of 256 random bits to a new file, readable by its owner only.
 
-    Keep it as long as the store, and a copy elsewhere: without it a stream cannot be continued. Whoever has it and the
-    releases knows the noise. A key for signing is another one, and knows nothing of the noise.
+    Keep it as long as the store, and a copy in another place: without it a stream cannot continue. With the key and
+    the releases one can compute the noise. A key for signing is separate, and reveals nothing about the noise.
 
     \b
     Examples:
@@ -57,6 +59,8 @@ def secret_new(
             {"secret_file": str(file)} if public is None else {"signing_key": str(file), "signer": str(public)}
         )
     if public is not None:
-        sys.stderr.write(f"{str(file)!r} signs heads: keep it secret; give {str(public)!r} to whoever checks them\n")
+        sys.stderr.write(
+            f"{str(file)!r} signs heads: keep it secret; {str(public)!r} is for those who check signatures\n"
+        )
         return
-    sys.stderr.write(f"{str(file)!r} holds a new key: keep it secret, as long as what is made with it\n")
+    sys.stderr.write(f"{str(file)!r} holds a new key: keep it secret, and as long as the store\n")

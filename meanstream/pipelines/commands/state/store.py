@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from meanstream.pipelines.commands.state.forget import forget
 from meanstream.pipelines.commands.state.move import move
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.errors import BadOption, refusing_options
@@ -24,7 +25,7 @@ StoreOption = Annotated[Path, typer.Option(help="Store of an engine.")]
 
 @app.callback()
 def store() -> None:
-    """Tell what a store is filled from, that it has another name now, or move agents to another store."""
+    """Inspect, rename, merge and split stores, and erase an agent from one."""
 
 
 @app.command("show")
@@ -34,7 +35,7 @@ def store_show(
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Print the name of the deployment, what the store is filled from, and what it ever adopted.
+    """Print the name of the deployment, the source of the store, and its adoptions.
 
     \b
     Example:
@@ -65,25 +66,28 @@ def store_show(
 def store_adopt(
     *,
     store: StoreOption,
-    source: Annotated[str | None, typer.Option(help="One more file or topic of the same data.")] = None,
-    agent: Annotated[str | None, typer.Option(help="Column that says whose sample it is, of agents.")] = None,
-    user: Annotated[str | None, typer.Option(help="The same, of rounds.")] = None,
+    source: Annotated[str | None, typer.Option(help="Additional file or topic of the same data.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Column of the agent.")] = None,
+    user: Annotated[str | None, typer.Option(help="Column of the user, for rounds.")] = None,
     value: Annotated[str | None, typer.Option(help="Column of the value.")] = None,
     time: Annotated[str | None, typer.Option(help="Column of the event time.")] = None,
-    id: Annotated[str | None, typer.Option(help="Column that identifies a sample.")] = None,  # noqa: A002
-    person: Annotated[str | None, typer.Option(help="Column that says whose sample it is within its agent.")] = None,
-    lateness: Annotated[str | None, typer.Option(help="Of agents: how far behind a sample may arrive.")] = None,
-    allowed_lateness: Annotated[str | None, typer.Option(help="The same, of rounds.")] = None,
+    id: Annotated[str | None, typer.Option(help="Column of the id.")] = None,  # noqa: A002
+    person: Annotated[str | None, typer.Option(help="Column of the person within an agent.")] = None,
+    lateness: Annotated[str | None, typer.Option(help="Largest delay of a sample, for agents.")] = None,
+    allowed_lateness: Annotated[
+        str | None, typer.Option(help="Time from the end of a window to its close, for rounds.")
+    ] = None,
     older_copy: Annotated[
-        bool, typer.Option("--older-copy", help="An older copy was put back, onto the input that it had read from.")
+        bool,
+        typer.Option("--older-copy", help="Confirmation that this is an older copy, on the input that it had read."),
     ] = False,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
-    """Say that a store's data come under another name from now on; it is recorded in the store, for good.
+    """Record that a store's data continue under another name, for good.
 
-    For the same data: the file or topic in which they go on, a column that was renamed. Other data are another
-    deployment, with a store of its own. A topic or file of another name is read from its beginning.
+    Use it for the same data: the file or topic in which they continue, or a renamed column. Other data are another
+    deployment, with its own store. A topic or file of another name is read from its beginning.
 
     \b
     Examples:
@@ -117,6 +121,7 @@ def store_adopt(
 
 
 app.command("move")(move)
+app.command("forget")(forget)
 
 
 def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[str, Any]:

@@ -148,8 +148,23 @@ function drawCounts(found) {
     layout({ title: "samples of an agent", type: "log", dtick: 1 }, { title: "mean, value's unit" }, { showlegend: true }));
 }
 
+function drawCovariates(found) {
+  const table = byId("covariates");
+  table.hidden = !found;
+  byId("covariates-text").textContent = found
+    ? `Declared public covariates explain ${Math.round(100 * found.explained)} % of the spread of the means.` : "";
+  const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
+  table.tBodies[0].replaceChildren(...(found ? found.attributes : []).map((one) => {
+    const row = document.createElement("tr");
+    const size = `${number(one.size)} ± ${number(one.standard_error, 2)}`;
+    row.append(...[one.name, `${Math.round(100 * one.explained)} %`, size, `${Math.round(100 * one.probability)} %`].map(cell));
+    return row;
+  }));
+}
+
 function drawPopulation(found) {
   drawCounts(found && found.goes_with_count);
+  drawCovariates(found && found.covariates);
   const table = byId("components");
   table.hidden = !(found && found.components.length);
   if (!found) {
@@ -162,6 +177,10 @@ function drawPopulation(found) {
     ? `Releases of ${number(found.agents)} agents look like ${groups}; means within a group differ by ` +
       `${number(found.spread)} (standard deviation).`
     : `${number(found.agents)} agents; the method '${found.method}' learns no prior.`;
+  if (found.dependent) {
+    byId("population-text").textContent += " An agent's samples depend on each other. The variance that counts " +
+      `in the long run is ${number(found.dependent.ratio, 2)} times the variance of neighboring samples; intervals allow for it.`;
+  }
   const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
   const rows = found.components.map((c) => {
     const row = document.createElement("tr");
@@ -267,8 +286,8 @@ function carriedText(carried) {
   if (!carried) return "";
   const from = `learned from ${number(carried.windows)} ${carried.windows === 1 ? "window" : "windows"}`;
   const what = carried.half_width === null ? "no narrow window yet" : `a narrow window of half-width ${number(carried.half_width, 2)}`;
-  const anew = carried.contradicts ? ` What was carried was contradicted: ${carried.contradicts}.` : "";
-  return `${anew} Carried on: ${what}, ${from}.`;
+  const restart = carried.contradicts ? ` Earlier windows were contradicted: ${carried.contradicts}.` : "";
+  return `${restart} For the next window: ${what}, ${from}.`;
 }
 
 function drawStages(row, bounds) {

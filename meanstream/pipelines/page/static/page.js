@@ -21,7 +21,7 @@ function behind(seconds) {
   return moment(seconds) === null ? "-" : span(Date.now() / 1000 - seconds);
 }
 
-// What somebody asks first: how much better, what comes next, how long it lasts, how fresh it is.
+// The first questions: how much better, what comes next, how long it lasts, how fresh it is.
 function headlines(found) {
   if (found.kind === "rounds") {
     const last = found.windows[found.windows.length - 1];
@@ -81,7 +81,8 @@ function about(found) {
   const delta = run.delta ? `, delta ${run.delta < 1e-3 ? run.delta.toExponential() : run.delta}` : "";
   byId("about").textContent = !run.source ? "" : [
     `from ${run.source}`, `epsilon ${run.epsilon}${delta} of ${run.unit}`, run.user_budget ? `at most epsilon ${run.user_budget} of a user` : null,
-    run.estimator, run.lateness ? `lateness ${run.lateness} (${run.why})` : null, `version ${run.version}`,
+    run.estimator, run.lateness ? `lateness ${run.lateness} (${run.why})` : null,
+    run.refresh ? `estimates every ${run.refresh}` : null, `version ${run.version}`,
   ].filter(Boolean).join(" · ");
 }
 

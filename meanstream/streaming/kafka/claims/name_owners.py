@@ -15,9 +15,9 @@ from meanstream.streaming.kafka.claims.ownership import (
     FormerOwners,
     OwnedElsewhereError,
     claim_ownership,
-    unowned_partitions,
+    require_unowned_in_time,
 )
-from meanstream.streaming.kafka.client import KafkaException, is_retriable_by_client, make_client_consumer
+from meanstream.streaming.kafka.client import make_client_consumer
 from meanstream.streaming.kafka.location import KafkaLocation
 
 
@@ -62,16 +62,12 @@ class NameOwners:
         OwnedElsewhereError
             Naming one, its owner and the name.
         KafkaException
-            If the broker refuses to say.
+            If the broker does not say, or not in time.
         """
         try:
-            unowned_partitions(self._location, self._consumer, offsets, self._owner, self._former)
+            require_unowned_in_time(self._location, self._consumer, offsets, self._owner, self._former)
         except OwnedElsewhereError as error:
             raise self._refused(error) from None
-        except KafkaException as error:
-            if not is_retriable_by_client(error):
-                raise
-            # somebody claims them just now: `claim_ownership` waits for the outcome
 
     def claim(self, offsets: Mapping[int, int]) -> None:
         """Own partitions under the name, all or none; see `ownership.claim`."""

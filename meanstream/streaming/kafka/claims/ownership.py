@@ -94,6 +94,29 @@ def unowned_partitions(
     return _missing(location, found, offsets, owner)
 
 
+def require_unowned_in_time(
+    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
+) -> None:
+    """Refuse partitions that another store owns; ask again for some seconds where somebody claims them just now.
+
+    Raises
+    ------
+    OwnedElsewhereError
+        If another store owns one.
+    KafkaException
+        If the broker does not tell in time: nobody goes on without an answer.
+    """
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            unowned_partitions(location, consumer, offsets, owner, former)
+            return
+        except KafkaException as error:
+            if not is_retriable_by_client(error) or time.monotonic() >= end:
+                raise
+            time.sleep(0.1)
+
+
 def claim_ownership(
     location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
 ) -> None:

@@ -42,8 +42,9 @@ class SchemaMisses:
             return False
         if not self._told:
             _log.warning(
-                "the registry has no schema of %d ids that came just now: of others that are new it is not asked for "
-                "%.0f s, and their records are rejected (unknown_schema)",
+                "the registry has no schema of the last %d new ids: for %.0f s further new ids are not looked up, "
+                "and their "
+                "records are rejected (unknown_schema)",
                 self._count,
                 self._until - now,
             )

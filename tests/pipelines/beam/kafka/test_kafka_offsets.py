@@ -155,7 +155,7 @@ def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: flo
 )
 def test_a_turn_is_checked_where_a_pipeline_is_built(turn: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        ReadKafka("kafka://127.0.0.1:1/t", ColumnMapping(), until_end=False, turn=turn)
+        ReadKafka("kafka://127.0.0.1:1/t", ColumnMapping(), until_end=False, turn=turn, privacy_unit="sample")
 
 
 def test_the_last_run_reads_what_is_there_and_ends() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.rounds.budget import SLOTS
+from meanstream.pipelines.beam.secret import SecretPlace
 from meanstream.pipelines.rounds import RunRounds, SummarizeUsers, sample_batch
+from meanstream.streaming.rounds.places import places_key, places_name_hashes
 from tests.pipelines.beam.support.collecting import run
 from tests.streaming.support.rounds_world import rounds_settings
 
@@ -30,9 +32,9 @@ def windows_of(batches: list[Any]) -> dict[int, set[str]]:
 
 
 def least(users: list[str], shards: int, most: int) -> set[str]:
-    """Of each part of the users those whose names have the least hashes."""
+    """Of each part of the users those who come first by the hash that the engine keys with the secret."""
     words = keyed_owner_words(users)
-    order = np.lexsort((words[:, 1], words[:, 0])).tolist()
+    order = np.argsort(places_name_hashes(users, places_key(SecretPlace().load()))).tolist()
     taken: dict[int, list[str]] = {}
     for place in order:
         part = taken.setdefault(int(words[place, 1] % np.uint64(shards)), [])

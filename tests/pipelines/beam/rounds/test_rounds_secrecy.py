@@ -158,6 +158,13 @@ def test_letters_of_a_source_are_those_of_what_it_is_for(unit: Any, kind: type) 
     assert issubclass(read.dead_letters.element_type, kind)
 
 
+def test_a_source_without_end_says_whether_its_windows_close_by_the_clock() -> None:
+    """Agents' pipelines that left it out closed windows by the clock, silently."""
+    rule = "privacy_unit must be 'sample' for agents or 'user' for rounds, whose windows close by the clock, with until"
+    with pytest.raises(ValueError, match=rule):
+        ReadKafka("kafka://127.0.0.1:1/samples", ColumnMapping(), until_end=False)
+
+
 def test_a_source_is_for_rounds_unless_it_says_otherwise() -> None:
     pipeline = beam.Pipeline(runner="FnApiRunner")
     read = pipeline | ReadKafka("kafka://127.0.0.1:1/samples", ColumnMapping())

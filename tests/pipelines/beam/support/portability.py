@@ -6,6 +6,7 @@ process that has the installed packages and nothing else of this one.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import binascii
 import bz2
@@ -18,6 +19,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -157,8 +159,7 @@ def _leaves(parts: Any, name: str) -> Iterator[bytes]:
 
 
 LOADER = """
-import importlib.abc, json, sys
-ours, root = {"meanstream"}, sys.argv[1]
+import importlib.abc, json, os, sys
 
 class Installed(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
@@ -166,40 +167,63 @@ class Installed(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError("not installed: " + name)
 
 sys.meta_path.insert(0, Installed())
-from apache_beam import coders
+import google.protobuf.wrappers_pb2 as wrappers
+from apache_beam.coders import coders
 from apache_beam.internal import pickler
-from apache_beam.coders import coders as beam_coders
+
+def load(kind, data):
+    if kind != "coder":
+        pickler.loads(data)
+        return
+    loaded = coders.deserialize_coder(wrappers.BytesValue.FromString(data).value)
+    module = type(loaded).__module__
+    if module.partition(".")[0] not in ("meanstream", "apache_beam"):
+        raise ValueError("coder of " + module)
+    if type(loaded).__name__ in ("PickleCoder", "DillCoder", "CloudpickleCoder"):
+        raise ValueError("pickles elements")
+
+def broken(found):
+    for kind, name, payload in found:
+        try:
+            load(kind, bytes.fromhex(payload))
+        except Exception as error:
+            yield name, type(error).__name__ + ": " + str(error)[:200]
+
 for line in sys.stdin:
-    kind, name, payload = json.loads(line)
-    data = bytes.fromhex(payload)
-    try:
-        if kind == "coder":
-            import google.protobuf.wrappers_pb2 as wrappers
-            data = wrappers.BytesValue.FromString(data).value
-            loaded = beam_coders.deserialize_coder(data)
-            module = type(loaded).__module__
-            if module.partition(".")[0] not in ours | {"apache_beam"}:
-                raise ValueError("coder of " + module)
-            if type(loaded).__name__ in ("PickleCoder", "DillCoder", "CloudpickleCoder"):
-                raise ValueError("pickles elements")
-        else:
-            pickler.loads(data)
-    except Exception as error:
-        print(json.dumps([name, type(error).__name__ + ": " + str(error)[:200]]), flush=True)
+    folder, found = json.loads(line)
+    if os.fork() == 0:
+        os.chdir(folder)
+        os.environ["HOME"] = folder + "/nobody"
+        print(json.dumps(dict(broken(found))), flush=True)
+        os._exit(0)
+    if os.wait()[1]:
+        print(json.dumps({"process": "ended"}), flush=True)
 """
+"""Loads what each line holds in a fork: Beam is imported once, and nothing that one line loads is there for another."""
 
 
 def broken(found: Iterable[tuple[str, str, bytes]], folder: Path) -> dict[str, str]:
     """Load each in a process of another folder, home and environment; say which do not load, and why."""
-    lines = "".join(json.dumps([kind, name, payload.hex()]) + "\n" for kind, name, payload in found)
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", LOADER, str(ROOT)],
-        input=lines,
-        capture_output=True,
+    request = [str(folder), [[kind, name, payload.hex()] for kind, name, payload in found]]
+    process = _loader()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    answer: dict[str, str] = json.loads(process.stdout.readline())
+    return answer
+
+
+@cache
+def _loader() -> subprocess.Popen[str]:
+    """Start the process that loads, once per process of tests; it ends when its input does."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", LOADER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        cwd=folder,
-        env={"HOME": str(folder / "nobody"), "PATH": "/usr/bin", "LANG": "C.UTF-8"},
-        check=False,
+        cwd="/",
+        env={"PATH": "/usr/bin", "LANG": "C.UTF-8"},
     )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return dict(json.loads(line) for line in ran.stdout.splitlines())
+    atexit.register(process.communicate)
+    return process

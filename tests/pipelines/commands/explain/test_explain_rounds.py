@@ -24,10 +24,10 @@ def test_what_is_protected_and_at_what_total() -> None:
     assert facts["privacy_unit"] == "user"
     assert "number of samples" in facts["neighboring"]
     assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["total"]["user_budget"]) == (1.0, 0.0, None)
-    assert "no user_budget" in facts["total"]["over_time"]
+    assert "no --user-budget" in facts["total"]["over_time"]
     assert (facts["bounds"]["lower"], facts["bounds"]["upper"]) == (-30.0, 120.0)
     assert "every user counts once" in facts["estimator"]["estimand"]
-    assert set(facts["who_sees_what"]) == {"a user", "the users' side and its store", "the statistician", "everybody"}
+    assert set(facts["who_sees_what"]) == {"a user", "the users' side and its store", "the statistician", "everyone"}
     assert "at most 3 windows" in explain(estimator="one_shot", user_budget=3)["total"]["over_time"]
 
 
@@ -54,10 +54,7 @@ def test_predicted_stderr_is_about_that_of_a_run(tmp_path: Path) -> None:
 
 
 def test_what_sessions_and_overlaps_cost_is_said() -> None:
-    assert (
-        "first and last of its samples are NOT protected"
-        in explain(window="session:30m", estimator="one_shot")["public"]
-    )
+    assert "first and last sample are NOT protected" in explain(window="session:30m", estimator="one_shot")["public"]
     assert "times of samples" not in explain(estimator="one_shot")["public"]
     sliding = explain(window="7d,1d", user_budget=14, estimator="one_shot")
     assert (sliding["total"]["windows_per_sample"], sliding["window"]["overlap"]) == (7, 7)
@@ -130,8 +127,9 @@ def test_single_samples_are_not_called_users() -> None:
     assert facts["privacy_unit"] == "sample"
     assert facts["protects"].startswith("each single sample, NOT all that one user sends")
     assert facts["neighboring"] == "two windows that differ in the value of one sample"
-    assert "how many samples each user has" in facts["public"]
-    assert facts["total"]["over"].startswith("one sample, against everybody")
+    assert "the number of samples of each user" in facts["public"]
+    assert facts["total"]["over"] == "one sample (local)"
+    assert facts["answer"]["protected"].startswith("The value of each single sample, against everyone else together")
     assert facts["estimator"]["estimand"] == "mean over samples: larger users weigh more"
     for other in ("semi", "split"):
         assert explain(estimator=other, sizes="point:10")["privacy_unit"] == "user"
@@ -156,3 +154,17 @@ def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
     for epsilon, found in facts.items():
         assert rows[epsilon] == pytest.approx(found["estimator"]["predicted_stderr"])
     assert rows[3.0] < rows[1.0] < rows[0.3]
+
+
+def test_the_first_three_lines_answer() -> None:
+    """Against whom, how much, and what a user with ten samples has: ten of one window are protected together."""
+    named = {"lower": 0, "upper": 8, "epsilon": 1, "window": "1d", "users": 500}
+    assert meanstream("explain", "rounds", *arguments(named)).out.decode().splitlines()[:3] == [
+        "protected       Everything that one user sends within a window, against everyone else together, the "
+        "statistician "
+        "included, even if they know all other samples.",
+        "how much        epsilon 1: from all that is published of a window they guess which of two equally likely "
+        "contents "
+        "it has at most 73.1 % of the time.",
+        "ten samples     In one window the same. If one user is in ten windows: at most 100.0 % of the time.",
+    ]

@@ -31,7 +31,7 @@ def test_the_table_names_every_candidate_and_the_recommendation() -> None:
     assert "4,000 users, epsilon 1" in text
     for name in ("one_shot", "adaptive", "dame", "kent", "plan"):
         assert name in text
-    assert "Do not localise" in text
+    assert "Use one unbiased report" in text
 
 
 def test_sizes_are_counted_in_a_column_of_a_file(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, o
     table = meanstream(*changed(*BASE, "--sizes", "point:100", *arguments), "--json").json
     assert table["recommended"] == table["candidates"][0]["name"] == best
     text = meanstream(*changed(*BASE, "--sizes", "point:100", *arguments)).out.decode()
-    for part in (best, *others, "mse, ", " users, epsilon 1", f"Take {best}", "It assumes: "):
+    for part in (best, *others, "mse, ", " users, epsilon 1", f"Use {best}", "It assumes: "):
         assert part in text
 
 
@@ -107,4 +107,4 @@ def test_what_epsilon_buys_is_what_a_plan_for_that_epsilon_says() -> None:
         for name, errors in rows.items():
             assert errors[str(epsilon)] == pytest.approx(by_name[name])
     text = meanstream(*asked[:-2], "--epsilon", "1").out.decode()
-    assert "What epsilon buys" in text
+    assert "Half-width of the interval by epsilon" in text

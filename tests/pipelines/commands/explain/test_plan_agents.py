@@ -17,7 +17,7 @@ def test_json_and_the_tables_say_the_same() -> None:
     assert [row["quantile"] for row in found["rows"]] == [0.1, 0.5, 0.9]
     assert found["by_epsilon"]["1.0"] == pytest.approx(found["rows"][1]["together"])
     text = meanstream(*WHOLE, "--target-half-width", "12").out.decode()
-    for part in ("4,000 agents, epsilon 1", "of it privacy", "What epsilon buys", *found["sentences"][:1]):
+    for part in ("4,000 agents, epsilon 1", "of it privacy", "Error together by epsilon", *found["sentences"][:1]):
         assert " ".join(part.split()) in " ".join(text.split())
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
@@ -70,7 +70,7 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
     unit = meanstream(*WHOLE, *more, "--json").json["unit"]
     assert unit == meanstream(*explained, "--json").json["unit"]
     if per_person is None:
-        assert unit["many_samples"][0] == "for K samples of one person mu is K times and rho K^2 times as large;"
+        assert unit["many_samples"][0] == "K samples of one person multiply mu by K and rho by K^2;"
         two = meanstream(*WHOLE, "--per-person", "2", "--json").json["unit"]
         assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
         assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu

@@ -41,14 +41,14 @@ def test_pure_deployments_are_added_and_a_budget_is_for_all_windows(tmp_path: Pa
     assert 3.0 <= found["together"]["epsilon"] < 3.03
     text = together(tmp_path, laplace, ROUNDS, json=False).out.decode()
     assert "0.yaml: delays; one sample: (1, 1e-06)" in text
-    assert "together, for who has one of these in each: (1.5" in text
+    assert "together, for a person with one of these in each: (1.5" in text
 
 
 @pytest.mark.parametrize(
     ("configs", "said"),
     [
-        ([AGENTS], "configs must be two or more"),
-        ([AGENTS, AGENTS], "name must be another one in each configuration"),
+        ([AGENTS], "configs must be two files or more"),
+        ([AGENTS, AGENTS], "name must differ in each configuration"),
         ([AGENTS, {**ROUNDS, "epsilon": -1}], "epsilon must be positive"),
         ([AGENTS, {**AGENTS, "name": "x", "epsilom": 1}], "config has no option 'epsilom'"),
         ([AGENTS, ["a"]], "config must map option names to values"),

@@ -21,7 +21,7 @@ from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.rounds.settings import RoundsSettings
 from tests.pipelines.command_line import SECRET, meanstream, run_agents, spoil_row, write_samples
 
-SECTIONS = ["Privacy budget", "Reliability", "What is protected, and how"]
+SECTIONS = ["Privacy budget", "Reliability", "Privacy promise"]
 ROUNDS = ("--user", "tailnum", "--value", "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120")
 ENVIRONMENT = {"MEANSTREAM_SECRET": SECRET}
 WIDTHS = dict(charts._WIDTHS)

@@ -50,7 +50,7 @@ def test_a_store_goes_on_with_what_it_was_begun_with(tmp_path: Path) -> None:
     assert (ran.code, noted(tmp_path)) == (0, 7200.0)
     assert 'lateness=2h why="the store was begun with it"' in ran.err.decode()
     assert run_agents(tmp_path, dry_run=True, json=True).json["lateness"] == "2h: the store was begun with it"
-    assert "lateness must be 7200.0 as in the store" in run_agents(tmp_path, lateness="1h").message
+    assert "lateness must be 2h as in the store that is continued" in run_agents(tmp_path, lateness="1h").message
 
 
 @pytest.mark.parametrize("version", ["version-1.db", "version-2.db"])

@@ -250,7 +250,7 @@ def test_explain_speaks_of_the_person_and_of_the_price(tmp_path: Path) -> None:
     assert (facts["total"]["epsilon"], facts["bounds"]["sensitivity"]) == (1.0, 10.0)
     text = meanstream("explain", "agents", *arguments(named)).out.decode()
     for part in (
-        "all samples of a person",
+        "All samples of one person within an agent, against everyone else together",
         "at most 10 count",
         "10^2 = 100 times that of protecting one sample",
         "which samples were beyond a person's limit",

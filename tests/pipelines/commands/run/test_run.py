@@ -254,9 +254,12 @@ def test_places_and_numbers_that_cannot_be_meant_are_refused(
 
 
 def test_a_run_that_never_lets_anything_out_is_refused(folder: Path) -> None:
-    ran = run_agents(folder, source="kafka://127.0.0.1:1/endless", releases=None)
+    ran = run_agents(folder, source="kafka://127.0.0.1:1/endless", releases=None, refresh="never")
     assert ran.code == 2
-    assert ran.message.startswith("refresh must be given with a source that has no end, or releases: else nothing ever")
+    assert ran.message == (
+        "refresh must be a duration with a source that has no end and no --releases: else nothing ever comes out, "
+        "got 'never'"
+    )
     assert not (folder / "state.db").exists()
 
 

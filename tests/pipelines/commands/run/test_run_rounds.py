@@ -176,8 +176,11 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
     ("changes", "message"),
     [
         ({"source": None}, "source must be given"),
-        ({"window": None}, "window must be given, got None"),
-        ({"window": None, "lower": None, "epsilon": None}, "lower, epsilon and window must be given, got None"),
+        ({"window": None}, "window must be given, got None: add --window ..."),
+        (
+            {"window": None, "lower": None, "epsilon": None},
+            "lower, epsilon and window must be given, got None: add --lower ... --epsilon ... --window ...",
+        ),
         ({"epsilon": 0}, "epsilon must be positive and finite, got 0"),
         ({"lower": 200}, "lower must be below upper (120), got 200"),
         ({"window": "weekly"}, "window must be SIZE, SIZE,PERIOD or session:GAP"),
@@ -238,7 +241,10 @@ def test_the_store_of_one_side_is_refused_by_the_other(folder: Path) -> None:
     )
     store = folder / "rounds.db"
     assert other.message == f"store must be one of a statistician in rounds, got '{store}', one of users in rounds"
-    assert run(folder, epsilon=2).message == "epsilon must be 1.0 as in the store that is continued, got 2"
+    assert run(folder, epsilon=2).message == (
+        "epsilon must be 1.0 as in the store that is continued, got 2: a store keeps its settings; another value needs "
+        "a new --store, whose budget adds up to this one's"
+    )
 
 
 def test_a_signal_ends_the_run_with_everything_committed(folder: Path) -> None:
@@ -308,9 +314,9 @@ def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None
     assert run(folder, user_budget=2).code == 0
     before = files(folder)
     text = run(folder, "--dry-run", user_budget=2).out.decode()
-    assert "goes on with 40 users: at most epsilon 2 spent, 40 cannot pay" in text
+    assert "continues with 40 users: at most epsilon 2 spent, 40 cannot pay" in text
     assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith("epsilon must be 1.0 as in the store")
-    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be of the engine")
+    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be left out with --runner")
     assert files(folder) == before
 
 
@@ -326,9 +332,9 @@ def test_a_dry_run_of_the_statistician_touches_nothing(folder: Path) -> None:
     assert run(folder, **side).code == 0
     before = files(folder)
     text = run(folder, "--dry-run", **side).out.decode()
-    assert "other.db, which goes on; deployment 'test'" in text
+    assert "other.db, which continues; deployment 'test'" in text
     for changes, said in (
-        ({"epsilon": 2}, "epsilon must be 1.0 as in the store"),
+        ({"epsilon": 2}, "epsilon must be 1.0 as in the store that is continued"),
         ({"store": folder / "rounds.db"}, "store must be one of a statistician"),
         ({"from_reports": folder / "none.jsonl"}, "from_reports must be a readable file or a topic"),
         ({"metrics": "nowhere"}, "metrics must be HOST:PORT"),

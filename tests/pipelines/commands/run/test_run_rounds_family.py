@@ -79,8 +79,8 @@ def test_a_curator_has_no_two_sides(folder: Path, side: str) -> None:
 def test_what_a_curator_sees_is_explained() -> None:
     facts = explain(estimator="cummings.ratio")
     assert facts["trust"] == "central"
-    assert "everybody but the curator" in facts["total"]["over"]
-    assert set(facts["who_sees_what"]) == {"a user", "the curator and its store", "everybody"}
+    assert "a curator is trusted with every sample" in facts["total"]["over"]
+    assert set(facts["who_sees_what"]) == {"a user", "the curator and its store", "everyone"}
     assert "every sample" in facts["who_sees_what"]["the curator and its store"]
     paid: dict[str, float] = {}
     for release in facts["mechanisms"]:
@@ -89,7 +89,7 @@ def test_what_a_curator_sees_is_explained() -> None:
     assert "its number of samples included" in facts["neighboring"]
     sizes = explain(estimator="cummings.known_sizes")
     assert "NOT its number of samples" in sizes["protects"]
-    assert "how many samples each user has" in sizes["public"]
+    assert "the number of samples of each user" in sizes["public"]
     assert explain(estimator="cummings.private_sizes", option="delta=1e-8")["total"]["delta"] == 1e-8
     assert explain(estimator="one_shot")["trust"] == "local"
 

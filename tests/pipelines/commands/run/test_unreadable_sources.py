@@ -9,6 +9,7 @@ import re
 import zipfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,11 @@ from pyarrow import parquet
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
-TEXT = b"agent,value,time\n" + b"".join(b"a%d,%d,%d\n" % (i % 3, i * 7919 % 10, i) for i in range(400_000))
+TEXT = b"agent,value,time\n" + b"".join(b"a%d,%d,%d\n" % (i % 3, i * 7919 % 10, i) for i in range(100_000))
+WIDE = b"agent,value,time,note\n" + b"".join(
+    b"a%d,%d,%d,%s\n" % (i % 3, i * 7919 % 10, i, sha256(b"%d" % i).hexdigest().encode()) for i in range(100_000)
+)
+"""Longer than what is read before a run begins."""
 
 
 def run(folder: Path, source: Path | str, **changes: Any) -> Ran:
@@ -38,9 +43,9 @@ def one_line(ran: Ran) -> str:
 def test_damage_in_the_middle_ends_the_run_and_the_next_one_goes_on(sort: bool, tmp_path: Path) -> None:
     source, packed = tmp_path / "x.csv.gz", gzip.compress(TEXT, 1)
     source.write_bytes(packed[: len(packed) - 1000])
-    assert "source must be an undamaged file" in one_line(run(tmp_path, source, sort=sort, batch_size=50_000))
+    assert "source must be an undamaged file" in one_line(run(tmp_path, source, sort=sort, batch_size=12_500))
     source.write_bytes(packed)
-    assert run(tmp_path, source, sort=sort, batch_size=50_000).code == 0
+    assert run(tmp_path, source, sort=sort, batch_size=12_500).code == 0
 
 
 def test_a_zip_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
@@ -206,15 +211,15 @@ def test_damage_at_the_head_is_refused_before_anything_is_begun(
 def test_a_wrong_checksum_at_the_end_is_one_line_and_the_next_run_goes_on(sort: bool, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
-    source, packed = tmp_path / "x.csv.gz", gzip.compress(TEXT * 2, 1)
+    source, packed = tmp_path / "x.csv.gz", gzip.compress(WIDE, 1)
     for bad in (packed[:-8] + b"1234" + packed[-4:], packed + b"something behind it"):
         source.write_bytes(bad)
-        ran = run(tmp_path, source, sort=sort, batch_size=90_000)
+        ran = run(tmp_path, source, sort=sort, batch_size=22_500)
         assert (ran.code, one_line(ran).partition(", got")[0]) == (1, "meanstream: source must be an undamaged file")
     source.write_bytes(packed)
-    assert run(tmp_path, source, sort=sort, batch_size=90_000).code == 0
+    assert run(tmp_path, source, sort=sort, batch_size=22_500).code == 0
     (whole / "x.csv.gz").write_bytes(packed)
-    assert run(whole, whole / "x.csv.gz", sort=sort, batch_size=90_000).code == 0
+    assert run(whole, whole / "x.csv.gz", sort=sort, batch_size=22_500).code == 0
     assert (tmp_path / "releases.jsonl").read_bytes() == (whole / "releases.jsonl").read_bytes()
 
 

@@ -54,14 +54,14 @@ def test_other_places_are_one_line_and_stay_as_they_were(begun: Path, tmp_path: 
     (tmp_path / "named.db.secret").symlink_to(tmp_path / "elsewhere")
     before = {path.name for path in tmp_path.iterdir()}
     for name, rule in (
-        ("other.db", "be a store with the same key beside it or none"),
-        ("open.db", "be a store with the same key beside it or none"),
+        ("other.db", "be a store with the same key next to it, or none"),
+        ("open.db", "be a store with the same key next to it, or none"),
         ("folder.db", "be an existing file"),
         ("junk.db", "be a Meanstream store"),
         ("link.db", "be another store than from"),
         ("hard.db", "be another store than from"),
-        ("named.db", "be where a key can be beside it"),
-        ("no/b.db", "be where a key can be beside it"),
+        ("named.db", "be in a folder that can hold its key"),
+        ("no/b.db", "be in a folder that can hold its key"),
     ):
         ran = meanstream("store", "move", "--from", str(begun), "--to", str(tmp_path / name), "--partition", "0")
         assert ran.message.startswith(f"to must {rule}, got "), name

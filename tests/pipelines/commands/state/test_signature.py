@@ -43,7 +43,7 @@ def test_a_signed_head_is_what_the_ledger_begins_with(signed: Path) -> None:
     assert (head["rows"], head["head"], head["deployment"]) == (found["rows"], found["head"], "test")
     assert verify(signed).code == 0
     audited = verify(signed, "audit", "store", str(signed / "state.db"))
-    assert (audited.code, f"the first {head['rows']} are those that were signed" in audited.out.decode()) == (0, True)
+    assert (audited.code, f"the first {head['rows']} match the signature" in audited.out.decode()) == (0, True)
 
 
 def test_the_private_key_is_its_owners_and_in_no_output(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,172 @@
+"""An agent's own samples in blocks: how much means of neighboring blocks differ, which shows how samples depend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.agents.memory import Memory
+from meanstream.operators.agents.own_pairs import Columns, OwnPairs, own_pairs_columns
+from meanstream.operators.records import Ints
+
+SLOTS = 32
+"""Ends of blocks that are kept: there are at most 31 blocks, and at least 16 once there are 16 samples."""
+INSIDE = 24
+"""A memory that counts samples holds at most so many blocks, and at least half of them."""
+FADED = 4
+"""Half-lives after which a sample is left out: it weighs a sixteenth."""
+PAIRS_BASE = np.int64(1) << 62
+"""Sums of squared differences are kept exactly, in two words of this base."""
+TOTALS, PAIRS = "block_total", "block_pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBlocks:
+    """Keeps sums of an agent's samples up to the ends of at most 31 blocks of equal length, a power of two.
+
+    Parameters
+    ----------
+    memory : Memory
+        How much older samples weigh.
+
+    Notes
+    -----
+    **Privacy.** Private: it reads an agent's raw samples, for this agent's own answer only.
+
+    With n samples blocks hold `2**e` of them, for the least e with `floor(n / 2**e) < 32`. The sum of all samples up to
+    the end of block j is in slot `j % 32`, so when blocks double every other end stays. All are integers and a function
+    of the sequence of samples alone: batches, restarts and moves change no bit.
+
+    With a memory e rises no further than it needs to: the newest blocks take the place of the oldest. Then the sum of
+    the squared differences of pairs is kept at the end of each block, too, and not of all samples together. A memory of
+    event time does not say how many samples it holds; the number in the newest release stands for it.
+
+    References
+    ----------
+    Yeh, Schmeiser (2000), "Simulation output analysis via dynamic batch means".
+    """
+
+    memory: Memory
+
+    def columns(self, n: int) -> Columns:
+        """State of `n` agents that have seen nothing."""
+        names = ("pair_squares_low", "pair_squares_high") + (("block_first",) if self.memory.forgets else ())
+        wide = (TOTALS, PAIRS) if self.memory.forgets else (TOTALS,)
+        return {
+            **own_pairs_columns(n),
+            **{name: np.zeros(n, np.int64) for name in names},
+            **{name: np.zeros((n, SLOTS), np.int64) for name in wide},
+            "block_log": np.zeros(n, np.uint8),
+        }
+
+    def add(self, rows: Columns, who: Ints, *, added: Ints, starts: Ints, prefix: Ints, pairs: OwnPairs) -> None:
+        """Take in the samples of a batch, which are in the order of their agents.
+
+        Parameters
+        ----------
+        rows : dict
+            The agents' state; `count` and `total` are those before the batch.
+        who, added, starts : int array, shape (m,)
+            Agents of the batch, how many samples there are of each, and where they begin.
+        prefix : int array, shape (n,)
+            Sum of all samples of the batch up to each of them.
+        pairs : OwnPairs
+            Of the same samples.
+        """
+        count = rows["count"][who]
+        log = self._raise(rows, who, count, count + added)
+        last = (count + added) >> log
+        first = np.maximum((count >> log) + 1, last - (SLOTS - 1))
+        squares = np.cumsum(pairs.difference * pairs.difference)
+        ends = np.cumsum(pairs.number)
+        before = ends - pairs.number
+        blocks, sums = (count, starts, log), (squares, before)
+        self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=prefix, squares=sums)
+        some = np.flatnonzero(pairs.number)
+        upto, before = ends[some] - 1, before[some]
+        more = squares[upto] - np.where(before > 0, squares[before - 1], 0)
+        low = rows["pair_squares_low"][who[some]] + more
+        rows["pair_squares_low"][who[some]] = low % PAIRS_BASE
+        rows["pair_squares_high"][who[some]] += low // PAIRS_BASE
+
+    def _mark(
+        self,
+        rows: Columns,
+        who: Ints,
+        *,
+        blocks: tuple[Ints, Ints, Ints],
+        ends: tuple[Ints, Ints],
+        prefix: Ints,
+        squares: tuple[Ints, Ints],
+    ) -> None:
+        """Note what there is at the ends of blocks that samples of the batch complete."""
+        many = np.maximum(ends[1] - ends[0] + 1, 0)
+        agents = np.flatnonzero(many)
+        if not len(agents):
+            return
+        number = many[agents]
+        place = np.repeat(agents, number)
+        block = np.arange(len(place)) - np.repeat(np.cumsum(number) - number, number) + ends[0][place]
+        count, starts, log = (column[place] for column in blocks)
+        reached = (block << log) - count  # samples of the batch up to that end
+        total = rows["total"][who[place]] + prefix[starts + reached - 1]
+        total -= np.where(starts > 0, prefix[starts - 1], 0)
+        at = who[place] * SLOTS + block % SLOTS
+        np.reshape(rows[TOTALS], -1, copy=False)[at] = total
+        if not self.memory.forgets:
+            return
+        done = (block << log) // 2 - count // 2  # pairs of the batch
+        sums, before = squares[0], squares[1][place]
+        padded = np.concatenate([np.zeros(1, np.int64), sums])
+        low = rows["pair_squares_low"][who[place]] + padded[before + done] - padded[before]
+        np.reshape(rows[PAIRS], -1, copy=False)[at] = low % PAIRS_BASE
+
+    def _raise(self, rows: Columns, who: Ints, before: Ints, now: Ints) -> Ints:
+        """Double blocks until there are fewer than 32, or as many as a memory can hold; give their logarithm."""
+        log = rows["block_log"][who].astype(np.int64)
+        needed = _bits(now) - 5
+        if self.memory.forgets:
+            needed = np.minimum(needed, _bits(-(-self._held(rows, who) // INSIDE) - 1))
+        rising = np.flatnonzero(needed > log)
+        if not len(rising):
+            return log
+        agent, shift = who[rising], (needed - log)[rising]
+        if not self.memory.forgets:
+            kept = (before[rising] >> needed[rising])[:, np.newaxis]
+            block = np.arange(SLOTS)
+            old = np.minimum(block << shift[:, np.newaxis], SLOTS - 1)
+            rows[TOTALS][agent] = np.where(block <= kept, np.take_along_axis(rows[TOTALS][agent], old, axis=1), 0)
+        else:
+            self._double(rows, agent, before[rising] >> log[rising], shift)
+        log[rising] = needed[rising]
+        rows["block_log"][agent] = log[rising]
+        return log
+
+    @staticmethod
+    def _double(rows: Columns, agent: Ints, last: Ints, shift: Ints) -> None:
+        """Keep every other end of the newest blocks, up to the last one; note which is the first that is kept."""
+        first = np.maximum(rows["block_first"][agent], last - (SLOTS - 1))
+        first = -(-first // (1 << shift))
+        block = (last >> shift)[:, np.newaxis] - np.arange(SLOTS)
+        there = block >= first[:, np.newaxis]
+        old, new = (block << shift[:, np.newaxis]) % SLOTS, block % SLOTS
+        for name in (TOTALS, PAIRS):
+            kept = np.where(there, np.take_along_axis(rows[name][agent], old, axis=1), 0)
+            moved = np.empty_like(kept)
+            np.put_along_axis(moved, new, kept, axis=1)
+            rows[name][agent] = moved
+        rows["block_first"][agent] = first
+
+    def _held(self, rows: Columns, who: Ints) -> Ints:
+        """Give how many samples the memory holds; more than there are where that is not known yet."""
+        faded = FADED if self.memory.kind == "half-life" else 1
+        if self.memory.samples is not None:
+            return np.full(len(who), faded * self.memory.samples, np.int64)
+        told = rows["told_count"][who]
+        return np.where(told > 0, max(faded // 2, 1) * told, np.int64(1) << 52)
+
+
+def _bits(number: Ints) -> Ints:
+    """Count the binary digits of each number; 0 has none."""
+    return np.frexp(np.maximum(number, 0).astype(np.float64))[1].astype(np.int64)

@@ -1,0 +1,279 @@
+"""How public attributes of agents become columns of a regression: categories by their levels, numbers in bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from meanstream.operators.records import AnyInts, Floats, Ints
+from meanstream.operators.validation import require
+
+LEAST_AGENTS = 3
+"""Levels of fewer agents are joined."""
+MOST_LEVELS, MOST_OTHER_LEVELS = 1000, 128
+"""Levels of the largest category, and of all others together; rarer ones are joined."""
+BINS, CUT = 32, 6.0
+"""Bins of a number that releases are summed up by, and where it is cut, in standard deviations: a hostile value moves
+little, and agents that are far out in earnest do not look like a spread that nothing explains."""
+_FINER = 7
+"""An offset knows a number to 1/128 of a bin."""
+_OCTAVES, _HALVES, _FINER_HALVES = 32, 2, 3
+_RANGES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290)), ((0.01, 0.99, 4.653), (0.0, 1.0, 2.0))
+"""Ranges of quantiles and their widths in standard deviations: the widest of the first two scales a number, or, where
+both are empty, that of the others."""
+MOST_NAME = 64
+"""Characters of a name or of a level that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Category:
+    """A public attribute with names for values.
+
+    Attributes
+    ----------
+    name : str
+    levels : tuple of str
+        Levels with a column each; then come one for all others, and one for agents that have none.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    kind: ClassVar[str] = "category"
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return len(self.levels) + 2
+
+    @property
+    def other(self) -> int:
+        """Code of all other levels."""
+        return len(self.levels)
+
+    @property
+    def missing(self) -> int:
+        """Code of agents without a value."""
+        return len(self.levels) + 1
+
+    @property
+    def coarse(self) -> int:
+        """Number of levels that releases are summed up by."""
+        return self.size
+
+    def level(self, codes: AnyInts) -> AnyInts:
+        """Give the level that releases are summed up by."""
+        return codes
+
+    def columns(self, number: Floats) -> tuple[Floats, Floats]:  # noqa: ARG002 - the common interface
+        """Give the columns of each level, shape (coarse, n_columns), and of each code, shape (size, n_columns)."""
+        return np.eye(self.size), np.eye(self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A public attribute that is a number: one standardized column, and one for agents without a value.
+
+    Attributes
+    ----------
+    name : str
+    center, scale : float
+        Median of the declared values, and a standard deviation that outliers do not change.
+    """
+
+    name: str
+    center: float
+    scale: float
+    kind: ClassVar[str] = "number"
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return (BINS << _FINER) + 1
+
+    @property
+    def coarse(self) -> int:
+        """Number of levels that releases are summed up by."""
+        return BINS + 1
+
+    @property
+    def missing(self) -> int:
+        """Code of agents without a value."""
+        return BINS << _FINER
+
+    def level(self, codes: AnyInts) -> AnyInts:
+        """Give the level that releases are summed up by."""
+        return codes >> _FINER
+
+    def codes(self, values: Floats) -> AnyInts:
+        """Give the code of each value; what is not finite is missing."""
+        known, steps = np.isfinite(values), BINS << _FINER
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = np.clip((np.where(known, values, self.center) - self.center) / self.scale, -CUT, CUT)
+        place = np.minimum(np.floor((away + CUT) * (steps / (2 * CUT))), steps - 1)
+        return np.where(known, place, self.missing).astype(np.int16)
+
+    def columns(self, number: Floats) -> tuple[Floats, Floats]:
+        """Give the columns of each level and of each code; standardized again, among the agents that have released."""
+        known = np.append(number[:BINS], 0.0)
+        found = []
+        for n in (BINS, BINS << _FINER):
+            middle = np.append((np.arange(n) + 0.5) * (2 * CUT / n) - CUT, 0.0)
+            found.append(middle)
+        center, scale = _moments(found[0], known)
+        both = [np.stack([(one - center) / scale, np.zeros(len(one))], axis=1) for one in found]
+        for one in both:
+            one[-1] = 0.0, 1.0
+        return both[0], both[1]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCount:
+    """The public number of an agent's samples, on a logarithmic scale."""
+
+    name: ClassVar[str] = "number of samples"
+    kind: ClassVar[str] = "number"
+    coarse: ClassVar[int] = _HALVES * _OCTAVES
+    size: ClassVar[int] = coarse << _FINER_HALVES
+
+    @staticmethod
+    def level(codes: AnyInts) -> AnyInts:
+        """Give the half octave that releases are summed up by."""
+        return codes >> _FINER_HALVES
+
+    @staticmethod
+    def codes(count: Ints) -> AnyInts:
+        """Give the code of each count."""
+        place = np.floor((_HALVES << _FINER_HALVES) * np.log2(np.maximum(count, 1)) + 1e-9)
+        return np.clip(place, 0, SampleCount.size - 1).astype(np.int16)
+
+    @staticmethod
+    def columns(number: Floats) -> tuple[Floats, Floats]:
+        """Give the column of each level, shape (coarse, 1), and of each code, shape (size, 1)."""
+        level: Floats = np.arange(SampleCount.coarse, dtype=np.float64) + 0.5
+        code: Floats = (np.arange(SampleCount.size, dtype=np.float64) + 0.5) / (1 << _FINER_HALVES)
+        center, scale = _moments(level, number)
+        return ((level - center) / scale)[:, None], ((code - center) / scale)[:, None]
+
+
+Attribute = Category | Number | SampleCount
+
+
+@dataclass(frozen=True, slots=True)
+class CovariateDesign:
+    """Public: the attributes of agents, and how their values become codes.
+
+    Attributes
+    ----------
+    attributes : tuple of Category or Number
+        In the order of the columns of codes.
+    """
+
+    attributes: tuple[Category | Number, ...]
+
+    def __len__(self) -> int:
+        return len(self.attributes)
+
+    @property
+    def missing(self) -> AnyInts:
+        """Codes of an agent without any value, shape (n_attributes,)."""
+        return np.array([one.missing for one in self.attributes], np.int16)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Plain data."""
+        return [
+            {"kind": one.kind, "name": one.name, "levels": list(one.levels)}
+            if isinstance(one, Category)
+            else {"kind": one.kind, "name": one.name, "center": one.center, "scale": one.scale}
+            for one in self.attributes
+        ]
+
+    @classmethod
+    def restore(cls, state: Sequence[dict[str, Any]]) -> CovariateDesign:
+        """Make the same of its snapshot."""
+        return cls(
+            tuple(
+                Category(name=one["name"], levels=tuple(one["levels"]))
+                if one["kind"] == Category.kind
+                else Number(name=one["name"], center=one["center"], scale=one["scale"])
+                for one in state
+            )
+        )
+
+
+def number_of(name: str, values: Floats) -> Number:
+    """Make an attribute of declared numbers; what is not finite is missing.
+
+    Examples
+    --------
+    >>> number_of("seats", np.array([2.0, 50.0, 100.0, 150.0, 1e300])).center
+    100.0
+    """
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return Number(name=name, center=0.0, scale=1.0)
+    scale = 0.0
+    for ranges in _RANGES:
+        for low, high, widths in ranges:
+            ends = np.quantile(known, [low, high], method="nearest") / widths
+            scale = max(scale, ends[1].item() - ends[0].item())  # Python's floats overflow silently
+        if scale > 0:
+            break
+    center = float(np.quantile(known, 0.5, method="nearest"))
+    return Number(name=name, center=center, scale=scale if 0 < scale < np.inf else 1.0)
+
+
+def categories_of(columns: Sequence[tuple[str, Sequence[str], Ints]]) -> list[tuple[Category, AnyInts]]:
+    """Make attributes of declared levels, with the code of each agent.
+
+    Parameters
+    ----------
+    columns : sequence of (str, sequence of str, int array)
+        Name, levels, and the level of each agent; -1 where it has none.
+
+    Examples
+    --------
+    >>> ((region, codes),) = categories_of([("region", ["north", "south"], np.array([0, 0, 0, 1, -1]))])
+    >>> region.levels, codes.tolist()
+    (('north',), [0, 0, 0, 1, 2])
+    """
+    numbers = [np.bincount(codes[codes >= 0], minlength=len(levels)) for _, levels, codes in columns]
+    sizes = [int((number >= LEAST_AGENTS).sum()) for number in numbers]
+    limits = _limits(sizes)
+    found: list[tuple[Category, AnyInts]] = []
+    for (name, levels, codes), number, limit in zip(columns, numbers, limits, strict=True):
+        order = np.lexsort((np.array(levels, dtype=object), -number)) if len(levels) else np.zeros(0, np.int64)
+        kept = np.sort(order[:limit][number[order[:limit]] >= LEAST_AGENTS])
+        one = Category(name=name, levels=tuple(levels[i] for i in kept.tolist()))
+        new = np.full(len(levels) + 1, one.other, np.int16)
+        new[-1] = one.missing
+        new[kept] = np.arange(len(kept))
+        found.append((one, new[codes]))
+    return found
+
+
+def _limits(sizes: list[int]) -> list[int]:
+    """Say how many levels of each category are kept."""
+    if not sizes:
+        return []
+    largest = int(np.argmax(sizes))
+    others = [size for i, size in enumerate(sizes) if i != largest]
+    limit = MOST_LEVELS
+    while limit > 1 and sum(min(size, limit) for size in others) > MOST_OTHER_LEVELS:
+        limit -= 1
+    return [MOST_LEVELS if i == largest else limit for i in range(len(sizes))]
+
+
+def require_codes(design: CovariateDesign, codes: AnyInts, n: int) -> None:
+    """Refuse codes of other agents or attributes."""
+    require(codes.shape == (n, len(design)), "covariates", f"have shape {(n, len(design))}", codes.shape)
+
+
+def _moments(value: Floats, number: Floats) -> tuple[float, float]:
+    """Give mean and standard deviation among these numbers of agents; infinite where the values do not differ."""
+    total = number.sum()
+    mean = float(number @ value / total) if total else 0.0
+    variance = float(number @ (value - mean) ** 2 / total) if total else 0.0
+    return mean, float(np.sqrt(variance)) if variance > 1e-12 else np.inf

@@ -1,0 +1,253 @@
+"""Regressions of releases on public attributes, weighed against each other by the evidence of the releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from meanstream.operators.collaboration.covariates.covariate_design import Attribute
+from meanstream.operators.collaboration.covariates.covariate_sums import CovariateSums
+from meanstream.operators.records import Floats, Ints
+
+NONE, ALL = 0.3, 0.4
+"""Prior probabilities that no attribute has an effect, and all have; the rest: each alone, and all but each."""
+EFFECTS: Floats = np.array([2e-5, 1e-4, 6e-4, 2.5e-3, 1e-2])
+"""Variances of an effect that are tried, in squared widths of the bounds."""
+SPREADS: Floats = np.geomspace(1e-7, 0.04, 11)
+"""Variances of what attributes do not explain that are tried."""
+NEGLIGIBLE = 1e-3
+"""Models less likely than this, relative to the likeliest, have no part in the effects."""
+
+Groups = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Normals:
+    """Normal equations by class of noise: those of the largest category are diagonal and stand apart.
+
+    Attributes
+    ----------
+    inner : float array, shape (n_classes, n_inner, n_inner)
+        Of the intercept, which is first, and of all columns but those of the largest category.
+    across : float array, shape (n_classes, n_large, n_inner)
+    large : float array, shape (n_classes, n_large)
+    inner_total, large_total : float array
+        Sums of releases by column, about their middle.
+    columns : list of int array
+        Columns of each attribute; those of the largest category in `large`.
+    largest : int
+        Which attribute that is.
+    """
+
+    inner: Floats
+    across: Floats
+    large: Floats
+    inner_total: Floats
+    large_total: Floats
+    columns: list[Ints]
+    largest: int
+
+    @classmethod
+    def of(cls, attributes: Sequence[Attribute], sums: CovariateSums, by_level: list[Floats], total: Floats) -> Normals:
+        """Bring the tables of levels to columns."""
+        number = [n.sum(axis=0).astype(np.float64) for n in sums.numbers]
+        maps = [one.columns(n)[0] for one, n in zip(attributes, number, strict=True)]
+        sizes = [m.shape[1] if one.kind == "category" else 0 for one, m in zip(attributes, maps, strict=True)]
+        largest = int(np.argmax(sizes))
+        columns, at = [], 1
+        for g, m in enumerate(maps):
+            columns.append(np.arange(m.shape[1]) + (0 if g == largest else at))
+            at += 0 if g == largest else m.shape[1]
+        n_classes, counts = len(sums.number), [n.astype(np.float64) for n in sums.numbers]
+        inner, large_map = np.zeros((n_classes, at, at)), maps[largest]
+        across, inner_total = np.zeros((n_classes, large_map.shape[1], at)), np.zeros((n_classes, at))
+        inner[:, 0, 0], inner_total[:, 0] = sums.number, total
+        for g, m in enumerate(maps):
+            by_column, own = counts[g] @ m, columns[g]
+            if g == largest:
+                across[:, :, 0] = by_column
+                continue
+            inner[:, 0, own] = inner[:, own, 0] = by_column
+            inner[:, own[:, None], own] = np.matmul(m.T, counts[g][:, :, None] * m)
+            inner_total[:, own] = by_level[g] @ m
+        for (g, h), pairs in sums.pairs.items():
+            cross = np.matmul(maps[g].T, np.matmul(pairs.astype(np.float64), maps[h]))
+            if g == largest:
+                across[:, :, columns[h]] = cross
+            elif h == largest:
+                across[:, :, columns[g]] = cross.transpose(0, 2, 1)
+            else:
+                inner[:, columns[g][:, None], columns[h]] = cross
+                inner[:, columns[h][:, None], columns[g]] = cross.transpose(0, 2, 1)
+        return cls(
+            inner=inner, across=across, large=counts[largest] @ large_map**2, inner_total=inner_total,
+            large_total=by_level[largest] @ large_map, columns=columns, largest=largest,
+        )  # fmt: skip
+
+    @property
+    def n_columns(self) -> int:
+        """Without the intercept."""
+        return self.inner.shape[1] - 1 + self.large.shape[1]
+
+    def places(self, group: int) -> Ints:
+        """Where the columns of an attribute are among those of all: the inner ones first."""
+        inner = self.inner.shape[1] - 1
+        return self.columns[group] + (inner if group == self.largest else -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectModels:
+    """Public: regressions with their posterior probabilities.
+
+    Attributes
+    ----------
+    groups : list of tuple of int
+        Attributes that have effects, of each model.
+    effect_variance, spread_variance : float array, shape (n_models,)
+        Variances of an effect, and of what is not explained, in squared widths.
+    probability : float array, shape (n_models,)
+    """
+
+    groups: list[Groups]
+    effect_variance: Floats
+    spread_variance: Floats
+    probability: Floats
+
+
+def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Floats, number: Ints) -> EffectModels:
+    """Give every model its posterior probability.
+
+    Parameters
+    ----------
+    normals : Normals
+    variance : float array, shape (n_classes,)
+        Of a release.
+    total_squares, number : array, shape (n_classes,)
+        Sum of squares of releases about their middle, and their number.
+    """
+    before = _prior(len(normals.columns))
+    weight = 1 / (variance[:, None] + SPREADS)  # (n_classes, n_spreads)
+    common = -0.5 * (number @ -np.log(weight) + total_squares @ weight)
+    weighed = _Weighed.of(normals, weight.T)
+    groups, log_weight, effect, spread = [], [], [], []
+    for chosen, share in before.items():
+        effects = EFFECTS if chosen else EFFECTS[:1]
+        found = common[:, None] + weighed.log_evidence(chosen, effects)
+        groups += [chosen] * found.size
+        log_weight.append((found + np.log(share / (len(effects) * len(SPREADS)))).ravel())
+        effect.append(np.broadcast_to(effects if chosen else [0.0], found.shape).ravel())
+        spread.append(np.broadcast_to(SPREADS[:, None], found.shape).ravel())
+    joined = np.concatenate(log_weight)
+    probability = np.exp(joined - joined.max())
+    return EffectModels(
+        groups=groups, effect_variance=np.concatenate(effect), spread_variance=np.concatenate(spread),
+        probability=probability / probability.sum(),
+    )  # fmt: skip
+
+
+def averaged_effects(normals: Normals, variance: Floats, models: EffectModels) -> tuple[Floats, Floats]:
+    """Give the mean of the effects over all models, and their covariance: within models and between them."""
+    n_columns = normals.n_columns
+    kept = np.flatnonzero(models.probability > NEGLIGIBLE * models.probability.max())
+    share = models.probability[kept] / models.probability[kept].sum()
+    effects, within = np.zeros((len(kept), n_columns)), np.zeros((n_columns, n_columns))
+    for row, (which, p) in enumerate(zip(kept.tolist(), share.tolist(), strict=True)):
+        chosen = models.groups[which]
+        if not chosen:
+            continue
+        weighed = _Weighed.of(normals, 1 / (variance + models.spread_variance[which])[None])
+        places, mean, covariance = weighed.solution(chosen, float(models.effect_variance[which]))
+        effects[row, places] = mean
+        within[places[:, None], places] += p * covariance
+    mean = share @ effects
+    away = effects - mean
+    return mean, within + (away.T * share) @ away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Weighed:
+    """Normal equations under some weights of the classes, one set for each spread."""
+
+    normals: Normals
+    inner: Floats
+    across: Floats
+    large: Floats
+    inner_total: Floats
+    large_total: Floats
+
+    @classmethod
+    def of(cls, normals: Normals, weight: Floats) -> _Weighed:
+        def weighed(classes: Floats) -> Floats:
+            flat = classes.reshape(len(classes), -1)
+            return np.asarray((weight @ flat).reshape(len(weight), *classes.shape[1:]), np.float64)
+
+        return cls(
+            normals=normals, inner=weighed(normals.inner), across=weighed(normals.across),
+            large=weighed(normals.large), inner_total=weighed(normals.inner_total),
+            large_total=weighed(normals.large_total),
+        )  # fmt: skip
+
+    def log_evidence(self, chosen: Groups, effects: Floats) -> Floats:
+        """Give the logarithm of the evidence without what all models share, shape (n_spreads, n_effects)."""
+        which, with_large = self._inner_columns(chosen), self.normals.largest in chosen
+        inner, total = self.inner[:, which[:, None], which], self.inner_total[:, which]
+        found = np.empty((len(inner), len(effects)))
+        for k, effect in enumerate(effects.tolist()):
+            system, right = inner.copy(), total
+            system[:, range(1, len(which)), range(1, len(which))] += 1 / effect
+            log_determinant, quadratic, penalty = 0.0, 0.0, len(which) - 1.0
+            if with_large:
+                across, diagonal = self.across[:, :, which], self.large + 1 / effect
+                scaled = across / diagonal[:, :, None]
+                system -= np.matmul(across.transpose(0, 2, 1), scaled)
+                right = total - np.einsum("tlr,tl->tr", scaled, self.large_total)
+                log_determinant = np.log(diagonal).sum(axis=1)
+                quadratic = (self.large_total**2 / diagonal).sum(axis=1)
+                penalty += diagonal.shape[1]
+            root = np.linalg.cholesky(system)
+            half = np.linalg.solve(root, right[:, :, None])[:, :, 0]
+            log_determinant = log_determinant + 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+            quadratic = quadratic + (half**2).sum(axis=1)
+            found[:, k] = 0.5 * (quadratic - log_determinant - penalty * np.log(effect))
+        return found
+
+    def solution(self, chosen: Groups, effect: float) -> tuple[Ints, Floats, Floats]:
+        """Give columns, their effects and the covariance of these, under the first weights."""
+        which, with_large = self._inner_columns(chosen), self.normals.largest in chosen
+        system, right = self.inner[0][which[:, None], which], self.inner_total[0, which]
+        system[range(1, len(which)), range(1, len(which))] += 1 / effect
+        if not with_large:
+            inverse = np.linalg.inv(system)
+            return which[1:] - 1, (inverse @ right)[1:], inverse[1:, 1:]
+        across, diagonal = self.across[0][:, which], self.large[0] + 1 / effect
+        scaled = across / diagonal[:, None]
+        inverse = np.linalg.inv(system - across.T @ scaled)
+        mean = inverse @ (right - scaled.T @ self.large_total[0])
+        of_large = (self.large_total[0] - across @ mean) / diagonal
+        both = -scaled @ inverse
+        corner = np.diag(1 / diagonal) - both @ scaled.T
+        covariance = np.block([[inverse[1:, 1:], both[:, 1:].T], [both[:, 1:], corner]])
+        places = np.concatenate([which[1:] - 1, self.normals.places(self.normals.largest)])
+        return places, np.concatenate([mean[1:], of_large]), covariance
+
+    def _inner_columns(self, chosen: Groups) -> Ints:
+        parts = [self.normals.columns[g] for g in chosen if g != self.normals.largest]
+        return np.concatenate([np.zeros(1, np.int64), *parts])
+
+
+def _prior(n_groups: int) -> dict[Groups, float]:
+    """Give the prior probability of each set of attributes.
+
+    Examples
+    --------
+    >>> {groups: round(share, 3) for groups, share in _prior(2).items()}
+    {(): 0.3, (0, 1): 0.4, (0,): 0.15, (1,): 0.15}
+    """
+    everything = tuple(range(n_groups))
+    some = dict.fromkeys([(g,) for g in everything] + [tuple(h for h in everything if h != g) for g in everything])
+    rest = [groups for groups in some if groups not in ((), everything)]
+    total = 1.0 if rest else NONE + ALL
+    found = {(): NONE / total, everything: ALL / total}
+    return found | {groups: (1 - NONE - ALL) / len(rest) for groups in rest}

@@ -1,0 +1,57 @@
+"""Public attributes of agents in a file: CSV or Parquet, one row per agent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.streaming.agents.declared_covariates import covariates_of_table
+
+NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+"""Cells that hold no value."""
+
+
+def read_covariates_file(place: str, key: str) -> AgentCovariates:
+    """Read declared attributes.
+
+    Parameters
+    ----------
+    place : str
+        Path of a CSV file with a header, or of a Parquet file (`.parquet`).
+    key : str
+        Column with the agents' names.
+
+    Raises
+    ------
+    ValueError
+        In one line, naming the column and the rule, never a value.
+    """
+    path = Path(place)
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise ValueError(f"covariates must be a readable file, got {place!r} ({error.strerror})") from None
+    return _read(str(path.resolve()), key, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=2)
+def _read(path: str, key: str, _modified: int, _size: int) -> AgentCovariates:
+    try:
+        table = parquet.read_table(path) if path.endswith(".parquet") else _csv(path, key)
+    except OSError as error:
+        raise ValueError(
+            f"covariates must be a readable file, got {path!r} ({error.strerror or 'unreadable'})"
+        ) from None
+    except (pa.ArrowException, UnicodeDecodeError):  # whose texts show values
+        raise ValueError(f"covariates must be CSV with a header, or Parquet (.parquet), got {path!r}") from None
+    return replace(covariates_of_table(table, key), place=(path, key))
+
+
+def _csv(path: str, key: str) -> pa.Table:
+    options = csv.ConvertOptions(null_values=list(NULLS), strings_can_be_null=True, column_types={key: pa.string()})
+    return csv.read_csv(path, convert_options=options)
