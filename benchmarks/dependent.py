@@ -96,7 +96,7 @@ def write(page: Path, lines: list[str], how: str) -> None:
     after = rest.split(END)[1]
     head = [
         f"Made by `python benchmarks/dependent.py {how} --table {page}`.",
-        "Each cell holds what is after 60 / 150 / 500 / 1500 samples.",
+        "Cells are after 60 / 150 / 500 / 1500 samples.",
         "",
         "| samples | coverage of 95 % intervals | squared error, to own means | length, to assuming independence | "
         "length, to knowing the variance |",

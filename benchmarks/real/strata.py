@@ -206,13 +206,12 @@ Made by `python benchmarks/real_data.py --strata docs/small-groups.md {made}`.
 
 Owners are judged by their number of values in the stream. `private_means` answers a group from its release, the
 engine answers an agent with its own samples. *Error*
-is the squared error relative to the better of `pooled_prior` and `james_stein`, with its standard error. *Width* is the
-median width of the default's intervals, relative to the shortest of the registry that covers at least .92; *of alone*,
-relative to intervals alone. *Part* is the share of the values that makes the stream; the rest is the truth.
+is the squared error relative to the better of `pooled_prior` and `james_stein`, with its standard error. *Width*
+is the median width of the default's intervals. It is relative to the shortest of the registry that covers .92 or more.
+*Of alone* is relative to intervals alone. *Part* is the share of values in the stream. The rest is the truth.
 
 Goals: error at most 1.2, width at most 1.5, coverage from .93 to .985, no answer exactly at a bound without cause. Of
-{rows} rows, {error} miss the first, {width} the second, {cover} the third and {at_a_bound} the last, each by more than
-two standard errors.
+{rows} rows, {error} miss the first, {width} the second, {cover} the third and {at_a_bound} the last. Standard errors are allowed for.
 
 | set | part | order | host | epsilon | values | owners | error | width | of alone | covers | misses |
 |---|---|---|---|---|---|---|---|---|---|---|---|

@@ -12,11 +12,12 @@ import numpy as np
 
 from meanstream.frames.columns import FrameSamples
 from meanstream.frames.released import FrameReleases, LedgerCharge
-from meanstream.frames.rows_read import ROWS_READ, new_rows, row_digests
+from meanstream.frames.rows_read import new_rows, row_digests
 from meanstream.operators.agents.settings import AgentsSettings
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.agents.engine import Engine
+from meanstream.streaming.agents.forget import ROWS_READ
 from meanstream.streaming.agents.releases import releases_of_ledger
 from meanstream.streaming.engine.forgotten import forgotten_agents
 from meanstream.streaming.engine.options import EngineOptions

@@ -89,7 +89,7 @@ def test_the_readme_leads_somewhere_where_the_repository_is_not() -> None:
     assert "[which](https://h.org/m/blob/v1.0/docs/b.md#c)" in told
     ours = of((ROOT / "README.md").read_text(), "1.0", "")
     assert "](docs/" not in ours
-    assert "| a data frame, over time |" in ours
+    assert "| a data frame, every month, over time |" in ours
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_what_was_learned_is_in_the_result() -> None:
         (["regoin"], "covariates must be a column of the frame, got 'regoin'; did you mean 'region'?"),
         (["nested"], "dates, or true and false, got struct<x: int64> in column 'nested'"),
         (["school"], "covariates must be other columns than by, got 'school'"),
-        ([], "covariates must have a column beside that of the agents, got none"),
+        ([], "covariates must have a column other than that of the agents, got none"),
         (pa.table({"school": ["x"], "a": [1]}), "covariates must name groups of the frame in 'school', got none"),
         (pa.table({"scool": ["S1"], "a": [1]}), "covariates must have the columns of by, got none named 'school'"),
         (pa.table({"school": ["S1", "S1"], "a": [1, 2]}), "covariates must have one row per group, got 1 rows more"),

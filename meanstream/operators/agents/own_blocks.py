@@ -78,17 +78,15 @@ class OwnBlocks:
         log = self._raise(rows, who, count, count + added)
         last = (count + added) >> log
         first = np.maximum((count >> log) + 1, last - (SLOTS - 1))
-        squares = np.cumsum(pairs.difference * pairs.difference)
-        ends = np.cumsum(pairs.number)
-        before = ends - pairs.number
-        blocks, sums = (count, starts, log), (squares, before)
+        squares, before = pairs.difference * pairs.difference, np.cumsum(pairs.number) - pairs.number
+        sums = (np.cumsum(squares) if self.memory.forgets else squares, before)
+        blocks = (count, starts, log)
         self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=prefix, squares=sums)
         some = np.flatnonzero(pairs.number)
-        upto, before = ends[some] - 1, before[some]
-        more = squares[upto] - np.where(before > 0, squares[before - 1], 0)
-        low = rows["pair_squares_low"][who[some]] + more
-        rows["pair_squares_low"][who[some]] = low % PAIRS_BASE
-        rows["pair_squares_high"][who[some]] += low // PAIRS_BASE
+        if len(some):
+            low = rows["pair_squares_low"][who[some]] + np.add.reduceat(squares, before[some])
+            rows["pair_squares_low"][who[some]] = low % PAIRS_BASE
+            rows["pair_squares_high"][who[some]] += low // PAIRS_BASE
 
     def _mark(
         self,

@@ -17,7 +17,7 @@ from meanstream.operators.collaboration.covariates.covariate_design import (
     categories_of,
     number_of,
 )
-from meanstream.operators.records import AnyInts
+from meanstream.operators.records import AnyInts, Ints
 from meanstream.operators.validation import closest_valid, printable
 
 NUMBERS_AS_TEXT, OF_THEM = 50, 0.9
@@ -54,7 +54,7 @@ def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
 def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> AgentCovariates:
     """Read attributes of agents whose names are known; see `covariates_of_table`."""
     if not columns:
-        raise ValueError("covariates must have a column beside that of the agents, got none")
+        raise ValueError("covariates must have a column other than that of the agents, got none")
     kinds = {name: declared_column(name, column) for name, column in columns.items()}
     texts = {name: _levels(name, column) for name, column in kinds.items() if not _is_number(column.type)}
     categories = dict(zip(texts, categories_of([(name, *of) for name, of in texts.items()]), strict=True))
@@ -124,7 +124,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _levels(name: str, column: pa.Array) -> tuple[list[str], AnyInts]:
+def _levels(name: str, column: pa.Array) -> tuple[list[str], Ints]:
     """Give the levels of a category in order, and each agent's; -1 where it has none."""
     encoded = column.dictionary_encode()
     levels = encoded.dictionary.to_pylist()

@@ -11,12 +11,12 @@ import numpy as np
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import closest_valid, require
 
-MICROS = 1_000_000
-HOUR = 3600 * MICROS
+MICROS_PER_SECOND = 1_000_000
+HOUR = 3600 * MICROS_PER_SECOND
 LONGEST = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 """Days of a unit, at most; a clock that is set back adds hours."""
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-STEP = 900 * MICROS
+STEP = 900 * MICROS_PER_SECOND
 """Local midnights of all zones of today are multiples of a quarter of an hour in UTC."""
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
@@ -42,8 +42,8 @@ class CalendarDays:
     Examples
     --------
     >>> berlin = CalendarDays.parse("month@Europe/Berlin")
-    >>> start, end = berlin.around(np.array([1_774_000_000 * MICROS]))
-    >>> [str(datetime.fromtimestamp(t[0] / MICROS, UTC)) for t in (start, end)]
+    >>> start, end = berlin.around(np.array([1_774_000_000 * MICROS_PER_SECOND]))
+    >>> [str(datetime.fromtimestamp(t[0] / MICROS_PER_SECOND, UTC)) for t in (start, end)]
     ['2026-02-28 23:00:00+00:00', '2026-03-31 22:00:00+00:00']
     >>> str(CalendarDays.parse("week:sunday@UTC"))
     'week:sunday'
@@ -96,7 +96,9 @@ class CalendarDays:
     def _boundaries(self, first: int, last: int) -> Ints:
         """List the midnights at which units begin, from one at or before a time to one after another."""
         zone = ZoneInfo(self.zone)
-        day = self._begin((datetime.fromtimestamp(first // MICROS, UTC).astimezone(zone) - timedelta(days=1)).date())
+        day = self._begin(
+            (datetime.fromtimestamp(first // MICROS_PER_SECOND, UTC).astimezone(zone) - timedelta(days=1)).date()
+        )
         found: list[int] = []
         while not found or found[-1] <= last:
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)

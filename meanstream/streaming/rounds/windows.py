@@ -15,8 +15,9 @@ from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.events.times import iso_times
-from meanstream.streaming.rounds.calendar_days import MICROS, STEP, CalendarDays
+from meanstream.streaming.rounds.calendar_days import MICROS_PER_SECOND, STEP, CalendarDays
 
+MICROS = MICROS_PER_SECOND
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FORMS = (
     "be SIZE, SIZE,PERIOD, session:GAP or day, week, month, quarter, year with an optional @ZONE (such as 7d, 7d,1d, "

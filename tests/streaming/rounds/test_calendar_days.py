@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.streaming.rounds.calendar_days import LONGEST, MICROS, STEP, CalendarDays
+from meanstream.streaming.rounds.calendar_days import LONGEST, STEP, CalendarDays
 from meanstream.streaming.rounds.settings import RoundsSettings
-from meanstream.streaming.rounds.windows import Windows
+from meanstream.streaming.rounds.windows import MICROS, Windows
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo"]
 TIMES = st.integers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,6 +15,8 @@ from meanstream.operators.records import AnyInts, Floats, Ints
 _GRID_BITS, _SPLIT_BITS = 20, 24
 """Releases are counted in 2**-20 of the bounds; their squares are added up in two words."""
 _MOST = 2**31 - 1
+_BLOCK = 1 << 17
+"""Releases that are counted at a time."""
 _QUARTERS = 4
 _LEAST_VARIANCE, _MOST_VARIANCE = 2.0**-60, 2.0**40
 
@@ -65,34 +68,48 @@ class CovariateSums:
         usable = np.isfinite(place) & np.isfinite(variance) & (variance > 0)
         if not usable.all():
             place, variance, codes = place[usable], variance[usable], [code[usable] for code in codes]
-        level = [one.level(code) for one, code in zip(attributes, codes, strict=True)]
         octave = np.floor(_QUARTERS * np.log2(np.clip(variance, _LEAST_VARIANCE, _MOST_VARIANCE))).astype(np.int64)
         low = int(octave.min(initial=0))
         seen = np.flatnonzero(np.bincount(octave - low))
         of = np.searchsorted(seen, np.arange(int(seen[-1]) + 1) if len(seen) else seen)[octave - low]
         grid = np.rint(np.clip(np.ldexp(place, _GRID_BITS), -_MOST, _MOST)).astype(np.int64)
-        high, rest = grid * grid >> _SPLIT_BITS, grid * grid & (1 << _SPLIT_BITS) - 1
-        n = len(seen)
-        at = [of * one.coarse + own for one, own in zip(attributes, level, strict=True)]
+        found = cls._empty(attributes, seen + low)
+        for start in range(0, len(of), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            found._count(of[part], grid[part], attributes, [code[part] for code in codes])
+        return found
+
+    @classmethod
+    def _empty(cls, attributes: Sequence[Attribute], noise_class: Ints) -> CovariateSums:
+        n, sizes = len(noise_class), [one.coarse for one in attributes]
         return cls(
-            noise_class=seen + low,
-            number=np.bincount(of, minlength=n),
-            total=_sums(of, grid, n),
-            squares=np.stack([_sums(of, high, n), _sums(of, rest, n)], axis=1),
-            numbers=[
-                np.bincount(key, minlength=n * one.coarse).reshape(n, one.coarse)
-                for one, key in zip(attributes, at, strict=True)
-            ],
-            totals=[
-                _sums(key, grid, n * one.coarse).reshape(n, one.coarse) for one, key in zip(attributes, at, strict=True)
-            ],
-            pairs={
-                (g, h): np.bincount(
-                    at[g] * attributes[h].coarse + level[h], minlength=n * attributes[g].coarse * attributes[h].coarse
-                ).reshape(n, attributes[g].coarse, attributes[h].coarse)
-                for g, h in combinations(range(len(attributes)), 2)
-            },
+            noise_class=noise_class,
+            number=np.zeros(n, np.int64),
+            total=np.zeros(n, np.int64),
+            squares=np.zeros((n, 2), np.int64),
+            numbers=[np.zeros((n, size), np.int64) for size in sizes],
+            totals=[np.zeros((n, size), np.int64) for size in sizes],
+            pairs={(g, h): np.zeros((n, sizes[g], sizes[h]), np.int64) for g, h in combinations(range(len(sizes)), 2)},
         )
+
+    def _count(self, of: Ints, grid: Ints, attributes: Sequence[Attribute], codes: Sequence[AnyInts]) -> None:
+        """Add releases of known classes of noise, few enough to stay in the cache."""
+        n = len(self.number)
+        high, rest = grid * grid >> _SPLIT_BITS, grid * grid & (1 << _SPLIT_BITS) - 1
+        self.number += np.bincount(of, minlength=n)
+        self.total += _sums(of, grid, n)
+        self.squares += np.stack([_sums(of, high, n), _sums(of, rest, n)], axis=1)
+        level = [one.level(np.ascontiguousarray(code)) for one, code in zip(attributes, codes, strict=True)]
+        at = [of * one.coarse + own for one, own in zip(attributes, level, strict=True)]
+        for g, key in enumerate(at):
+            size = attributes[g].coarse
+            self.numbers[g] += np.bincount(key, minlength=n * size).reshape(n, size)
+            self.totals[g] += _sums(key, grid, n * size).reshape(n, size)
+        for g, h in self.pairs:
+            shape = (n, attributes[g].coarse, attributes[h].coarse)
+            both = at[g] * shape[2]
+            both += level[h]
+            self.pairs[g, h] += np.bincount(both, minlength=math.prod(shape)).reshape(shape)
 
     def merge(self, other: CovariateSums) -> None:
         """Add releases of other agents: commutative and associative, to the last bit."""

@@ -89,7 +89,7 @@ class Normals:
     @property
     def n_columns(self) -> int:
         """Without the intercept."""
-        return self.inner.shape[1] - 1 + self.large.shape[1]
+        return int(self.inner.shape[1]) - 1 + int(self.large.shape[1])
 
     def places(self, group: int) -> Ints:
         """Where the columns of an attribute are among those of all: the inner ones first."""
@@ -116,7 +116,7 @@ class EffectModels:
     probability: Floats
 
 
-def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Floats, number: Ints) -> EffectModels:
+def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Floats, number: Floats) -> EffectModels:
     """Give every model its posterior probability.
 
     Parameters

@@ -76,7 +76,9 @@ class LearnedEffects:
     def restore(cls, plain: dict[str, Any], arrays: dict[str, Floats]) -> LearnedEffects:
         """Make the same of its snapshot."""
         attributes: tuple[Attribute, ...] = (*CovariateDesign.restore(plain["attributes"]).attributes, SampleCount())
-        parts = {name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in ("offset", "doubt")}
+        parts: dict[str, Any] = {
+            name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in ("offset", "doubt")
+        }
         pairs = {(g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].coarse, -1) for g, h in plain["pairs"]}
         return cls(attributes=attributes, pair_doubt=pairs, **parts, **{name: plain[name] for name in _PLAIN})
 
@@ -153,7 +155,7 @@ def learn_effects(
 
 
 def _codes(codes: AnyInts, count: Ints) -> list[AnyInts]:
-    return [*codes.T, SampleCount.codes(count)]
+    return [*(np.ascontiguousarray(code) for code in codes.T), SampleCount.codes(count)]
 
 
 def _learned(  # noqa: PLR0917 - what the regression has found

@@ -56,4 +56,5 @@ def _log_density(components: tuple[Floats, Floats, Floats], mean: Floats, varian
     log_density += np.log(np.maximum(weight / weight.sum(), 1e-30)).astype(np.float32)[:, None]
     top = log_density.max(axis=0)
     log_density -= top
-    return (top + np.log(np.exp(log_density, out=log_density).sum(axis=0))).astype(np.float64)[:n]
+    found = top + np.log(np.exp(log_density, out=log_density).sum(axis=0))
+    return np.asarray(found[:n], np.float64)

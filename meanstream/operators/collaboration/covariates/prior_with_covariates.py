@@ -127,4 +127,4 @@ def _believed(variance: Floats) -> Floats:
     if not len(some):
         return variance
     place = min(int(TRIMMED * len(some)), len(some) - 1)
-    return np.maximum(variance, np.partition(some, place)[place])
+    return np.asarray(np.maximum(variance, np.partition(some, place)[place]), np.float64)

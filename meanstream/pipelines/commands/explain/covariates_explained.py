@@ -14,12 +14,14 @@ SHARES = (0.25, 0.5, 0.75)
 
 def explain_covariates(declared: AgentCovariates | None) -> dict[str, Any] | None:
     """Say what is declared public, and what it costs; None where nothing is."""
+    from meanstream.operators.collaboration.covariates.covariate_design import Category
+
     if declared is None:
         return None
     return {
         "agents": len(declared.names),
         "attributes": [
-            {"name": one.name, "kind": one.kind, **({"levels": len(one.levels)} if one.kind == "category" else {})}
+            {"name": one.name, "kind": one.kind, **({"levels": len(one.levels)} if isinstance(one, Category) else {})}
             for one in declared.design.attributes
         ],
         "public": "declared public: nothing protects them, and estimates of others may show them",

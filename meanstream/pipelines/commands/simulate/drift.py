@@ -26,6 +26,7 @@ LEFT_OUT = (
     "mode",
     "trace",
     "noise_variance",
+    "dependence",
 )
 """Options of other simulations: with `--change` agents are those that are hosted, measured at fixed ages."""
 

@@ -43,7 +43,8 @@ def test_the_table_has_a_line_for_each_age_of_each_part() -> None:
 
 GIVEN = {"schedule": "broadcast", "trace": "x.npz", "checkpoints": "5", "levels": "3", "half_width": "2",
          "spread_share": "0.1", "noise_variance": "2", "counter": "pm1", "weights": "last", "test": "lazy",
-         "variance": "known", "noise": "laplace", "calibration": "analytic", "mode": "tuned"}  # fmt: skip
+         "variance": "known", "noise": "laplace", "calibration": "analytic", "mode": "tuned",
+         "dependence": "ar:0.5"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
