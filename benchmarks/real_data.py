@@ -4,6 +4,7 @@
     python benchmarks/real_data.py --sets "tail, delay;baseball, hits" --epsilons 1 --seeds 2
     python benchmarks/real_data.py --table docs/real-data.md --picture docs/real-data.png
     python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
+    python benchmarks/real_data.py --strata docs/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
     python benchmarks/real_data.py --sets "tail, delay;flight, delay" --methods covariates,learned_prior,useless
 
 One random half of every owner's values is the stream, the other half is the truth; `--splits` judges several such
@@ -19,6 +20,9 @@ above 1.15 (likewise), at most 1.1 times that of public James-Stein where that i
 level .95 cover at least .93 in every stratum of the count with 200 owners or more, and .90 of the farthest 5 %, or as
 many of them as intervals alone do: with few values the truth itself is off (two standard errors allowed for both). Exit
 code 1 where one is missed. Prints JSON.
+
+`--strata` judges by the number of values instead, on frames and on the engine, in the order of time and shuffled, and
+on made laws: against the better of `pooled_prior` and `james_stein`, and against the shortest intervals that cover.
 """
 
 from __future__ import annotations
@@ -35,9 +39,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from real.attributes import attributes_of_set
+from real.laws import LAWS
 from real.measure import Errors, Half, Known, errors_of, replayed
 from real.report import draw, write_table
 from real.sets import SETS, RealSet, real_sets
+from real.strata import measure_strata, runs_of, strata_table
 from real.subgroups import subgroup_rows, subgroup_table
 
 from meanstream.operators.agents.settings import AgentsSettings
@@ -77,7 +83,10 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw the ratios")
     parser.add_argument("--subgroups", type=Path, help="write what it does to small and far groups, as Markdown")
     parser.add_argument("--reports", type=Path, nargs="*", help="what earlier runs printed, instead of measuring")
+    parser.add_argument("--strata", type=Path, help="judge by the number of values; write the table, as Markdown")
     options = parser.parse_args()
+    if options.strata:
+        sys.exit(strata(options))
     cells = []
     for cell in measured(options.reports) if options.reports else measure(options):
         cells.append(cell)
@@ -99,6 +108,20 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     print()
     sys.exit(any(cell["missed"] for cell in cells))
+
+
+def strata(options: argparse.Namespace) -> bool:
+    """Judge strata of every set and law; write the table, and say whether a goal is missed."""
+    names = [*SETS, *LAWS] if options.sets == ";".join(SETS) else options.sets.split(";")
+    runs = runs_of(names, [float(epsilon) for epsilon in options.epsilons.split(",")])
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    rows = [*measure_strata(runs, seeds, lambda data, e: settings_of(data, e, options.spread_share), noise_of)]
+    made = f'--sets "{options.sets}" ' if names != [*SETS, *LAWS] else ""
+    made += f"--epsilons {options.epsilons} --seeds {options.seeds} --first-seed {options.first_seed}"
+    options.strata.write_text(strata_table(rows, made), "utf-8")
+    json.dump({"seeds": options.seeds, "first_seed": options.first_seed, "strata": rows}, sys.stdout, indent=1)
+    print()
+    return any(row["missed"] for row in rows)
 
 
 def measured(reports: list[Path]) -> Iterator[dict[str, Any]]:
@@ -200,7 +223,9 @@ def answer_of(
     """Answer everybody by one method, as the engine does at a refresh."""
     name, latest = "learned_prior" if method in ATTRIBUTED else method, known.latest
     design = None if attributes is None else attributes.design
-    collaboration = make_collaboration(name, lower=settings.lower, upper=settings.upper, covariates=design)
+    collaboration = make_collaboration(
+        name, lower=settings.lower, upper=settings.upper, covariates=design, strangers=False
+    )
     if attributes is not None:
         codes = attributes.of(list(map(str, range(int(own.agent.max()) + 1))))
         latest, own = replace(latest, covariates=codes[latest.agent]), replace(own, covariates=codes[own.agent])

@@ -32,11 +32,11 @@ class Half:
     sample_variance: Floats
 
     @classmethod
-    def split(cls, data: RealSet, seed: int) -> Self:
-        """Draw every value's half by its own coin."""
+    def split(cls, data: RealSet, seed: int, *, share: float = 0.5, in_time: bool = False) -> Self:
+        """Draw every value's part by its own coin; values of an owner are shuffled unless they stay `in_time`."""
         rng = np.random.default_rng([seed, len(data.owner)])
-        value = _reordered(data, rng)
-        mine = rng.random(len(data.owner)) < 0.5
+        value = data.value if in_time else _reordered(data, rng)
+        mine = rng.random(len(data.owner)) < share
         n = int(data.owner.max()) + 1
         other, held = data.owner[~mine], value[~mine]
         count = np.bincount(other, minlength=n)

@@ -247,8 +247,9 @@ def test_the_page_of_agents_lives(living_url: str, browser: Browser) -> None:
     assert driver.find_element("id", "run").text == "test"
     line = driver.find_element("id", "about").text
     assert line.startswith("from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness")
-    better = until(lambda: tile(driver, "narrower than alone"))  # early they may be wider
-    assert float(better.removesuffix(" times")) >= 1
+    # early they may be longer
+    better = until(lambda: re.fullmatch(r"(\d+) % shorter than alone", tile(driver, "error bars (median)")))
+    assert int(better[1]) >= 1
     assert re.match(r"\d+ years", tile(driver, "answers behind the clock"))
     assert until(lambda: tile(driver, "next release (event time, UTC)") not in ("", "-"))
     until(lambda: driver.find_element("id", "forecast").text.startswith("At this rate agent "))

@@ -12,14 +12,19 @@ import numpy as np
 
 from meanstream.operators.collaboration.noise_share import NoiseShare
 from meanstream.operators.collaboration.variance.posterior import VariancePosterior
-from meanstream.operators.records import Floats
+from meanstream.operators.records import Floats, Ints
 
-SLOPE, CURVATURE = 0.1, 0.05
-"""Prior standard deviations of the trend per decade of the count and per its square, in units of the bounds' width."""
-WANDERING = (0.0, 0.01, 0.04)
-"""How far the centers may stray from that line: standard deviation of a random walk per decade, in widths."""
+LEVEL = 0.5
+"""Prior standard deviation of the trend's level, in widths of the bounds."""
+BENDING = ((0.5, 0.2, 0.0), (1.0, 0.4, 0.3), (3.0, 1.5, 1.0))
+"""Prior standard deviations of the trend per decade of the count and per its square, and of a random walk per decade
+around that line, in units of the spread: a trend of one spread per decade is large, whatever the bounds are,"""
+BENDING_SHARE = (0.8, 0.15, 0.05)
+"""and the prior probability of each."""
 SPREAD_SLOPES = (-0.5, -0.25, 0.0, 0.25, 0.5)
-"""Powers of the count that the spread may be proportional to."""
+"""Powers of the count that the spread may be proportional to,"""
+SPREAD_SLOPE_SHARE = (0.05, 0.15, 0.6, 0.15, 0.05)
+"""and the prior probability of each."""
 KNOT, REACH = 0.5, 3.0
 """The random walk is linear between knots so many decades apart, and ends so many decades from the middle."""
 UNTOLD = 0.025
@@ -78,7 +83,7 @@ class CountTrend:
     coefficient, covariance : float array, shape (n_models, d), (n_models, d, d)
         Posterior of the coefficients of `f`, in widths from the middle of the bounds.
     spread, spread_slope : float array, shape (n_models,)
-        `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle))`, at most half the width.
+        `tau(n) = spread * 10 ** (spread_slope * (log10 n - middle))`, at most half the width; between `bends` only.
     middle : float
         Mean of log10 n over the releases.
     bends : tuple of float
@@ -107,7 +112,7 @@ class CountTrend:
         basis = _basis(x, self.bends)
         center = np.clip((self.lower + self.upper) / 2 + width * (self.coefficient @ basis.T), self.lower, self.upper)
         unknown = np.einsum("nd,mde,ne->mn", basis, self.covariance, basis, optimize=True)
-        spread = np.minimum(self.spread[:, None] * 10 ** (self.spread_slope[:, None] * x), width / 2)
+        spread = _spread_at(self.spread, self.spread_slope, x, self.bends, most=width / 2)
         return center, spread**2 + width**2 * unknown, spread
 
     def described(self, count: Floats) -> Floats:
@@ -163,23 +168,25 @@ class TrendFit:
         middle = float(np.average(x, weights=groups.number))
         x = x - middle
         grid = [a.ravel() for a in np.meshgrid(pool.variance, spreads, SPREAD_SLOPES, indexing="ij")]
-        prior = np.add.outer(np.log(pool.weight), log_prior).repeat(len(SPREAD_SLOPES)) - np.log(len(SPREAD_SLOPES))
-        tau = np.minimum(grid[1][:, None] * 10 ** (grid[2][:, None] * x), width / 2)
-        variance = (grid[0][:, None] / groups.count + groups.noise_variance + tau**2) / width**2
+        prior = np.add.outer(np.add.outer(np.log(pool.weight), log_prior), np.log(SPREAD_SLOPE_SHARE)).ravel()
         bends = _informed(x, groups.number / (pool.weight @ pool.variance / groups.count + groups.noise_variance))
+        tau = _spread_at(grid[1], grid[2], x, bends, most=width / 2)
+        variance = (grid[0][:, None] / groups.count + groups.noise_variance + tau**2) / width**2
         normal = _Normal.of(groups, variance, _basis(x, bends), middle=(lower + upper) / 2, width=width)
-        models = [normal.given(_prior_precision(wander)) for wander in WANDERING]
+        models = [normal.given(*_prior_stddev(bend, grid[1] / width)) for bend in BENDING]
         # The evidence is a density per release, in the value's unit: the same as that of other models.
-        log_evidence = np.stack([m[0] + prior - np.log(len(WANDERING)) for m in models])
-        flat = normal.given(_prior_precision(0.0)[:1, :1])[0] + prior + np.log(len(SPREAD_SLOPES))
+        log_evidence = np.stack([m[0] + prior + np.log(p) for m, p in zip(models, BENDING_SHARE, strict=True)])
+        still = grid[2] == 0.0
+        flat = (normal.given(*_prior_stddev(None, grid[1] / width))[0] + prior)[still]
+        flat -= np.log(SPREAD_SLOPE_SHARE[SPREAD_SLOPES.index(0.0)])
         top = log_evidence.max()
         weight = np.exp(log_evidence - top)
         used = weight > NEGLIGIBLE
-        of_wander, of_grid = np.nonzero(used)
+        of_bend, of_grid = np.nonzero(used)
         trend = CountTrend(
             weight=weight[used] / weight[used].sum(),
-            coefficient=np.stack([m[1] for m in models])[of_wander, of_grid],
-            covariance=np.stack([m[2] for m in models])[of_wander, of_grid],
+            coefficient=np.stack([m[1] for m in models])[of_bend, of_grid],
+            covariance=np.stack([m[2] for m in models])[of_bend, of_grid],
             spread=grid[1][of_grid],
             spread_slope=grid[2][of_grid],
             middle=middle,
@@ -187,11 +194,10 @@ class TrendFit:
             lower=lower,
             upper=upper,
         )
-        still = flat[grid[2] == 0.0]
         return cls(
             trend=trend,
             log_evidence=float(top + np.log(weight.sum())),
-            log_flat=float(still.max() + np.log(np.exp(still - still.max()).sum())),
+            log_flat=float(flat.max() + np.log(np.exp(flat - flat.max()).sum())),
         )
 
 
@@ -216,28 +222,41 @@ class _Normal:
             information=(precision @ outer).reshape(-1, d, d),
         )
 
-    def given(self, prior: Floats) -> tuple[Floats, Floats, Floats]:
-        """Log evidence, mean and covariance of the first coefficients, the prior precision given (0: left out)."""
-        use = np.flatnonzero(np.isfinite(np.diag(prior)))
-        every, moment = np.arange(len(self.moment)), self.moment[:, use]
-        precision = self.information[np.ix_(every, use, use)] + prior[np.ix_(use, use)]
+    def given(self, use: Ints, stddev: Floats) -> tuple[Floats, Floats, Floats]:
+        """Log evidence, mean and covariance of the coefficients; of those in `use`, shape (d,), the others are 0.
+
+        `stddev` are those of their prior, shape (n_models, d). The coefficients are solved for in units of it: where
+        it is nearly 0, so are they.
+        """
+        every = np.arange(len(self.moment))
+        moment = self.moment[:, use] * stddev
+        precision = self.information[np.ix_(every, use, use)] * (stddev[:, :, None] * stddev[:, None, :])
+        precision += np.eye(len(use))
         covariance = np.linalg.inv(precision)
         mean = np.einsum("mde,me->md", covariance, moment)
-        log_volume = np.linalg.slogdet(covariance)[1] + np.log(np.diag(prior)[use]).sum()
-        log_evidence = self.squares + 0.5 * ((mean * moment).sum(axis=1) + log_volume)
+        log_evidence = self.squares + 0.5 * ((mean * moment).sum(axis=1) + np.linalg.slogdet(covariance)[1])
         d = self.moment.shape[1]
         full_mean, full = np.zeros((len(mean), d)), np.zeros((len(mean), d, d))
-        full_mean[:, use] = mean
-        full[np.ix_(every, use, use)] = covariance
+        full_mean[:, use] = mean * stddev
+        full[np.ix_(every, use, use)] = covariance * (stddev[:, :, None] * stddev[:, None, :])
         return log_evidence, full_mean, full
 
 
-def _prior_precision(wander: float) -> Floats:
-    """Prior precision of level, slope, curvature and the steps of a random walk; infinite: a step is 0."""
+def _spread_at(spread: Floats, slope: Floats, x: Floats, bends: tuple[float, float], *, most: float) -> Floats:
+    """Spread of each model at each count, shape (n_models, n)."""
+    return np.asarray(np.minimum(spread[:, None] * 10 ** (slope[:, None] * np.clip(x, *bends)), most))
+
+
+def _prior_stddev(bend: tuple[float, float, float] | None, spread: Floats) -> tuple[Ints, Floats]:
+    """Give which coefficients are not 0, and their prior standard deviations for each spread, in widths.
+
+    They are level, slope, curvature and the steps of a random walk; without a bend the level alone.
+    """
     steps = round(2 * REACH / KNOT)
-    stddev = np.array([0.5, SLOPE, CURVATURE] + [wander * np.sqrt(KNOT)] * steps)
-    with np.errstate(divide="ignore"):
-        return np.diag(1 / stddev**2)
+    relative = np.zeros(0) if bend is None else np.array([*bend[:2], *[bend[2] * np.sqrt(KNOT)] * steps])
+    some = np.flatnonzero(relative)
+    level = np.full((len(spread), 1), LEVEL)
+    return np.append(0, 1 + some), np.concatenate([level, spread[:, None] * relative[some]], axis=1)
 
 
 def _informed(x: Floats, information: Floats) -> tuple[float, float]:

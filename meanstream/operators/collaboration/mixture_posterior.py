@@ -14,7 +14,7 @@ from meanstream.operators.records import Floats
 Floats32 = NDArray[np.float32]
 FAR, NEARER = 2.84, 1.15
 """Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^2.5`."""
-CONTRADICTED = (0.25, 1.25)
+CONTRADICTED = (1.0, 2.0)
 """From where to where an own mean contradicts the prior, in predicted standard deviations,"""
 BELIEVED, LATER = 0.3, 1.5
 """and where an answer keeps less of it than the square of the first, by how much later: exact classes stay exact."""
@@ -162,21 +162,21 @@ def mixture_sum(weight: Floats32, columns: Floats32) -> Floats32:
 
 
 def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, level: float) -> Floats:
-    """Half the length of an interval that covers on average at its level, and nearly so far from the crowd.
+    """Half the length of an interval between one that covers at its level on average and one that covers far agents.
 
     Notes
     -----
     `r`, the posterior's variance over the own one, is the share that an answer keeps of its agent's own mean. Among the
     5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
     answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
-    quantile that covers .90 of them (by simulation, within 2 %); 95 % intervals get longer by at most 44 %, and no
-    longer than those of the own mean.
+    quantile that covers .90 of them (by simulation, within 2 %). The half-width lies in the middle between that and the
+    normal one: 95 % intervals get longer by at most 22 %, and no longer than those of the own mean.
 
     Examples
     --------
     >>> weight = np.array([1.0, 0.5, 0.01])
     >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
-    [1.96, 2.64, 2.84]
+    [1.96, 2.3, 2.4]
     """
     kept = np.minimum(posterior_variance / own_variance, 1.0)
     far = np.square(kept)
@@ -184,6 +184,8 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     far *= -NEARER / _NOMINAL
     far += FAR / _NOMINAL
     np.maximum(far, 1.0, out=far)
+    far += 1.0
+    far *= 0.5
     far *= ndtri(0.5 + 0.5 * level)
     far *= np.sqrt(posterior_variance)
     return np.minimum(far, half_width_alone(own_variance, level), out=far)
@@ -210,7 +212,7 @@ def posterior_doubted_interval(
     more is far from everybody, or the prior is wrong: its spread is read off noisy releases, and populations have
     longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
     holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
-    mean goes from a quarter of what is predicted to a quarter more than it; whom the prior describes has the shorter
+    mean goes from what is predicted to twice that; whom the prior describes has the shorter
     interval. Only where both disagree may it be longer than that of the own mean: cut back to that length it covers
     less, and least with few samples, where intervals alone cover too little.
 

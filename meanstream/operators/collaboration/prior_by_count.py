@@ -11,7 +11,7 @@ import numpy as np
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
 from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
-from meanstream.operators.collaboration.prior import LearnedPrior, Models
+from meanstream.operators.collaboration.prior import LearnedPrior, Models, normalized_prior
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.prior_families import Families
 from meanstream.operators.collaboration.release_bins import ReleaseBins
@@ -19,12 +19,14 @@ from meanstream.operators.collaboration.variance.posterior import VariancePoster
 from meanstream.operators.records import Floats, ReleaseColumns
 
 TRIMMED = 1 / 8
-"""Nobody's release is taken for more precise than those of this share of the others: a count may be a lie."""
+"""No release of strangers is taken for more precise than those of this share of the others: a count may be a lie."""
 VARIANCES = 3
 """Points that the posterior of the variance of one sample is taken at, for mixtures."""
 SAME_VARIANCE = 0.02
 """Posteriors of the standard deviation narrower than this, relative, are one point."""
-STRAYING, EXACTLY = (3.0, 15.0), 0.5
+NEGLIGIBLE_SHARE = 1e-4
+"""Models less likely than this say nothing of the spread of all means."""
+STRAYING, EXACTLY = (3.0, 15.0), 0.95
 """By what a mean may stray from its component: variances of one sample over n; and how likely it is by none."""
 HOPELESS = 20.0
 """Where the evidence has fallen by so much, in logarithms, it does not come back."""
@@ -33,7 +35,10 @@ PER_CLASS = 0.5
 STRATA = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 100_000.0)
 """Counts at which populations may differ."""
 LEAST_STRATUM = 100
-"""Strata of fewer releases are joined."""
+"""Strata of fewer releases are joined,"""
+KNOWN_CENTER, KNOWN_SPREAD = 0.5, 1.0
+"""and so are those whose releases do not show their center to so many spreads of all means, and the square of their own
+spread to so many squares of that: of noise alone a stratum would learn anything between the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,9 @@ class PriorByCount(FitOfBins):
     ----------
     lower, upper : float
         Declared bounds of a sample, hence of every mean, in the value's unit.
+    trimmed : float
+        Share of the releases that may claim to be more precise than they are; 0 where who fits has counted the samples.
+        Where few agents have most of the samples, what the large ones release is nearly all that is known.
 
     Notes
     -----
@@ -54,20 +62,23 @@ class PriorByCount(FitOfBins):
 
     Three families are averaged by the evidence of the releases: mixtures that are the same for all counts
     (`LearnedPrior`), mixtures of each range of counts, and one normal component whose center (a line in log n that
-    bends where the releases say much, and a random walk around it) and spread (a power of n) go with the count. Each is
+    bends where the releases say much, and a random walk around it) and spread (a power of n) go with the count. The
+    first is the likeliest before. How steep a line may be is measured in spreads, and a range of counts whose releases
+    are mostly noise has no mixture of its own: what precise releases show holds there, too. Each is
     averaged over what is not known of the variance of one sample and over how far means stray from their component. An
     answer takes the agent's own count, a release its own; an agent too small to release is answered with a trend that
     is less and less certain.
 
     Guards against strangers, who may publish anything: no release is taken for more precise than those of an eighth of
-    the others; a component that fewer than 2 % of the agents carry shrinks nobody; and an answer leaves the agent's own
-    mean by at most 3.5 of its standard errors (limited translation: members of exact classes lose .3 % by it). Whatever
+    the others (`trimmed`); a component that fewer than 2 % of the agents carry shrinks nobody; and an answer leaves the
+    agent's own mean by at most 3.5 of its standard errors (limited translation: members of exact classes lose .3 % by
+    it). Whatever
     others publish, the squared error is therefore at most `(|e| + 3.5 s)^2` for an own error `e` of standard error `s`:
     13 times that of learning alone where the shift does not depend on `e`, 19 times in the worst case. An agent whose
     own samples vary more than those of others is not taken for a member of a class.
 
-    Nobody knows that a population is normal: a tenth of each component is wider. Intervals are long enough to cover
-    nine in ten of those who are farthest from the crowd (`posterior_far_half_width`), know that the spread at a count
+    Nobody knows that a population is normal: a twentieth of each component is wider. Intervals are longer than normal
+    ones, for those who are farthest from the crowd (`posterior_far_half_width`), know that the spread at a count
     may be wider than the family has it (`local_spread_doubt`), and are longer towards an own mean that contradicts the
     prior (`posterior_doubted_interval`): they are not symmetric then.
 
@@ -89,6 +100,7 @@ class PriorByCount(FitOfBins):
     (2022), "Empirical Bayes when estimation precision predicts parameters"; Efron, Morris (1971), for the limit.
     """
 
+    trimmed: float = TRIMMED
     name: ClassVar[str] = "learned_prior"
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedByCount | FittedAlone:
@@ -116,7 +128,7 @@ class PriorByCount(FitOfBins):
         """Fit the population to all agents' bins, given what is known of the variance of one sample."""
         pool = _few_points(sample_variance, VARIANCES)
         typical = float(pool.weight @ pool.variance)
-        groups = summary.groups(typical, trimmed=TRIMMED).with_variance(float(pool.variance[0]))
+        groups = summary.groups(typical, trimmed=self.trimmed).with_variance(float(pool.variance[0]))
         if groups.total < 2:
             return FittedAlone(self.name)
         plain = LearnedPrior(self.lower, self.upper, per_class=PER_CLASS)
@@ -125,7 +137,7 @@ class PriorByCount(FitOfBins):
         families = Families(
             models=models,
             straying=straying,
-            strata=self._strata(summary, plain, groups, typical),
+            strata=self._strata(summary, plain, groups, typical, _spread_of_all(models)),
             trend=TrendFit.of(groups, pool, spreads, log_prior, lower=self.lower, upper=self.upper),
             sample_variance=_most(sample_variance),
             degrees=_degrees(sample_variance),
@@ -134,13 +146,14 @@ class PriorByCount(FitOfBins):
         )
         return FittedByCount.build(families, groups, lower=self.lower, upper=self.upper)
 
-    @staticmethod
-    def _same_for_all(summary: ReleaseBins, plain: LearnedPrior, pool: VariancePosterior) -> tuple[Models, Floats]:
+    def _same_for_all(
+        self, summary: ReleaseBins, plain: LearnedPrior, pool: VariancePosterior
+    ) -> tuple[Models, Floats]:
         """Fit mixtures with every variance of one sample, and with greater ones; give how much greater, by mixture."""
         parts: list[Models] = []
         log_share, straying, best = [], [], -np.inf
         for variance, share, more in _wider(pool):
-            part = plain.models(summary.points(variance, trimmed=TRIMMED))
+            part = plain.models(summary.points(variance, trimmed=self.trimmed))
             parts.append(part)
             log_share.append(np.log(share))
             straying.append(np.full(len(part.mixtures), more))
@@ -150,32 +163,44 @@ class PriorByCount(FitOfBins):
             best = max(best, evidence)
         return Models.joined(parts, np.array(log_share)), np.concatenate(straying)
 
-    @staticmethod
     def _strata(
-        summary: ReleaseBins, plain: LearnedPrior, groups: CountGroups, variance: float
+        self, summary: ReleaseBins, plain: LearnedPrior, groups: CountGroups, variance: float, spread: float
     ) -> list[tuple[float, Models]]:
         """Fit each range of counts by itself; give the count below which each ends. One range is no strata."""
-        edges = list(_edges(groups))
+        edges = list(_edges(groups, variance, spread))
         if len(edges) < 2:
             return []
         found, low = [], 0.0
         for high in edges:
-            points = summary.points(variance, trimmed=TRIMMED, counts=(low, high))
+            points = summary.points(variance, trimmed=self.trimmed, counts=(low, high))
             found.append((high, plain.models(points)))
             low = high
         return found
 
 
-def _edges(groups: CountGroups) -> Iterator[float]:
-    """Give the ends of strata with enough releases each; the last is infinite."""
-    left, inside = groups.total, 0.0
-    low = 0.0
+def _spread_of_all(models: Models) -> float:
+    """Give the squared spread of all means, averaged over the models."""
+    weight = normalized_prior(models.log_weight)
+    found = 0.0
+    for share, mixture in zip(weight.tolist(), models.mixtures, strict=True):
+        if share > NEGLIGIBLE_SHARE:
+            middle = mixture.weight @ mixture.center
+            found += share * float(mixture.spread**2 + mixture.weight @ (mixture.center - middle) ** 2)
+    return found
+
+
+def _edges(groups: CountGroups, variance: float, spread: float) -> Iterator[float]:
+    """Give the ends of strata that releases tell enough of; the last is infinite."""
+    total = variance / groups.count + groups.noise_variance + spread
+    told = np.stack([groups.number, groups.number / total, groups.number / (2 * total**2)])
+    spread = max(spread, 1e-12 * float(total.max()))
+    least = np.array([LEAST_STRATUM, 1 / (KNOWN_CENTER**2 * spread), 1 / (KNOWN_SPREAD * spread) ** 2])
+    left, low = told.sum(axis=1), 0.0
     for edge in STRATA:
-        inside = float(groups.number[(groups.count >= low) & (groups.count < edge)].sum())
-        if inside >= LEAST_STRATUM and left - inside >= LEAST_STRATUM:
+        inside = told[:, (groups.count >= low) & (groups.count < edge)].sum(axis=1)
+        if (inside >= least).all() and (left - inside >= least).all():
             yield edge
-            left -= inside
-            low = edge
+            left, low = left - inside, edge
     yield np.inf
 
 

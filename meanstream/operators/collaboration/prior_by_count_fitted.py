@@ -23,7 +23,8 @@ from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require_between
 
 TRANSLATION = 3.5
-"""An answer leaves the agent's own mean by at most so many of its standard errors."""
+"""An answer leaves the agent's own mean, or the bound that noise carries it beyond, by at most so many of its standard
+errors."""
 CHANCE = 5.4
 """Estimated variances exceed the true one by chance, by up to this over the root of the degrees of freedom: 99 % of 5
 samples."""
@@ -147,8 +148,8 @@ class FittedByCount:
         for c in np.flatnonzero(np.diff(starts)).tolist():
             for start in range(starts[c], starts[c + 1], _PART):
                 part = slice(start, min(start + _PART, starts[c + 1]))
-                mean, variance, noise_variance = (column[part] for column in columns)
-                of_part, components[part] = self._answers(c, mean, variance, noise_variance, count[part], level=level)
+                chosen = [column[part] for column in columns]
+                of_part, components[part] = self._answers(c, chosen, count[part], level=level)
                 for answer, column in zip(answers, of_part, strict=True):
                     answer[part] = column
         if order is None:
@@ -158,28 +159,27 @@ class FittedByCount:
         for column, of_sorted in zip((*found, component), (*answers, components), strict=True):
             of_sorted.take(back, out=column, mode="clip")  # which no place needs, and which needs no copy
 
-    def _answers(
-        self, c: int, mean: Floats, variance: Floats, noise_variance: Floats, count: Ints, *, level: float
-    ) -> tuple[tuple[Floats, ...], Ints]:
-        """Answer some agents of one class of counts."""
+    def _answers(self, c: int, columns: list[Floats], count: Ints, *, level: float) -> tuple[tuple[Floats, ...], Ints]:
+        """Answer some agents of one class of counts: own means, their variances, those of the noise."""
+        mean, variance, noise = columns
         lower, upper = self.plain.lower, self.plain.upper
         width, part = upper - lower, slice(self.start[c], self.start[c + 1])
         mean, variance = bounded_means(mean, variance, lower=lower, upper=upper)
-        outside = self._outside(np.minimum(variance - noise_variance, width**2), count)
+        outside = self._outside(np.minimum(variance - noise, width**2), count)
         prior = MixturePrior(
             weight=self.weight[part], cautious=self.cautious[part], center=self.center[part],
             variance=self.variance[part], is_class=self.is_class[part], width=width,
         )  # fmt: skip
         value, posterior = mixture_posterior(prior, mean, variance, outside)
         stddev = np.sqrt(variance)
-        most = TRANSLATION * stddev
-        value = np.clip(np.clip(value, mean - most, mean + most), lower, upper)
+        most, inside = TRANSLATION * stddev, np.clip(mean, lower, upper)  # noise carries a release beyond the bounds
+        value = np.clip(np.clip(value, inside - most, inside + most), lower, upper)
         half_width = posterior_far_half_width(posterior, variance, level)
         component, membership, class_size = self.plain.membership(mean, variance)
-        noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)
+        of_noise = FittedNoise(*self.noise[:, c]).half_width(half_width, posterior, variance)
         kept = np.minimum(np.sqrt(posterior) / stddev, 1.0)
         ends = posterior_doubted_interval(value, half_width, mean=mean, kept=kept, own_stddev=stddev, level=level)
-        return (value, *ends, variance / posterior, class_size, membership, noise), component
+        return (value, *ends, variance / posterior, class_size, membership, of_noise), component
 
     def _outside(self, variance: Floats, count: Ints) -> Floats:
         """By what each agent's samples vary more than chance lets those of a member of a class.

@@ -17,9 +17,9 @@ CARRIED = 0.02
 """A component that fewer of the agents carry shrinks nobody: its weight is spread over the bounds."""
 UNSEEN = 0.25
 """Somebody whom no release shows may have any mean: prior weight, in agents."""
-BEFORE = (0.2, 0.4, 0.4)
+BEFORE = (0.8, 0.1, 0.1)
 """Prior probabilities that means do not go with counts, go by strata, and by a trend."""
-TAIL, TAIL_VARIANCE = 0.1, 6.0
+TAIL, TAIL_VARIANCE = 0.05, 6.0
 """Part of each component that is so much wider: real populations have longer tails than normal ones."""
 NO_TAIL = 0.02
 """Components spread by less than this part of the variance of a typical agent's own mean have none."""
@@ -51,10 +51,10 @@ class Components:
         short = np.ones(len(self.weight))
         short[tail] -= TAIL
         wider, middle, variance = doubt.sum(), *self.moments()
-        careful = np.concatenate([self.cautious * short, TAIL * self.cautious[tail]])
+        likely, careful = (np.concatenate([w * short, TAIL * w[tail]]) for w in (self.weight, self.cautious))
         several = len(doubt)
         return Components(
-            weight=np.concatenate([self.weight * short, TAIL * self.weight[tail], np.zeros(several)]),
+            weight=np.append(likely, 0 * doubt),
             cautious=np.append((1 - wider) * careful, self.cautious[:-1].sum() * doubt),
             center=np.concatenate([self.center, self.center[tail], np.full(several, middle)]),
             variance=np.concatenate([self.variance, longer, variance * FACTORS]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from meanstream.operators.collaboration.alone import LearningAlone, ReleaseCount
@@ -97,7 +98,13 @@ COLLABORATIONS: dict[str, Callable[[float, float, float], Collaboration]] = {
 
 
 def make_collaboration(
-    name: str, *, lower: float, upper: float, significance: float = 0.05, covariates: CovariateDesign | None = None
+    name: str,
+    *,
+    lower: float,
+    upper: float,
+    significance: float = 0.05,
+    covariates: CovariateDesign | None = None,
+    strangers: bool = True,
 ) -> Collaboration:
     """Return a collaboration of the registry, or of another package.
 
@@ -114,6 +121,9 @@ def make_collaboration(
         Of the same-mean tests.
     covariates : CovariateDesign, optional
         Public attributes of the agents, whose effects a learned prior takes into account.
+    strangers : bool
+        Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
+        False if the caller counted the samples.
 
     Raises
     ------
@@ -132,7 +142,8 @@ def make_collaboration(
         return made
     if covariates is not None:
         return PriorWithCovariates(name, lower, upper, covariates)
-    return COLLABORATIONS[name](lower, upper, significance)
+    known = COLLABORATIONS[name](lower, upper, significance)
+    return replace(known, trimmed=0.0) if isinstance(known, PriorByCount) and not strangers else known
 
 
 def answers_from_releases(

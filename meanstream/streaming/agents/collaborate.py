@@ -104,7 +104,7 @@ class Collaborator:
         self._sinks = sinks
         self._every = every
         self._clock = clock or SystemClock()
-        self._estimates = PersonalEstimates(settings, options)
+        self._estimates = PersonalEstimates(settings, options, strangers=True)
         self._followed, self._newest = FollowedReleases(settings), NewestReleases()
         self._own: OwnState | None = None
         self._numbers: dict[str, int] = {}

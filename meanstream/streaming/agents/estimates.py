@@ -33,11 +33,18 @@ from meanstream.streaming.events.wire import PersonalEstimate, Population
 class PersonalEstimates:
     """Answers agents; outside the exactly-once core, because it can be computed again from the committed state.
 
+    Parameters
+    ----------
+    settings : AgentsSettings
+    options : EngineOptions
+    strangers : bool
+        Releases come from other deployments, whose counts may be lies.
+
     **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's raw mean: it is
     addressed to that agent.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+    def __init__(self, settings: AgentsSettings, options: EngineOptions, *, strangers: bool = False) -> None:
         self._settings = settings
         self._options = options
         self._covariates = KnownCovariates(options.covariates)
@@ -46,6 +53,7 @@ class PersonalEstimates:
             lower=settings.lower,
             upper=settings.upper,
             covariates=None if options.covariates is None else options.covariates.design,
+            strangers=strangers,
         )
         self.shares = ToldShares(settings, options)
         self.median_half_width: float | None = None

@@ -39,8 +39,9 @@ function headlines(found) {
     ];
   }
   const gain = found.convergence.gain;
-  const better = gain !== null && gain < 1 ? ["wider than alone", `${(1 / gain).toFixed(2)} times`]
-    : ["narrower than alone", gain === null ? "-" : `${gain.toFixed(2)} times`];
+  const shorter = gain === null ? 0 : Math.round(100 * (1 - 1 / gain));
+  const better = ["error bars (median)", gain === null ? "-" : shorter === 0 ? "as long as alone"
+    : `${Math.abs(shorter)} % ${shorter > 0 ? "shorter" : "longer"} than alone`];
   const fresh = [["event time (UTC)", utc(found.counts.event_time)], ["answers behind the clock", behind(found.answered_until)], ["since the last record", behind(found.last_record)]];
   if (found.kind === "collaborate") return [["own agents", number(found.counts.own_agents)], better, ...fresh];
   const next = found.next_release;

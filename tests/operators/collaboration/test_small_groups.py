@@ -1,0 +1,113 @@
+"""Groups whose own releases say next to nothing: what large groups show holds for them, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from meanstream.operators.collaboration.count_trend import CountGroups, TrendFit
+from meanstream.operators.collaboration.prior_by_count import PriorByCount, _edges
+from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
+from meanstream.operators.collaboration.variance.posterior import VariancePosterior
+from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
+
+LOWER, UPPER, CENTER, STDDEV = 0.0, 60.0, 6.0, 4.0
+NOISE = 4.2 * UPPER
+"""Of the sum of a group's values, at about epsilon 1."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Groups of Zipf sizes, nearly all of a few rows, and what they release."""
+
+    truth: Floats
+    releases: ReleaseColumns
+    variance: Floats
+
+    @classmethod
+    def draw(cls, spread: float, *, slope: float = 0.0, groups: int = 800, seed: int = 1) -> Frame:
+        rng = np.random.default_rng(seed)
+        count = np.minimum((1 - rng.random(groups)) ** (-1 / 0.7), 3000).astype(np.int64)
+        truth = CENTER + slope * np.log10(count) + spread * rng.normal(size=groups)
+        noise, ones = (NOISE / count) ** 2, np.ones(groups, np.int64)
+        variance = noise + STDDEV**2 / count
+        mean = truth + rng.normal(size=groups) * np.sqrt(variance)
+        releases = ReleaseColumns(
+            agent=np.arange(groups), index=ones, count=count, total=ones, mean=mean, noise_variance=noise
+        )
+        return cls(truth, releases, variance)
+
+    def answers(self, method: str, *, strangers: bool = False) -> AgentEstimates:
+        made = make_collaboration(method, lower=LOWER, upper=UPPER, strangers=strangers)
+        fitted = made.fit_summary(made.summarize(self.releases), STDDEV**2)
+        return answers_from_releases(fitted, self.releases, self.variance)
+
+    def error(self, answer: AgentEstimates) -> float:
+        return float(np.mean((answer.value - self.truth) ** 2))
+
+
+def test_small_groups_are_answered_as_well_as_without_counts() -> None:
+    """Errors of the default were 8 times those of `pooled_prior` here, and intervals ended at both bounds."""
+    frame = Frame.draw(1.0)
+    ours, plain = frame.answers("learned_prior"), frame.answers("pooled_prior")
+    assert frame.error(ours) < 1.2 * frame.error(plain)
+    assert np.median(ours.upper - ours.lower) < 0.4 * (UPPER - LOWER)
+    assert np.mean((ours.lower <= frame.truth) & (frame.truth <= ours.upper)) > 0.93
+
+
+def test_no_group_is_answered_at_a_bound_that_noise_carries_it_beyond() -> None:
+    """One release in two thousand is 3.5 standard errors off: an answer must not follow it to the bound."""
+    frame = Frame.draw(1.0)
+    far = frame.releases.mean.copy()
+    smallest = int(frame.releases.count.argmin())
+    far[smallest] = CENTER + 5 * np.sqrt(frame.variance[smallest])
+    releases = ReleaseColumns(
+        agent=frame.releases.agent, index=frame.releases.index, count=frame.releases.count, total=frame.releases.total,
+        mean=far, noise_variance=frame.releases.noise_variance,
+    )  # fmt: skip
+    answer = Frame(frame.truth, releases, frame.variance).answers("learned_prior")
+    assert abs(answer.value[smallest] - CENTER) < 6
+    assert ((answer.value > LOWER) & (answer.value < UPPER)).all()
+
+
+def test_counts_of_strangers_are_not_believed_and_own_ones_are() -> None:
+    """Where few large groups show the means, half of what they say is lost on those who do not believe their counts."""
+    frame = Frame.draw(1.0)
+    believed, doubted = frame.answers("learned_prior"), frame.answers("learned_prior", strangers=True)
+    assert frame.error(doubted) > 1.3 * frame.error(believed)
+    assert PriorByCount(LOWER, UPPER).trimmed > 0
+
+
+def groups_of(count: Floats, number: Floats, *, slope: float, spread: float) -> CountGroups:
+    noise = (NOISE / count) ** 2
+    return CountGroups(
+        number=number, mean=CENTER + slope * np.log10(count), count=count, noise_variance=noise,
+        squares=number * (spread**2 + noise + STDDEV**2 / count),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("slope", [0.0, 2.0])
+def test_a_trend_is_measured_in_spreads_and_not_in_widths(slope: float) -> None:
+    """Groups of 300 to 3,000 rows say how those of 3 are spread, if their means do not go with counts.
+
+    Where slopes are measured in widths, the center at 3 rows has a standard deviation of 2.5 spreads for both.
+    """
+    groups = groups_of(np.array([300.0, 1000.0, 3000.0]), np.full(3, 100.0), slope=slope, spread=1.0)
+    spreads = np.geomspace(0.05, 30, 20)
+    exactly = VariancePosterior.exactly(STDDEV**2)
+    fit = TrendFit.of(groups, exactly, spreads, np.full(20, -np.log(20)), lower=LOWER, upper=UPPER)
+    center, stddev, spread = fit.trend.described(np.array([3.0]))[:, 0]
+    assert center == pytest.approx(CENTER + slope * np.log10(3), abs=3 * stddev)
+    assert stddev < (1.8 if slope else 0.8)
+    assert 0.7 < spread < 1.5
+
+
+def test_a_range_of_counts_that_is_all_noise_has_no_mixture_of_its_own() -> None:
+    groups = groups_of(np.array([3.0, 1000.0]), np.array([2000.0, 500.0]), slope=0.0, spread=1.0)
+    assert list(_edges(groups, STDDEV**2, 1.0)) == [np.inf]
+    precise = CountGroups(
+        number=groups.number, mean=groups.mean, squares=groups.squares, count=groups.count, noise_variance=np.zeros(2)
+    )
+    assert len(list(_edges(precise, STDDEV**2, 1.0))) == 2
