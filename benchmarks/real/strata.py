@@ -211,7 +211,8 @@ is the median width of the default's intervals. It is relative to the shortest o
 *Of alone* is relative to intervals alone. *Part* is the share of values in the stream. The rest is the truth.
 
 Goals: error at most 1.2, width at most 1.5, coverage from .93 to .985, no answer exactly at a bound without cause. Of
-{rows} rows, {error} miss the first, {width} the second, {cover} the third and {at_a_bound} the last. Standard errors are allowed for.
+{rows} rows, {error} miss the first, {width} the second, {cover} the third and {at_a_bound} the last. Standard errors
+are allowed for.
 
 | set | part | order | host | epsilon | values | owners | error | width | of alone | covers | misses |
 |---|---|---|---|---|---|---|---|---|---|---|---|
