@@ -189,11 +189,11 @@ BOARD = Board(
                     title="Long-run variance over that of neighboring samples",
                     description=(
                         "1 for independent samples. Above 1, a mean of many samples varies more than neighboring "
-                        "samples suggest. Shown once it is 90 % probable that samples depend; intervals allow for it."
+                        "samples suggest. It stays 1 until dependence is 90 % probable; intervals allow for it."
                     ),
                     queries=[Query(f"meanstream_dependence_ratio{HERE}")],
                     unit="short",
-                    empty="no dependence seen",
+                    empty=NOT_YET,
                     decimals=1,
                     width=24,
                 ),

@@ -25,11 +25,9 @@ LOST = r"brokers cannot be reached: {address} \(.+\)"
 AGAIN = r"brokers can be reached again: {address}"
 WAITING = r"{address}: waiting for the brokers: [a-z ]+ \(.+\)"
 TOOK = r"{address}: [a-z ]+ took (\d+) s"
-STOPPED = r"delivery failed, the next run writes it again: asked to stop while {address} did not answer \(.+\)"
+STOPPED = r"delivery failed, the next run writes it again: stopped while {address} did not answer \(.+\)"
 WRITTEN_AGAIN = r"delivery failed, it is written again in .+ s: .+"
-NO_SPACE = (
-    r"meanstream: store must have space on a working disk, got '.+' for '{store}'; what was committed is safe: .+"
-)
+NO_SPACE = r"meanstream: store must have space on a working disk, got '.+' for '{store}'; committed work is safe: .+"
 
 
 # What was read may have been delivered when the broker dies: then nobody waits for the sinks.

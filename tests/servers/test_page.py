@@ -415,13 +415,14 @@ def test_what_is_carried_on_and_its_gain_are_tiles(width: int, browser: Browser)
         tiles = driver.execute_script(TILES)
         assert tiles["windows that are carried on"] == "2"
         assert tiles["standard error if nothing were carried"] == "2.00 times"
-        assert text.text.endswith("Carried on: a narrow window of half-width 0.5, learned from 2 windows.")
+        assert text.text.endswith("For the next window: a narrow window of half-width 0.5, learned from 2 windows.")
         assert overlaps(driver) == []
         assert driver.execute_script("return document.documentElement.scrollWidth") <= width
         driver.execute_script("choose(0)")
-        assert "was contradicted: the center has jumped. Carried on: no narrow window yet, learned from 1 window." in (
-            text.text
-        )
+        assert (
+            "Earlier windows were contradicted: the center has jumped. For the next window: no narrow window yet, "
+            "learned from 1 window."
+        ) in text.text
         assert complaints(driver) == []
 
 

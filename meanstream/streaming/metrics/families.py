@@ -21,7 +21,7 @@ GAUGES = {
     "prior_components": "Components of the learned prior; 0 where no prior is learned.",
     "prior_spread": "Standard deviation of the means within a component of the learned prior, in the values' unit.",
     "prior_count_ratio": "Probability that means, or their spread, go with the agents' numbers of samples.",
-    "dependence_ratio": "Long-run variance over that of neighboring samples, once it is sure that samples depend.",
+    "dependence_ratio": "Long-run variance over that of neighboring samples; 1 until releases show dependence.",
     "answer_lag_seconds": "The clock minus the event time that agents were answered up to, when they last were.",
     "samples_pending": "Samples that were taken and wait for event time.",
     "first_release_timestamp_seconds": "Event time at which the first release is due; none once there was one.",

@@ -124,7 +124,7 @@ class Metrics(Collector):
 
     Metrics of the population exist after the first refresh of estimates; `prior_spread` and
     `prior_count_ratio` only where a prior was learned,
-    because a spread of 0 says that the agents of a component have the same mean; `dependence_ratio` only where releases
+    because a spread of 0 says that the agents of a component have the same mean. `dependence_ratio` is 1 until releases
     show that an agent's samples depend on each other.
     """
 
@@ -257,7 +257,7 @@ class Metrics(Collector):
             "prior_components": population.n_components,
             "prior_spread": population.spread,
             "prior_count_ratio": population.goes_with_count,
-            "dependence_ratio": population.dependence,
+            "dependence_ratio": population.dependence or 1.0,
         }
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:

@@ -102,7 +102,7 @@ def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_
     row = ran.json["rows"][0]
     assert (row["name"], row["claimed"]) == ("engine", 2.0)
     assert "4 deaths, a replay into a lost store" in row["method"] + row["assumption"]
-    assert any("thrown away" in note for note in ran.json["notes"])
+    assert any("temporary" in note for note in ran.json["notes"])
     assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
 
 

@@ -115,7 +115,7 @@ def test_a_record_that_no_broker_takes_ends_with_one_line_and_commits_nothing(wo
         again = world.open()
         again.restore(note)
         again.write("releases", releases(1))
-        with pytest.raises(SinkLostError, match=rf"^releases, notices must accept what is written, got {why}") as error:
+        with pytest.raises(SinkLostError, match=rf"^releases, notices must accept records, got {why}") as error:
             deliver(again, ("notices", releases(2, agent="x" * large)))
         assert "\n" not in str(error.value)
         assert "xxx" not in str(error.value)

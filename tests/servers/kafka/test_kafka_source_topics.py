@@ -134,7 +134,7 @@ def test_a_deleted_topic_ends_the_reading(
     with closing(source(broker_address, topic, watch_seconds=0.2)) as opened:
         opened.next_batch(1)
         admin.delete_topics([topic])[topic].result(SECONDS)
-        with pytest.raises(SourceLostError, match=f"source must go on existing, got no topic '{topic}'"):
+        with pytest.raises(SourceLostError, match=f"source must keep existing, got no topic '{topic}'"):
             read_until(opened, lambda *_: False)
 
 

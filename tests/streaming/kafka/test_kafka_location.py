@@ -190,7 +190,7 @@ def test_secrets_come_from_the_environment_or_a_file_and_show_nowhere(tmp_path: 
         ("enable.auto.commit: true", "must not be set: the store decides the offsets"),
         ("isolation.level: read_uncommitted", "must not be set: records of aborted transactions must not be read"),
         ("transactional.id: x", "must not be set: the store decides who may write"),
-        ("acks: 1", "must not be set: what is written must be there exactly once"),
+        ("acks: 1", "must not be set: records must be written exactly once"),
         ("group.id: x", "must not be set: the address names the group (group=)"),
         ("bootstrap.servers: x", "must not be set: the address names the brokers"),
         ("error_cb: x", "must not be set: it is not a property of a file"),

@@ -49,7 +49,7 @@ def test_a_position_tells_topic_and_partition_however_many_there_are() -> None:
 
 
 def test_a_topic_with_too_many_partitions_is_refused() -> None:
-    with pytest.raises(ValueError, match="source must have below 8192 partitions beside other topics, got 'wide'"):
+    with pytest.raises(ValueError, match="have below 8192 partitions in a source of several topics"):
         topics_partition(0, MOST_PARTITIONS, "wide")
 
 

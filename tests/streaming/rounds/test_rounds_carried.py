@@ -66,6 +66,6 @@ def test_windows_that_do_not_follow_one_another_are_refused(window: str) -> None
 
 def test_two_sides_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"nothing from window to window on two sides \(users of a window could not be asked before"
+        ValueError, match=r"nothing from window to window on two sides \(users of a window would have to wait for"
     ):
         statistician_identity(SETTINGS)

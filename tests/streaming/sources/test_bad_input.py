@@ -167,7 +167,7 @@ def test_a_value_outside_counts_and_cannot_be_rejected(tmp_path: Path, new_world
     clipped = new_world("clip")
     stats = clipped.run(open_source(str(tmp_path / "x.csv"), MAPPING, sort=False))
     assert (stats.clipped, stats.accepted, stats.rejected) == (1, GOOD_ROWS + 1, Counter())
-    with pytest.raises(ValueError, match=r"out_of_bounds must be 'clip' .*, got 'reject'"):
+    with pytest.raises(ValueError, match=r"out_of_bounds must be 'clip': .*, got 'reject'"):
         replace(clipped.options, out_of_bounds="reject")
 
 

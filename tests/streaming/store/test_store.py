@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from meanstream.streaming.engine.options import EngineOptions
 from meanstream.streaming.rounds.deployment import open_rounds_deployment, rounds_deployment_identity
-from meanstream.streaming.store.audit import audit_ledger
 from meanstream.streaming.store.identity import identity_fingerprint
 from meanstream.streaming.store.secret import load_secret, secret_path
 from meanstream.streaming.store.snapshot import (
@@ -34,10 +33,6 @@ from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
 from tests.streaming.support.rounds_world import samples as rounds_samples
 
 SECRET = b"a secret of more than sixteen bytes"
-WEAK = (
-    "the key of this store is weak (a phrase): whoever guesses it knows the noise; begin a new store with a new name "
-    "and a new key (meanstream secret new FILE)"
-)
 SETTINGS: dict[str, Any] = {"epsilon": 1.0, "counter": "pm1"}
 DATA = Path(__file__).parents[1] / "data"
 OLD_ROUNDS = rounds_settings(lower=0.0, upper=10.0, estimator="one_shot", users=12)
@@ -196,29 +191,6 @@ def test_any_changed_byte_of_a_snapshot_is_found(data: st.DataObject) -> None:
 def test_objects_are_not_written() -> None:
     with pytest.raises(TypeError, match="snapshot column must be of type"):
         encode_snapshot_columns({"x": np.array([object()])})
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_store_without_a_name_goes_on_with_its_own_ids_and_noise(
-    version: int, world: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The files were left by engines of that time after 64 of these samples; the rest gives the releases of one run."""
-    world.secret = SECRET.decode()
-    expected = (DATA / "version-2.releases.jsonl").read_bytes().splitlines()
-    world.settings = replace(world.settings, name=None, spread_share=0)  # there were no votes
-    world.folder.mkdir()
-    shutil.copy(DATA / f"version-{version}.db", world.folder / "s.db")
-    world.run(ScriptedSource(SAMPLES))
-    assert 0 < len(world.lines("releases")) < len(expected)
-    assert world.lines("releases") == expected[-len(world.lines("releases")) :]
-    assert {e["agent"]: e["n"] for e in world.events("estimates")} == {f"agent {i}": 40 for i in range(3)}
-    assert audit_ledger(world.folder / "s.db").rows == len(expected)
-    with closing(sqlite3.connect(world.folder / "s.db")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == ({1: 3, 2: 2}[version],)
-    assert [r.getMessage() for r in caplog.records if "weak" in r.getMessage()] == [WEAK]
-    world.settings = replace(world.settings, name="later")
-    with pytest.raises(StoreError, match="name must be left out for a store that was begun without one"):
-        world.run(ScriptedSource(SAMPLES))
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_events_as_objects_and_a_topic_that_is_not_there(clients: Clients) -> No
     (message,) = clients.pulled(subscription, 1)
     assert message.data == letter.model_dump_json().encode()
     assert (dict(message.attributes)["event"], message.ordering_key) == ("dead_letter", "")
-    with pytest.raises(Exception, match=r"topic must take what is written, got NotFound from 'projects/"):
+    with pytest.raises(Exception, match=r"topic must accept messages, got NotFound from 'projects/"):
         on_runner("FnApiRunner", lambda p: p | beam.Create([letter]) | WritePubSub(f"{topic}-missing"))
 
 

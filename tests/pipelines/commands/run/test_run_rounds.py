@@ -183,7 +183,7 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
         ),
         ({"epsilon": 0}, "epsilon must be positive and finite, got 0"),
         ({"lower": 200}, "lower must be below upper (120), got 200"),
-        ({"window": "weekly"}, "window must be SIZE, SIZE,PERIOD or session:GAP"),
+        ({"window": "weekly"}, "window must be SIZE, SIZE,PERIOD, session:GAP or day"),
         (
             {"window": "7d,1d"},
             "user_budget must be at least 7 for sliding windows '7d,1d' (a sample is in 7 windows, each costs epsilon",
