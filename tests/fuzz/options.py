@@ -131,6 +131,7 @@ BASES: dict[str, str] = {
     "secret new": "{folder}/key",
     "store show": "--store {folder}/state.db",
     "store adopt": "--store {folder}/state.db --lateness 2h",
+    "store forget": "nobody --store {folder}/state.db",
     "store move": "--from {folder}/state.db --to {folder}/other.db --partition 0",
     "get": "N0 --store {folder}/state.db",
     "init": "agents {folder}/new.yaml",

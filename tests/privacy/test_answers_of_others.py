@@ -59,6 +59,9 @@ def differing_bytes(ours: AgentEstimates, theirs: AgentEstimates, changed: int) 
     """Count the bytes of everybody else's answer that differ."""
     differing = 0
     for field in fields(AgentEstimates):
+        if getattr(ours, field.name) is None:  # without covariates
+            assert getattr(theirs, field.name) is None
+            continue
         one, other = (np.atleast_1d(getattr(answer, field.name)) for answer in (ours, theirs))
         if len(one) > 1:
             one, other = np.delete(one, changed), np.delete(other, changed)

@@ -47,39 +47,39 @@ class Figure:
 
 
 COUNTERS = {
-    "events": Figure("events", "Records read by a source of ours, good and bad."),
-    "reading_turns": Figure("reading_turns", "Turns of reading a partition without end, since the job's last start."),
-    "samples": Figure("events", "Samples given to the pipeline: the events, where another source has read them."),
-    "accepted": Figure("accepted", "Samples of a file that were taken."),
-    "rejected_": Figure("rejects", "Records, samples or reports that were not used, by reason.", "reason"),
-    "agents": Figure("agents", "Agents (users, of a file for rounds) with at least one good sample."),
+    "events": Figure("events", "Records read by our sources, good and bad."),
+    "reading_turns": Figure("reading_turns", "Turns of reading a partition, since the job's last start."),
+    "samples": Figure("events", "Samples that entered the pipeline; the events, if another source has read them."),
+    "accepted": Figure("accepted", "Accepted samples of a file."),
+    "rejected_": Figure("rejects", "Rejected records, samples or reports, by reason.", "reason"),
+    "agents": Figure("agents", "Agents with at least one good sample; for rounds from a file, users."),
     "releases": Figure("releases", "Releases charged in the ledger."),
-    "refusals": Figure("refusals", "Releases refused, because the same was made before from another input."),
-    "drifts": Figure("drifts", "Changes of an agent's mean that its releases show; with a memory only."),
-    "drift_warnings": Figure("drift_warnings", "Releases that show that their agent's mean may have changed."),
-    "exhausted": Figure("agents_exhausted", "Agents that have made the last release of their horizon."),
+    "refusals": Figure("refusals", "Releases refused because they were made before from other input."),
+    "drifts": Figure("drifts", "Changes of an agent's mean that its releases show (with a memory only)."),
+    "drift_warnings": Figure("drift_warnings", "Releases that suggest a change of their agent's mean."),
+    "exhausted": Figure("agents_exhausted", "Agents after the last release of their horizon."),
     "estimates": Figure("estimates", "Personal estimates made."),
-    "windows_overtaken": Figure("windows_overtaken", "Windows answered with the population of a later one."),
-    "rounds": Figure("rounds", "Rounds that came to their end: windows answered."),
+    "windows_overtaken": Figure("windows_overtaken", "Windows answered with a later window's population."),
+    "rounds": Figure("rounds", "Completed rounds: answered windows."),
     "rounds_reports_": Figure("rounds_reports", "Reports made, one per user and round, by stage.", "stage"),
     "results_refused": Figure(
         "rounds_results_refused", "Impossible results of stages, counted by each shard that received them."
     ),
-    "over_budget": Figure("rounds_over_budget", "How often the budget did not pay for a user's data in a round."),
+    "over_budget": Figure("rounds_over_budget", "Rounds that left out a user's data because the budget was spent."),
     "sent": Figure("sent", "Events written to a topic."),
 }
 """By name; one that ends with `_` is followed by the value of the label."""
 
 DISTRIBUTIONS = {
-    "batch_samples": Figure("batch_samples", "Samples that were taken together to the shards."),
-    "batch_milliseconds": Figure("batch_seconds", "Duration of a shard's turn, from what waits to its releases."),
+    "batch_samples": Figure("batch_samples", "Samples per batch to the shards."),
+    "batch_milliseconds": Figure("batch_seconds", "Duration of a shard's turn, from waiting samples to releases."),
     "release_lag_milliseconds": Figure(
-        "release_lag_seconds", "The clock minus the event time that a shard has released up to."
+        "release_lag_seconds", "The clock minus the event time of a shard's newest release."
     ),
     "answer_lag_milliseconds": Figure(
-        "answer_lag_seconds", "The clock minus the end of the window that a shard's agents were answered for."
+        "answer_lag_seconds", "The clock minus the end of the window that a shard has answered."
     ),
-    "rounds_window_users": Figure("rounds_window_users", "Users whose reports were counted in a window."),
+    "rounds_window_users": Figure("rounds_window_users", "Users with a counted report in a window."),
 }
 """By name. Flink's Prometheus reporter shows no distribution, so each has two counters as well: `_sum` and `_count`."""
 

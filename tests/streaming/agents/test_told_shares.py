@@ -142,13 +142,15 @@ def test_private_means_and_the_engine_say_the_same(collaboration: str, new_world
     """The same releases, and of them, read as a stranger reads them, the same public answers, to the last bit."""
     bounds = {"lower": 0.0, "upper": 10.0, "epsilon": 1.0, "delta": 1e-6}
     world = new_world("engine")
-    given = {"horizon": 12, "schedule": "geometric:2,1.5"}
-    world.settings = AgentsSettings(**bounds, **given, name="world", histogram_share=0.1, exceeds=(5.0,))
+    schedule = "geometric:2,1.5"
+    world.settings = AgentsSettings(
+        **bounds, horizon=12, schedule=schedule, name="world", histogram_share=0.1, exceeds=(5.0,)
+    )
     world.options = EngineOptions(collaboration=collaboration, quantiles=(0.5, 0.9))
     world.run(ScriptedSource(samples()))
     found = meanstream.private_means(
-        frame_of(samples()), by="agent", value="value", time="time", **bounds, **given, quantiles=[0.5, 0.9],
-        exceeds=[5.0], collaboration=collaboration, secret=world.secret, name="world",
+        frame_of(samples()), by="agent", value="value", time="time", **bounds, releases=12, schedule=schedule,
+        quantiles=[0.5, 0.9], exceeds=[5.0], collaboration=collaboration, secret=world.secret, name="world",
     )  # fmt: skip
     received = ReceivedReleases(PossibleReleases(world.settings))
     received.take([(json.loads(line)["agent"].encode(), line) for line in world.lines("releases")])

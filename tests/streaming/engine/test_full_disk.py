@@ -17,7 +17,7 @@ from tests.pipelines.command_line import SECRET, arguments, options, run_agents,
 from tests.pipelines.forked import run_forked
 
 SAMPLES = [(f"agent {i % 3}", float(i % 11), float(i)) for i in range(120)]
-FULL = r"^store must have space on a working disk, got '(database or disk is full|disk I/O error)' for '{}'; what was "
+FULL = r"^store must have space on a working disk, got '(database or disk is full|disk I/O error)' for '{}'; committed "
 LIMITED = """
 import resource, sys
 from meanstream.pipelines.commands.main import main

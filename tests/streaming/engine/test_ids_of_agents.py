@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.store.store import Store
 from meanstream.streaming.testing import ScriptedSource
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings
 
-OLD = Path(__file__).parents[1] / "data" / "version-3-ids.db"
 SAMPLES = [(("ann", "bob")[i % 2], float(i % 7), float(i)) for i in range(40)]
 OWN = [i // 2 + 1 for i in range(40)]  # each id once of ann and once of bob
 
@@ -57,25 +52,3 @@ def test_in_rounds_an_id_is_its_users_own(tmp_path: Path) -> None:
     day = [(f"user {i % 4}", 1.0, 60.0 * i) for i in range(24)]
     stats = world.run(ScriptedSource([*day, *day], ids=[i // 4 + 1 for i in range(24)] * 2))
     assert (stats.accepted, stats.rejected) == (24, Counter(duplicate=24))
-
-
-def test_ids_of_an_old_store_are_everybodys_until_they_are_forgotten(new_world: Callable[[str], Any]) -> None:
-    """The file was left by an engine of that time after the first 24 samples: its ids are nobody's in particular."""
-    world = new_world("old")
-    world.settings = replace(world.settings, name="old")
-    world.options = EngineOptions(batch_size=8, refresh=20.0, allowed_lateness=20.0)
-    world.folder.mkdir()
-    shutil.copy(OLD, world.folder / "s.db")
-    known = [("ann", 5.0, 23.2), ("eve", 5.0, 23.4)]  # an id that was counted then, whoever sends it
-    fresh = [("ann", 1.0, 24.0), ("bob", 2.0, 25.0), ("ann", 1.0, 26.0)]
-    later = [("eve", 3.0, 90.0), ("bob", 3.0, 91.0), ("ann", 3.0, 92.0), ("eve", 4.0, 93.0)]
-    script = [*SAMPLES[:24], *known, *fresh, *later]
-    ids = [*range(1, 25), 23, 23, 100, 100, 100, 24, 101, 102, 23]
-    stats = world.run(ScriptedSource(script, ids=ids))
-    assert stats.rejected == Counter(
-        duplicate=4
-    )  # both known ones, ann's second 100, and 24, which still is everybody's
-    again = ScriptedSource([*script, ("eve", 3.0, 94.0)], ids=[*ids, 24])
-    assert world.run(again).accepted == 1  # by now it was forgotten
-    with closing(Store.read(world.folder / "s.db")) as store:
-        assert not list(store.chunks("ids"))

@@ -231,7 +231,7 @@ def test_other_settings_are_refused_by_the_store(new_rounds: Any) -> None:
     world = new_rounds()
     world.run(ScriptedSource(samples()))
     world.settings = replace(world.settings, epsilon=1.0)
-    with pytest.raises(Exception, match=r"epsilon must be 2\.0 as in this store, got 1\.0"):
+    with pytest.raises(Exception, match=r"epsilon must be 2\.0 as in the store that is continued, got 1\.0"):
         world.run(ScriptedSource(samples()))
 
 

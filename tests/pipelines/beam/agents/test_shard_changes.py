@@ -41,7 +41,6 @@ from tests.pipelines.beam.agents.test_agents_idempotent import (
     fresh_state,
     life,
     lose_agents,
-    public,
     samples_of,
 )
 from tests.pipelines.beam.support.agents_world import SETTINGS
@@ -236,18 +235,6 @@ def old_state(kind: str) -> dict[str, Any]:
         else:
             state[name].value = None if kept is None else base64.b64decode(kept)
     return state
-
-
-def test_a_shard_of_an_older_version_goes_on_with_the_same_bytes() -> None:
-    old, new = old_state("agents"), fresh_state()
-    for number in range(2):
-        life(new, samples_of(number), number)
-    assert len(old["charges"].value) > 600
-    for number in range(2, 5):
-        assert public(life(old, samples_of(number), number)) == public(life(new, samples_of(number), number)) != []
-        assert charged(old) == charged(new)
-    assert old["agents"].value == new["agents"].value
-    assert old["charges"].value is None  # the agents say it
 
 
 def test_releases_that_an_older_version_kept_go_on() -> None:

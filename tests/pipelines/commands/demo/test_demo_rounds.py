@@ -57,4 +57,4 @@ def test_the_demo_answers_every_week_and_repeats_itself(tmp_path: Path, monkeypa
 def test_options_before_the_name_of_the_demo_are_refused(tmp_path: Path) -> None:
     assert meanstream("demo", "--seed", "3", "rounds").message == "seed must come after 'rounds'"
     assert "epsilon must be positive" in meanstream("demo", "rounds", "--epsilon", "0").message
-    assert "window must be SIZE" in meanstream("demo", "rounds", "--window", "week").message
+    assert "window must be SIZE" in meanstream("demo", "rounds", "--window", "weekly").message
