@@ -191,8 +191,8 @@ def test_settings_of_a_store_stay(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     monthly(months(1, 1), store)
     for changes, said in (
-        ({"epsilon": 2.0}, r"epsilon must be 1\.0 as in this store"),
-        ({"releases": 24}, "releases must be 12 as in this store"),
+        ({"epsilon": 2.0}, r"epsilon must be 1\.0 as in the store that is continued"),
+        ({"releases": 24}, "releases must be 12 as in the store that is continued"),
     ):
         with pytest.raises(StoreError, match=said):
             monthly(months(1, 2), store, **changes)

@@ -46,7 +46,7 @@ def local_spread_doubt(
     >>> groups = CountGroups(number=np.array([100.0, 100.0]), mean=np.zeros(2), squares=np.array([500.0, 2.0]),
     ...                      count=np.array([10.0, 1000.0]), noise_variance=np.array([4.0, 0.01]))
     >>> local_spread_doubt(groups, 1.0, np.array([10.0, 1000.0]), np.zeros(2), np.full(2, 0.01)).sum(axis=1).round(2)
-    array([0.43, 0.  ])
+    array([0.26, 0.  ])
     """
     before = np.exp(-0.5 * (np.log(FACTORS) / DOUBTED) ** 2)
     before = np.concatenate([[1 - DOUBT], DOUBT * before / before.sum()])

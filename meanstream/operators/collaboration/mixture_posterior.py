@@ -222,7 +222,7 @@ def posterior_doubted_interval(
     >>> lower, upper = posterior_doubted_interval(zero, 2 * half, mean=np.array([0.1, -0.7, 3.0]), kept=half,
     ...                                           own_stddev=2 * half, level=0.95)
     >>> lower.round(2).tolist(), upper.round(2).tolist()
-    ([-1.0, -1.93, -1.0], [1.0, 1.0, 4.96])
+    ([-1.0, -1.0, -1.0], [1.0, 1.0, 4.96])
     """
     shift = mean - value
     away = np.abs(shift)

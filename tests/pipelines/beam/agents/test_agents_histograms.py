@@ -306,7 +306,7 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
     assert not [name for name in columns if "histogram" in name]
     (fitted,) = run_pipeline(lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS))[0]
     _, head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
-    assert {*head} == {"number", "newest", "agents", "overtaken", "bounds", "shards", "fitted"}
+    assert {*head} == {"number", "newest", "agents", "overtaken", "bounds", "shards", "fitted", "independent"}
     assert not [name for name in columns if "shares" in name]
     agents = Agents(SETTINGS, noise_from_secret(SECRET.encode(), SETTINGS.name))
     agents.add_agents(["a"])
