@@ -141,7 +141,7 @@ def make_collaboration(
         made: Collaboration = others[name].load()(lower, upper, significance)
         return made
     if covariates is not None:
-        return PriorWithCovariates(name, lower, upper, covariates)
+        return PriorWithCovariates(name, lower, upper, covariates, strangers)
     known = COLLABORATIONS[name](lower, upper, significance)
     return replace(known, trimmed=0.0) if isinstance(known, PriorByCount) and not strangers else known
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class PriorWithCovariates:
         Declared bounds of a sample, in the value's unit.
     design : CovariateDesign
         Public: the attributes.
+    strangers : bool
+        As for `make_collaboration`.
 
     Notes
     -----
@@ -74,6 +76,7 @@ class PriorWithCovariates:
     lower: float
     upper: float
     design: CovariateDesign
+    strangers: bool = True
 
     def __post_init__(self) -> None:
         require(self.name in PRIORS, "covariates", f"go with the collaboration {' or '.join(PRIORS)}", self.name)
@@ -103,8 +106,8 @@ class PriorWithCovariates:
             return without
         total = variance_posterior_typical(sample_variance) / summary.count + summary.noise_variance
         effects = learn_effects(
-            self.design, summary.codes, count=summary.count, mean=summary.mean, variance=_believed(total),
-            lower=self.lower, upper=self.upper,
+            self.design, summary.codes, count=summary.count, mean=summary.mean,
+            variance=_believed(total) if self.strangers else total, lower=self.lower, upper=self.upper,
         )  # fmt: skip
         offset = effects.offsets(summary.codes, summary.count)
         beyond = self._fit_prior(summary, sample_variance, summary.mean - offset, WIDENED * (self.upper - self.lower))
@@ -118,7 +121,10 @@ class PriorWithCovariates:
         lower, upper = self.lower - wider, self.upper + wider
         bins = ReleaseBins(lower, upper)
         bins.update(mean, summary.count, summary.noise_variance)
-        return PRIORS[self.name](lower, upper).fit_summary(bins, sample_variance)
+        prior = PRIORS[self.name](lower, upper)
+        if isinstance(prior, PriorByCount) and not self.strangers:
+            prior = replace(prior, trimmed=0.0)
+        return prior.fit_summary(bins, sample_variance)
 
 
 def _believed(variance: Floats) -> Floats:

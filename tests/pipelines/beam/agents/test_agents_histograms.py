@@ -315,7 +315,8 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
         newest=np.zeros(1),
     )  # fmt: skip
     columns = unpacked(OwnBatchCoder().encode(own), "own")[2]
-    of_own = {"agent", "count", "mean", "squared_deviations", "ahead", "part", "newest", "words"}
+    of_own = {"agent", "count", "mean", "squared_deviations", "ahead", "part", "newest", "words",
+              "energies", "energy_degrees", "block_log"}  # fmt: skip
     assert {*columns} == of_own | NAMES
 
 

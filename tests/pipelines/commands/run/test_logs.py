@@ -271,7 +271,7 @@ def test_the_records_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert first[1]["source"] == "flights.csv"
     assert (first[1]["agents"], first[1]["event_time"]) == (0, None)
     assert (first[2]["event"], first[2]["lateness"]) == ("samples may be late", "0s")
-    assert {record["event"] for record in first[3:-1]} == {"progress"}
+    assert {record["event"] for record in first[3:-1]} == {"estimates are due", "progress"}
     assert first[-1]["event"] == "finished"
     for record in first[-2:]:
         assert (record["events"], record["agents"], record["rejected"]) == (60, 3, {})
