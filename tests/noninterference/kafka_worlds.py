@@ -28,7 +28,8 @@ NewTopic = Callable[..., str]
 def agents_to_topics(folder: Path, agents: int, address: str, new_topic: NewTopic, **stream: Any) -> Seen:
     """Run the engine with all events to topics: killed within a delivery, continued."""
     roles = ("sink", "releases", "population", "dead_letters", "notices")
-    topics = {role: new_topic(PARTITIONS.get(role, 1)) for role in roles}
+    compact = {"cleanup.policy": "compact"}  # as the engine makes it: otherwise it warns, if the broker answers in time
+    topics = {role: new_topic(PARTITIONS.get(role, 1), compact if role == "releases" else None) for role in roles}
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock)
         agents_worlds.write_stream(folder / "private-stream.csv", agents, **stream)

@@ -104,12 +104,11 @@ def _open_growing(path: Path, option: str) -> Any:
 
 
 def _only_member(path: Path, option: str) -> BufferedIOBase:
-    archive = zipfile.ZipFile(path)
-    members = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
-    if len(members) != 1:
-        archive.close()
-        raise ValueError(f"{option} must be a zip file with one member, got {len(members)} in {str(path)!r}")
-    return cast(BufferedIOBase, archive.open(members[0]))
+    with zipfile.ZipFile(path) as archive:  # the file itself stays open for as long as the member is
+        members = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+        if len(members) != 1:
+            raise ValueError(f"{option} must be a zip file with one member, got {len(members)} in {str(path)!r}")
+        return cast(BufferedIOBase, archive.open(members[0]))
 
 
 def _unreadable(option: str, rule: str, path: Path, error: Exception) -> UnreadableSourceError:

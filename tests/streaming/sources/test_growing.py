@@ -162,8 +162,6 @@ def test_a_run_reads_standard_input_and_says_what_it_cannot_follow(
     assert meanstream("run", "agents", *follow, *options, *places).message.startswith(
         "source must be a readable file of type .jsonl, .ndjson to follow"
     )
-    follow = ("--source", str(tmp_path / "x.jsonl"), "--follow")
-    assert meanstream("run", "agents", *follow, *options, *places).message.startswith("refresh must be given with")
 
 
 def test_held_at_its_end_a_file_gives_what_was_there_and_goes_on_later(tmp_path: Path) -> None:
