@@ -14,6 +14,7 @@ import pytest
 from meanstream.operators.collaboration import posterior_table, prior_fitted
 from meanstream.operators.collaboration.posterior_table import Evaluate, Posterior
 from meanstream.operators.collaboration.registry import COLLABORATIONS, FittedPopulation, make_collaboration
+from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.collaboration.variance.pooled import pooled_own_means
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
 
@@ -86,6 +87,22 @@ def fitted_and_samples(name: str, n: int) -> tuple[FittedPopulation, OwnSamples]
 def test_a_raw_value_changes_no_byte_of_anybody_elses_answer(name: str, n: int) -> None:
     fitted, samples = fitted_and_samples(name, n)
     assert interference(fitted, samples) == 0
+
+
+@pytest.mark.parametrize("name", ["learned_prior", "pooled_prior"])
+def test_how_many_agents_have_two_variances_changes_no_byte_of_others(name: str) -> None:
+    """The number of them, which depends on raw values, goes past the fewest agents of a table."""
+    fitted, samples = fitted_and_samples(name, 20_000)
+    own = pooled_own_means(samples, POOL)
+    few = posterior_table.FEWEST_AGENTS - 1
+    assert few > CHANGED + 1
+    ratio = np.where(np.arange(len(own.mean)) < few + 1, 0.5, 1.0)
+    worlds = []
+    for of_changed in (0.5, 1.0):
+        ratio[CHANGED] = of_changed
+        worlds.append(estimate_with_two_variances(fitted, replace(own, value_variance=ratio * own.variance)))
+    assert worlds[0].value[CHANGED] != worlds[1].value[CHANGED]
+    assert differing_bytes(*worlds, CHANGED) == 0
 
 
 def test_the_own_answer_does_change() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,6 +35,9 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     with both variances. The interval is that of the long-run variance, about the value; each of its sides is the root
     of the squares of its own length and of what the value was moved by.
 
+    **Privacy.** The second evaluation is of all agents, too: how a prior evaluates depends on the number of agents, and
+    the number of those with two variances depends on raw values.
+
     Examples
     --------
     >>> from meanstream.operators.collaboration.alone import FittedAlone
@@ -46,21 +49,23 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     """
     answer = fitted.estimate(own, level=level)
     ratio = own.variance / np.maximum(own.value_variance, np.finfo(np.float64).tiny)
-    some = np.flatnonzero((ratio > ALIKE) | (ratio < 1 / ALIKE))
-    if not len(some):
+    two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
+    if not two.any():
         return answer
-    columns: dict[str, Any] = {of.name: getattr(own, of.name)[some] for of in fields(own)}
-    short = fitted.estimate(OwnMeans(**{**columns, "variance": columns["value_variance"]}), level=level)
-    value = 0.5 * (answer.value[some] + short.value)
-    moved = value - answer.value[some]
+    short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
+    value = 0.5 * (answer.value + short.value)
+    shift = value - answer.value
 
     def side(length: Floats) -> Floats:
-        return np.asarray(np.sqrt(np.square(length) + np.square(moved)))
+        return np.asarray(np.sqrt(np.square(length) + np.square(shift)))
 
-    found = {name: getattr(answer, name).copy() for name in ("value", "lower", "upper")}
-    lower, upper = side(answer.value[some] - answer.lower[some]), side(answer.upper[some] - answer.value[some])
-    found["value"][some], found["lower"][some], found["upper"][some] = value, value - lower, value + upper
+    moved = answer.moved
     if answer.moved is not None and short.moved is not None:
-        found["moved"] = answer.moved.copy()
-        found["moved"][some] = 0.5 * (answer.moved[some] + short.moved)
-    return replace(answer, **found)
+        moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
+    return replace(
+        answer,
+        value=np.where(two, value, answer.value),
+        lower=np.where(two, value - side(answer.value - answer.lower), answer.lower),
+        upper=np.where(two, value + side(answer.upper - answer.value), answer.upper),
+        moved=moved,
+    )
