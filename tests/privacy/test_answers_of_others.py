@@ -97,12 +97,11 @@ def test_how_many_agents_have_two_variances_changes_no_byte_of_others(name: str)
     few = posterior_table.FEWEST_AGENTS - 1
     assert few > CHANGED + 1
     ratio = np.where(np.arange(len(own.mean)) < few + 1, 0.5, 1.0)
-    worlds = []
-    for of_changed in (0.5, 1.0):
-        ratio[CHANGED] = of_changed
-        worlds.append(estimate_with_two_variances(fitted, replace(own, value_variance=ratio * own.variance)))
-    assert worlds[0].value[CHANGED] != worlds[1].value[CHANGED]
-    assert differing_bytes(*worlds, CHANGED) == 0
+    one = estimate_with_two_variances(fitted, replace(own, value_variance=ratio * own.variance))
+    ratio[CHANGED] = 1.0
+    other = estimate_with_two_variances(fitted, replace(own, value_variance=ratio * own.variance))
+    assert one.value[CHANGED] != other.value[CHANGED]
+    assert differing_bytes(one, other, CHANGED) == 0
 
 
 def test_the_own_answer_does_change() -> None:

@@ -164,8 +164,7 @@ def forecast_record_warning(
     assumed = "that users are alike (between_users 0)" if not declared else f"between_users {declared * half:.3g}"
     return (
         f"With {name} and {assumed}, the {level:.0%} interval misses half of the time if users' own means have a "
-        "skewed "
-        f"spread of {breaking * half:.3g}. Declare a true bound, or none."
+        f"skewed spread of {breaking * half:.3g}. Declare a true bound, or none."
     )
 
 

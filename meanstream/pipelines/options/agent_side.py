@@ -131,10 +131,8 @@ class AgentSideOptions(StreamOptions):
         str | None,
         cli_option(
             "Weight of old samples: forever | half-life:LENGTH | window:LENGTH | auto (half-life of 40 releases). "
-            "LENGTH "
-            "is in samples of an agent, or a duration with --schedule every:... Releases then have no end. Default: "
-            "the "
-            "store's, else forever.",
+            "LENGTH is in samples of an agent, or a duration with --schedule every:... Releases then have no end. "
+            "Default: the store's, else forever.",
             PRIVACY,
         ),
     ] = None
@@ -161,8 +159,7 @@ class AgentSideOptions(StreamOptions):
         float | None,
         cli_option(
             "Share of the budget for the histogram behind --quantiles and --exceeds; default: the store's, else 0.1 "
-            "with "
-            "one of them.",
+            "with one of them.",
             PRIVACY,
         ),
     ] = None

@@ -20,8 +20,7 @@ def cli_option(help_text: str, panel: str, *names: str) -> Any:
 COLUMN_HELP = "a name, a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
 SOURCE_HELP = (
     "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON "
-    "lines "
-    "from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
+    "lines from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
 CollaborationOption = Annotated[

@@ -57,8 +57,7 @@ class Witness:
             raise StoreError(
                 f"store must have the {self.commits} commits that its lock file counts, got {commits} in "
                 f"{str(self.path)!r}: it is damaged or an older copy; to continue from it nevertheless, delete the "
-                "lock "
-                "file"
+                "lock file"
             )
 
 

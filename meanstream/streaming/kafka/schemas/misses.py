@@ -43,8 +43,7 @@ class SchemaMisses:
         if not self._told:
             _log.warning(
                 "the registry has no schema of the last %d new ids: for %.0f s further new ids are not looked up, "
-                "and their "
-                "records are rejected (unknown_schema)",
+                "and their records are rejected (unknown_schema)",
                 self._count,
                 self._until - now,
             )
