@@ -24,6 +24,7 @@ from meanstream.streaming.sources.source import Source
 from meanstream.streaming.store.deployment import open_deployment
 from meanstream.streaming.store.store import Store
 from meanstream.streaming.testing import SettableClock
+from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 
 ROLES = {
     "releases": Trust.PUBLIC,
