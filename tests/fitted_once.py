@@ -1,8 +1,7 @@
 """A fit of the same releases is the same: tests that run one stream again and again fit each population once.
 
-It is most of what a short run of the engine computes. Only `tests/streaming`, `tests/pipelines` and the engines that
-`tests/servers` kill use it; what the fit itself is, and that no private value reaches it, is tested where nothing is
-kept (`tests/operators`, `tests/privacy`, `tests/noninterference`).
+It is most of what a short run of the engine computes. What is kept is found by all that the fit is given: worlds that
+give it something else are fitted apart. The fit is tested where nothing is kept (`tests/operators`, `tests/privacy`).
 """
 
 from __future__ import annotations

@@ -14,12 +14,14 @@ import json
 import logging
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,7 +82,7 @@ class Forked:
         asked = {"program": program, "argv": [*argv], "env": dict(env), "cwd": str(cwd)}
         text = json.dumps(asked).encode()
         self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(_server())
+        self._line.connect(_server()[0])
         socket.send_fds(self._line, [b"%8d" % len(text)], streams)
         self._line.sendall(text)
         self.pid = int(self._line.recv(8))
@@ -131,7 +133,7 @@ def run_forked(
 def commands_for_a_shell(folder: Path) -> Path:
     """Write a `meanstream` into a folder that hands its words, environment, folder and streams to a fork."""
     client = folder / "meanstream"
-    client.write_text(CLIENT.format(python=sys.executable, program=OF_A_PAGE, address=_server()))
+    client.write_text(CLIENT.format(python=sys.executable, program=OF_A_PAGE, address=_server()[0]))
     client.chmod(0o755)
     return folder
 
@@ -158,9 +160,17 @@ def _read(end: int) -> bytes:
         return pipe.read()
 
 
+def seconds_of_forks() -> float:
+    """Give the processor time of all forks that have ended, and of their server."""
+    if not _server.cache_info().currsize:
+        return 0.0
+    fields = Path(f"/proc/{_server()[1]}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 @cache
-def _server() -> str:
-    """Start the server, once per process of tests, and give its address; it ends when this process does."""
+def _server() -> tuple[str, int]:
+    """Start the server, once per process of tests, and give its address and id; it ends when this process does."""
     folder = tempfile.mkdtemp()  # a socket's path must be short
     address = f"{folder}/line"
     same = {"LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "TZ": "UTC"}
@@ -177,7 +187,7 @@ def _server() -> str:
     atexit.register(end)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
-    return address
+    return address, server.pid
 
 
 def serve(address: str) -> str:
@@ -189,16 +199,22 @@ def serve(address: str) -> str:
         line.listen()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        running: set[int] = set()
+        signal.signal(signal.SIGCHLD, _reap)
         while True:
             caller, _ = line.accept()
-            running -= {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0]}
-            if pid := os.fork():
-                running.add(pid)
+            if os.fork():
                 caller.close()
                 continue
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             line.close()
             return _attend(caller)
+
+
+def _reap(*_: object) -> None:
+    """Take in who has ended: what it used counts as used by this process's children."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _attend(caller: socket.socket) -> str:
