@@ -1,0 +1,76 @@
+"""The parts of the command `meanstream`: where each is, and the line that lists it, without importing any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+_GROUP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A command or a group of commands."""
+
+    module: str
+    """Below this folder."""
+    line: str
+    """What its own help begins with."""
+    name: str = _GROUP
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it has commands below it."""
+        return self.name == _GROUP
+
+    def loaded(self) -> Any:
+        """Import it."""
+        return getattr(import_module(f"{__package__}.{self.module}"), self.name)
+
+
+PARTS = {
+    "budget": _Part(
+        "state.budget_command",
+        "Show each agent's releases, spent and left, and when its budget ends.",
+        "budget",
+    ),
+    "get": _Part(
+        "state.get_command",
+        "Show an agent's newest estimate with its interval, age and budget.",
+        "get",
+    ),
+    "init": _Part(
+        "init_command",
+        "Write a configuration file with every option of a run, its help and its default.",
+        "init",
+    ),
+    "report": _Part(
+        "report.command",
+        "Write charts, the privacy promise, reliability and the commands into one HTML file.",
+        "report",
+    ),
+    "schema": _Part("schema_command", "Print the JSON Schema of an event type.", "schema"),
+    "run": _Part("run.command", "Estimate from a stream of events."),
+    "simulate": _Part("papers.simulate.command", "Simulate the errors of a configuration."),
+    "theory": _Part("papers.simulate.theory_command", "Compute expected errors without a simulation."),
+    "reproduce": _Part("papers.reproduce.command", "Reproduce the figures of a paper, or our own of moving means."),
+    "explain": _Part("explain.command", "Show what a configuration protects, before anything runs."),
+    "plan": _Part("explain.plan_command", "Predict errors before anything runs, of agents or rounds (default)."),
+    "audit": _Part(
+        "evidence.command",
+        "Attack the code as it runs, and measure a lower bound on its privacy loss.",
+    ),
+    "dlq": _Part("state.dlq_command", "List, show and replay dead letters (rejected records)."),
+    "ledger": _Part("state.ledger_command", "Verify, sign and back up the ledger of releases."),
+    "secret": _Part("state.secret_command", "Make keys for the noise and for signatures of a ledger."),
+    "store": _Part(
+        "state.store_command",
+        "Inspect, rename, merge and split stores, and erase an agent from one.",
+    ),
+    "demo": _Part(
+        "demo.agents_demo",
+        "Replay the flights of New York in 2013, with a private mean delay for each aircraft.",
+    ),
+}
+"""In the order of the list that `meanstream --help` shows."""
