@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.operators.simulation import shares
+from meanstream.operators.forecast import shares_forecast as shares
 from tests.pipelines.command_line import changed, meanstream
 
 BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
