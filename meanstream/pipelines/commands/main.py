@@ -17,6 +17,7 @@ from meanstream.pipelines.commands.outputs import Output
 from meanstream.pipelines.commands.own_process import keep_algebra_in_one_thread, mark_own_process
 from meanstream.pipelines.commands.parts import PARTS
 from meanstream.pipelines.commands.run.logs import log_lines_of_defect
+from meanstream.pipelines.options.declared import cli_option
 from meanstream.pipelines.options.errors import BadOption, RunFailed
 from meanstream.pipelines.options.shown import with_environment_and_headings
 from meanstream.pipelines.options.typed import TypedValues, refusing_typed_in_one_line
@@ -39,7 +40,16 @@ def _show_version(asked: bool) -> None:
 
 def _meanstream(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        cli_option(
+            "Show the version and exit.",
+            None,
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            environment=False,
+            shows=False,
+        ),
     ] = False,
 ) -> None:
     """Private mean estimation on event streams, with an error bar on every answer."""

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from pydantic import ConfigDict
 
+from meanstream.pipelines.options.declared import OPERATION, OUTPUT, cli_option, declared_options
 from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.shown import show_all_options
 from meanstream.pipelines.options.typed import is_typed_number
 
 T = TypeVar("T")
@@ -39,10 +42,13 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
         raise BadOption(f"config must be YAML, got {str(path)!r}") from None
     if not isinstance(entries, dict):
         raise BadOption(f"config must map option names to values, got {type(entries).__name__} in {str(path)!r}")
-    names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help")}
+    names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help", "help_all")}
+    others = getattr(context.command.callback, "other_options", frozenset())
     defaults: dict[str, Any] = {}
     for key, value in entries.items():
         name = _parameter_name(str(key), names)
+        if name not in names and name in others:
+            continue
         if name not in names:
             options = sorted(p.opts[0].lstrip("-") for p in names.values())
             raise BadOption(f"config has no option {key!r}{closest_valid(str(key), options)}")
@@ -81,32 +87,69 @@ def _parameter_name(key: str, names: dict[str, Any]) -> str:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(
+    cli_option(
+        "YAML file of options; the environment and the command line take precedence.",
+        OPERATION,
         "--config",
         callback=_load_config,
         is_eager=True,
-        help="YAML file of options; the environment and the command line take precedence.",
-        rich_help_panel="Operation",
+        first=True,
+        shows=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Output as one JSON object.", rich_help_panel="Output")]
+JsonOption = Annotated[bool, cli_option("Output as one JSON object.", OUTPUT, "--json")]
+DEFERRED = ConfigDict(defer_build=True)
+"""Of classes of options: `--help` needs no validator."""
 
-
-_PRINT_CONFIG = typer.Option(
-    "--print-config",
-    help="Print every option with its value and origin (command line, environment, YAML, default), and exit.",
-    rich_help_panel="Operation",
-)
+_PRINT_CONFIG = Annotated[
+    bool,
+    cli_option(
+        "Print every option with its value and origin (command line, environment, YAML, default), and exit.",
+        OPERATION,
+        "--print-config",
+        environment=False,
+        shows=True,
+    ),
+]
+_HELP_ALL = Annotated[
+    bool,
+    cli_option(
+        "Show all options and exit.",
+        None,
+        "--help-all",
+        environment=False,
+        shows=False,
+        is_eager=True,
+        expose_value=False,
+        callback=show_all_options,
+    ),
+]
+FEW = 15
+"""Options that a help shows without being asked for all."""
 
 
 def takes_options(
-    options: type[T], *, required: Sequence[str] = (), beforehand: Callable[[typer.Context, T], None] | None = None
+    options: type[T],
+    *,
+    typed: Sequence[str] | None = None,
+    also: Sequence[type[Any]] = (),
+    beforehand: Callable[[typer.Context, T], None] | None = None,
 ) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Give a command the fields of a dataclass as its options, some of which its help calls required.
+    """Give a command the fields of a class of options.
 
-    `beforehand` is called before it, with how it was called.
+    Parameters
+    ----------
+    options : type
+        Its annotations declare the options.
+    typed : sequence of str, optional
+        Options that can be typed, for a command that is about a run; the others are read from `--config` and the
+        environment.
+    also : sequence of type
+        Options that a file may have for another command, and that mean nothing to this one.
+    beforehand : callable, optional
+        Called before the command, with how it was called.
     """
-    hints = get_type_hints(options, include_extras=True)
+    declared = declared_options(options)
 
     def decorate(command: Callable[[T], None]) -> Callable[..., None]:
         def call(context: typer.Context, *, print_config: bool, **given: Any) -> None:
@@ -115,34 +158,38 @@ def takes_options(
 
                 sys.stdout.write(options_in_force(context))
                 return
+            if "said" in (field.name for field in fields(options)):  # type: ignore[arg-type]
+                given["said"] = frozenset(name for name in given if _is_said(context, name))
             taken = options(**given)
             if beforehand is not None:
                 beforehand(context, taken)
             command(taken)
 
-        parameters = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-            for name, default in _in_order_of_help(options).items()
-        ]
         kinds = inspect.Parameter
-        hinted = Annotated[bool, _PRINT_CONFIG]
-        parameters.append(kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=hinted))
-        parameters.insert(0, kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context))
-        call.required_options = tuple(required)  # type: ignore[attr-defined]
+        defaults = {field.name: field.default for field in fields(options)}  # type: ignore[arg-type]
+        hints = get_type_hints(options, include_extras=True)
+        names = [name for name, default in defaults.items() if default is not MISSING and name != "said"]
+        names.sort(key=lambda name: name in declared and not declared[name].first)
+        parameters = [
+            kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+            *(kinds(name, kinds.KEYWORD_ONLY, default=defaults[name], annotation=hints[name]) for name in names),
+            kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=_PRINT_CONFIG),
+        ]
+        if len(parameters if typed is None else typed) > FEW:
+            parameters.append(kinds("help_all", kinds.KEYWORD_ONLY, default=False, annotation=_HELP_ALL))
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {p.name: p.annotation for p in parameters}
         call.__doc__ = command.__doc__
         call.__name__ = command.__name__
+        call.typed_options = typed  # type: ignore[attr-defined]
+        call.other_options = frozenset(name for one in also for name in declared_options(one))  # type: ignore[attr-defined]
         return call
 
     return decorate
 
 
-def _in_order_of_help(options: Any) -> dict[str, Any]:
-    """Give the default of each option: those that `HELP_ORDER` names first."""
-    defaults = {field.name: field.default for field in fields(options) if field.default is not MISSING}
-    first = getattr(options, "HELP_ORDER", "").split()
-    return {name: defaults[name] for name in dict.fromkeys([*first, *defaults])}
+def _is_said(context: typer.Context, name: str) -> bool:
+    return getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"
 
 
 def print_options_json(result: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from meanstream.pipelines.commands.audit.rounds import audit_rounds_rows
 from meanstream.pipelines.commands.audit.table import show_audit
 from meanstream.pipelines.commands.state.ledger import SignatureOption, SignerOption
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, takes_options
+from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import refusing_options
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -31,8 +32,8 @@ def mechanism(
         typer.Argument(help="Mechanisms: names or their beginnings (`channel`); default: all.", metavar="NAME"),
     ] = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of each mechanism.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Delta of mechanisms with Gaussian noise; others have none.")] = 1e-6,
+    epsilon: Annotated[float, cli_option("Privacy budget of each mechanism.", PRIVACY)] = 1.0,
+    delta: Annotated[float, cli_option("Delta of mechanisms with Gaussian noise; others have none.", PRIVACY)] = 1e-6,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
@@ -124,11 +125,11 @@ def rounds(
         list[str] | None, typer.Argument(help="Estimators of local privacy; default: all.", metavar="NAME")
     ] = None,
     *,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget of everything that one user sends.")] = 1.0,
-    users: Annotated[int, typer.Option(help="Number of canaries, which are planted users.")] = 100_000,
+    epsilon: Annotated[float, cli_option("Privacy budget of everything that one user sends.", PRIVACY)] = 1.0,
+    users: Annotated[int, cli_option("Number of canaries, which are planted users.", INPUT)] = 100_000,
     seed: Annotated[
         int | None,
-        typer.Option(help="Seed of the coins and of the temporary secret; default: a new one each time."),
+        cli_option("Seed of the coins and of the temporary secret; default: a new one each time.", INPUT),
     ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,

@@ -62,7 +62,7 @@ class ExplainRoundsOptions(RoundsOptions):
 
 
 @app.command("agents")
-@takes_options(ExplainAgentsOptions, required=("lower", "upper", "epsilon", "delta"))
+@takes_options(ExplainAgentsOptions)
 def explain_agents_command(options: ExplainAgentsOptions) -> None:
     """Explain agents: who is protected against whom and how much, the mechanisms and their noise, who sees what.
 
@@ -89,7 +89,7 @@ app.command("together")(explain_together)
 
 
 @app.command("rounds")
-@takes_options(ExplainRoundsOptions, required=("lower", "upper", "epsilon"))
+@takes_options(ExplainRoundsOptions)
 def explain_rounds_command(options: ExplainRoundsOptions) -> None:
     """Explain rounds: who is protected against whom and how much, the mechanisms, who sees what, coverage.
 

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from meanstream.pipelines.commands.explain.plan_agents import plan_agents
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -30,49 +31,63 @@ class PlanOptions:
     config: ConfigOption = None
     users: Annotated[
         int | None,
-        typer.Option(help="Number of users; default: the names in --sizes FILE.csv:column.", min=1),
+        cli_option("Number of users; default: the names in --sizes FILE.csv:column.", INPUT, min=1, first=True),
     ] = None
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of one user's window of samples.")] = None
+    epsilon: Annotated[
+        float | None, cli_option("Privacy budget of one user's window of samples.", PRIVACY, first=True)
+    ] = None
     sizes: Annotated[
         str | None,
-        typer.Option(
-            help="Samples per user: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
-            "FILE.csv:column (rows per value)."
+        cli_option(
+            "Samples per user: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
+            "FILE.csv:column (rows per value).",
+            INPUT,
+            first=True,
         ),
     ] = None
-    lower: Annotated[float, typer.Option(help="Lower bound of a value, declared without a look at the data.")] = -1.0
-    upper: Annotated[float, typer.Option(help="Upper bound of a value, declared without a look at the data.")] = 1.0
+    lower: Annotated[
+        float, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY, first=True)
+    ] = -1.0
+    upper: Annotated[
+        float, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY, first=True)
+    ] = 1.0
     between_users: Annotated[
         float | None,
-        typer.Option(
-            help="Declared bound on the standard deviation of users' own means, in the value's unit; 0 if all users "
-            "draw from one law. Default: no assumption."
+        cli_option(
+            "Declared bound on the standard deviation of users' own means, in the value's unit; 0 if all users "
+            "draw from one law. Default: no assumption.",
+            INPUT,
+            first=True,
         ),
     ] = None
     tails: Annotated[
         str | None,
-        typer.Option(
-            help="Declared tails of users' means: exponential (few lie far from the others); default: no assumption."
+        cli_option(
+            "Declared tails of users' means: exponential (few lie far from the others); default: no assumption.",
+            INPUT,
+            first=True,
         ),
     ] = None
     target_half_width: Annotated[
         float | None,
-        typer.Option(help="Desired half-width of the interval; prints the users and the epsilon that it needs."),
+        cli_option(
+            "Desired half-width of the interval; prints the users and the epsilon that it needs.", INPUT, first=True
+        ),
     ] = None
-    level: Annotated[float, typer.Option(help="Coverage of the interval.")] = 0.95
-    dimension: Annotated[int | None, typer.Option(help="Coordinates of a vector, to plan its mean.", min=1)] = None
+    level: Annotated[float, cli_option("Coverage of the interval.", INPUT, first=True)] = 0.95
+    dimension: Annotated[int | None, cli_option("Coordinates of a vector, to plan its mean.", INPUT, min=1)] = None
     sparsity: Annotated[
-        int | None, typer.Option(help="Largest number of coordinates that differ from the middle of the bounds.", min=1)
+        int | None, cli_option("Largest number of coordinates that differ from the middle of the bounds.", INPUT, min=1)
     ] = None
     radius: Annotated[
         float | None,
-        typer.Option(help="Radius of a ball around the middle that holds all vectors, in the unit of the value."),
+        cli_option("Radius of a ball around the middle that holds all vectors, in the unit of the value.", INPUT),
     ] = None
-    density: Annotated[bool, typer.Option("--density", help="Plan of the density of the samples.")] = False
+    density: Annotated[bool, cli_option("Plan of the density of the samples.", INPUT, "--density")] = False
     smoothness: Annotated[
-        int | None, typer.Option(help="Number of derivatives of that density (default 2).", min=1)
+        int | None, cli_option("Number of derivatives of that density (default 2).", INPUT, min=1)
     ] = None
-    components: Annotated[int | None, typer.Option(help="Components of a mixture, to plan their means.", min=1)] = None
+    components: Annotated[int | None, cli_option("Components of a mixture, to plan their means.", INPUT, min=1)] = None
     json: JsonOption = False
 
 

@@ -13,6 +13,7 @@ from meanstream.pipelines.commands.explain.covariates_explained import (
 )
 from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 from meanstream.pipelines.options.shared import option_numbers
 
@@ -30,77 +31,92 @@ class PlanAgentsOptions:
     config: ConfigOption = None
     agents: Annotated[
         int | None,
-        typer.Option(help="Number of agents; default: the names in --sizes FILE.csv:column.", min=2),
+        cli_option("Number of agents; default: the names in --sizes FILE.csv:column.", INPUT, min=2, first=True),
     ] = None
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of one sample over the life of the stream.")] = (
-        None
-    )
-    delta: Annotated[float, typer.Option(help="Privacy budget of one sample over the life of the stream.")] = 1e-6
+    epsilon: Annotated[
+        float | None, cli_option("Privacy budget of one sample over the life of the stream.", PRIVACY, first=True)
+    ] = None
+    delta: Annotated[
+        float, cli_option("Privacy budget of one sample over the life of the stream.", PRIVACY, first=True)
+    ] = 1e-6
     sizes: Annotated[
         str | None,
-        typer.Option(
-            help="Samples per agent: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
-            "FILE.csv:column (rows per value)."
+        cli_option(
+            "Samples per agent: point:k, two:a,b,p, uniform:a,b, poisson:l, binomial:n,p, lognormal:mean,s or "
+            "FILE.csv:column (rows per value).",
+            INPUT,
+            first=True,
         ),
     ] = None
     lower: Annotated[
-        float | None, typer.Option(help="Lower bound of a value, declared without a look at the data.")
+        float | None, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY, first=True)
     ] = None
     upper: Annotated[
-        float | None, typer.Option(help="Upper bound of a value, declared without a look at the data.")
+        float | None, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY, first=True)
     ] = None
     spread: Annotated[
-        float | None, typer.Option(help="Standard deviation of the agents' own means, in the unit of the value.")
+        float | None,
+        cli_option("Standard deviation of the agents' own means, in the unit of the value.", INPUT, first=True),
     ] = None
     stddev: Annotated[
         float | None,
-        typer.Option(help="Standard deviation of one sample around its agent's mean; default: a quarter of the width."),
+        cli_option(
+            "Standard deviation of one sample around its agent's mean; default: a quarter of the width.",
+            INPUT,
+            first=True,
+        ),
     ] = None
     target_half_width: Annotated[
         float | None,
-        typer.Option(help="Desired half-width at the median count; prints the epsilon and the samples that it needs."),
+        cli_option(
+            "Desired half-width at the median count; prints the epsilon and the samples that it needs.",
+            INPUT,
+            first=True,
+        ),
     ] = None
-    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95
+    level: Annotated[float, cli_option("Coverage of the intervals.", INPUT, first=True)] = 0.95
     schedule: Annotated[
-        str, typer.Option(help="Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples.")
+        str, cli_option("Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples.", INPUT)
     ] = "preferred:10"
     horizon: Annotated[
-        int | None, typer.Option(help="Largest number of releases of an agent; default 40, unlimited with --memory.")
+        int | None, cli_option("Largest number of releases of an agent; default 40, unlimited with --memory.", INPUT)
     ] = None
     memory: Annotated[
         str,
-        typer.Option(
-            help="Weight of old samples, for means that stay: forever | half-life:SAMPLES | window:SAMPLES | auto."
+        cli_option(
+            "Weight of old samples, for means that stay: forever | half-life:SAMPLES | window:SAMPLES | auto.", INPUT
         ),
     ] = "forever"
     per_person: Annotated[
         int | None,
-        typer.Option(
-            help="Samples of one person that are protected together; multiplies the variance of the noise by about K^2."
+        cli_option(
+            "Samples of one person that are protected together; multiplies the variance of the noise by about K^2.",
+            INPUT,
         ),
     ] = None
-    spread_share: Annotated[float | None, typer.Option(help="Share of the budget for votes; default 0.1.")] = None
+    spread_share: Annotated[float | None, cli_option("Share of the budget for votes; default 0.1.", INPUT)] = None
     quantiles: Annotated[
         str | None,
-        typer.Option(help="Quantiles to plan, such as .5,.9."),
+        cli_option("Quantiles to plan, such as .5,.9.", INPUT),
     ] = None
     exceeds: Annotated[
-        str | None, typer.Option(help="Thresholds to plan, such as 15,30: each agent's share of values above them.")
+        str | None, cli_option("Thresholds to plan, such as 15,30: each agent's share of values above them.", INPUT)
     ] = None
     histogram_share: Annotated[
-        float | None, typer.Option(help="Share of the budget for the histogram behind quantiles; default 0.1.")
+        float | None, cli_option("Share of the budget for the histogram behind quantiles; default 0.1.", INPUT)
     ] = None
     mean: Annotated[
         float | None,
-        typer.Option(
-            help="Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds."
+        cli_option(
+            "Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds.", INPUT
         ),
     ] = None
     covariates: Annotated[
         str | None,
-        typer.Option(
-            help="Public attributes of the agents, CSV or Parquet, keyed by the column of --sizes or agent: what "
-            "they would bring."
+        cli_option(
+            "Public attributes of the agents, CSV or Parquet, keyed by the column of --sizes or agent: what "
+            "they would bring.",
+            INPUT,
         ),
     ] = None
     json: JsonOption = False

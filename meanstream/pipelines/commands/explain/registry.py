@@ -11,14 +11,13 @@ import sys
 from importlib.metadata import version
 from typing import Annotated, Any
 
-import typer
-
 from meanstream.pipelines.options.base import print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 
 RegistryOption = Annotated[
     bool,
-    typer.Option(
-        "--registry", help="Write YAML for the DP Deployments Registry, with gaps for the facts that only you know."
+    cli_option(
+        "Write YAML for the DP Deployments Registry, with gaps for the facts that only you know.", INPUT, "--registry"
     ),
 ]
 YOURS = "TO BE FILLED IN"

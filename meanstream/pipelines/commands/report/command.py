@@ -12,6 +12,7 @@ import typer
 
 from meanstream.pipelines.commands.outputs import require_new_output, save_output
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 
@@ -19,11 +20,11 @@ def report(
     *,
     out: Annotated[Path, typer.Argument(help="HTML file to write: a new one, or an earlier report.")],
     store: Annotated[
-        Path | None, typer.Option(help="Store of `run agents` or `run rounds`; its engine may be running.")
+        Path | None, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)
     ] = None,
     result: Annotated[
         Path | None,
-        typer.Option(help="Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`."),
+        cli_option("Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`.", INPUT),
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

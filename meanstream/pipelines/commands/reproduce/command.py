@@ -27,6 +27,7 @@ from meanstream.pipelines.commands.reproduce.dame import reproduce_dame
 from meanstream.pipelines.commands.reproduce.drift import reproduce_drift
 from meanstream.pipelines.commands.reproduce.kent import reproduce_kent
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def reproduce() -> None:
 @app.command("colme")
 def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
     config: ConfigOption = None,  # noqa: ARG001 - read by its callback
-    figure: Annotated[int, typer.Option(help="Figure: 2, 3 or 4.")] = 2,
-    runs: Annotated[int | None, typer.Option(help="Independent repetitions (default: the paper's).")] = None,
-    seed: Annotated[int, typer.Option(help="Seed; run r depends on it and on r only.")] = 1,
-    out: Annotated[Path, typer.Option(help="Folder for colme-figure-N.png.")] = Path(),
+    figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
+    runs: Annotated[int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)] = None,
+    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    out: Annotated[Path, cli_option("Folder for colme-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
     """Reproduce Fig. 2, 3 or 4 of "Differentially-private collaborative online personalized mean estimation".

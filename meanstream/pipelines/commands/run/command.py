@@ -24,9 +24,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options(
-    AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=tell_unknown_variables
-)
+@takes_options(AgentsOptions, beforehand=tell_unknown_variables)
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
@@ -49,11 +47,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 
 
 @app.command("agent-side")
-@takes_options(
-    AgentSideOptions,
-    required=("source", "lower", "upper", "epsilon", "delta", "releases"),
-    beforehand=tell_unknown_variables,
-)
+@takes_options(AgentSideOptions, beforehand=tell_unknown_variables)
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
 
@@ -71,7 +65,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options(CollaborateOptions, required=("releases", "store"), beforehand=tell_unknown_variables)
+@takes_options(CollaborateOptions, beforehand=tell_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -85,9 +79,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 
 @app.command("rounds")
-@takes_options(
-    RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=tell_unknown_variables
-)
+@takes_options(RoundsOptions, beforehand=tell_unknown_variables)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.
 

@@ -13,6 +13,7 @@ import typer
 from meanstream.pipelines.commands.outputs import writing_output
 from meanstream.pipelines.commands.state.dlq_replay import ReplayOptions, replay_dead_letters
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[str, typer.Option("--dead-letters", help="Dead letters: .jsonl, .parquet or kafka://...")]
-ReasonOption = Annotated[list[str] | None, typer.Option(help="Reason to select; may be repeated.")]
+PlaceOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
+ReasonOption = Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)]
 StoreOption = Annotated[
-    Path | None, typer.Option(help="Store of the run, to leave out records that a replay has counted since.")
+    Path | None, cli_option("Store of the run, to leave out records that a replay has counted since.", INPUT)
 ]
 
 
@@ -63,12 +64,12 @@ def dlq_show(
     *,
     dead_letters: PlaceOption,
     reason: ReasonOption = None,
-    partition: Annotated[int | None, typer.Option(help="Partition to select.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source to select and to read; required by --raw-to.")] = None,
+    partition: Annotated[int | None, cli_option("Partition to select.", INPUT)] = None,
+    source: Annotated[str | None, cli_option("Source to select and to read; required by --raw-to.", INPUT)] = None,
     store: StoreOption = None,
-    limit: Annotated[int, typer.Option(help="Largest number of records to show.", min=1)] = 100,
+    limit: Annotated[int, cli_option("Largest number of records to show.", INPUT, min=1)] = 100,
     raw_to: Annotated[
-        Path | None, typer.Option(help="New private file for the records themselves (mode 0600).")
+        Path | None, cli_option("New private file for the records themselves (mode 0600).", OUTPUT)
     ] = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,

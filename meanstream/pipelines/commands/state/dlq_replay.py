@@ -6,8 +6,6 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.engine import Input
@@ -15,8 +13,8 @@ from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.progress import log_progress_summary
 from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.base import option_location, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
-from meanstream.pipelines.options.shared import INPUT
 
 if TYPE_CHECKING:
     from meanstream.streaming.replay.dead_letters import DeadLetters
@@ -30,11 +28,9 @@ class ReplayOptions(AgentsOptions):
 
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="Dead letters to replay; default: those of --dead-letters.", rich_help_panel=INPUT),
+        cli_option("Dead letters to replay; default: those of --dead-letters.", INPUT, "--from"),
     ] = None
-    reason: Annotated[
-        list[str] | None, typer.Option(help="Reason to select; may be repeated.", rich_help_panel=INPUT)
-    ] = None
+    reason: Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)] = None
 
 
 _TOLD = {

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption
 
 
 def forget(
     agent: Annotated[str, typer.Argument(help="Name of the agent.", metavar="AGENT")],
     *,
-    store: Annotated[Path, typer.Option(help="Store of an engine of agents, which is stopped.")],
+    store: Annotated[Path, cli_option("Store of an engine of agents, which is stopped.", INPUT)],
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
