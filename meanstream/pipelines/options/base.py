@@ -1,23 +1,20 @@
-"""What every command shares: options from a YAML file, options of a dataclass, JSON output."""
+"""What every command shares: options from a YAML file, JSON output, options that must be given."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ConfigDict
 
-from meanstream.pipelines.options.declared import OPERATION, OUTPUT, cli_option, declared_options
+from meanstream.pipelines.options.declared import OPERATION, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.options.shown import show_all_options
 from meanstream.pipelines.options.typed import is_typed_number
 
 T = TypeVar("T")
@@ -43,11 +40,11 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     if not isinstance(entries, dict):
         raise BadOption(f"config must map option names to values, got {type(entries).__name__} in {str(path)!r}")
     names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help", "help_all")}
-    others = getattr(context.command.callback, "other_options", frozenset())
+    taken = getattr(context.command.callback, "taken", None)
     defaults: dict[str, Any] = {}
     for key, value in entries.items():
         name = _parameter_name(str(key), names)
-        if name not in names and name in others:
+        if name not in names and taken is not None and name in taken.of_others:
             continue
         if name not in names:
             options = sorted(p.opts[0].lstrip("-") for p in names.values())
@@ -98,98 +95,8 @@ ConfigOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, cli_option("Output as one JSON object.", OUTPUT, "--json")]
-DEFERRED = ConfigDict(defer_build=True)
+DEFERRED = ConfigDict(defer_build=True, extra="forbid")
 """Of classes of options: `--help` needs no validator."""
-
-_PRINT_CONFIG = Annotated[
-    bool,
-    cli_option(
-        "Print every option with its value and origin (command line, environment, YAML, default), and exit.",
-        OPERATION,
-        "--print-config",
-        environment=False,
-        shows=True,
-    ),
-]
-_HELP_ALL = Annotated[
-    bool,
-    cli_option(
-        "Show all options and exit.",
-        None,
-        "--help-all",
-        environment=False,
-        shows=False,
-        is_eager=True,
-        expose_value=False,
-        callback=show_all_options,
-    ),
-]
-FEW = 15
-"""Options that a help shows without being asked for all."""
-
-
-def takes_options(
-    options: type[T],
-    *,
-    typed: Sequence[str] | None = None,
-    also: Sequence[type[Any]] = (),
-    beforehand: Callable[[typer.Context, T], None] | None = None,
-) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Give a command the fields of a class of options.
-
-    Parameters
-    ----------
-    options : type
-        Its annotations declare the options.
-    typed : sequence of str, optional
-        Options that can be typed, for a command that is about a run; the others are read from `--config` and the
-        environment.
-    also : sequence of type
-        Options that a file may have for another command, and that mean nothing to this one.
-    beforehand : callable, optional
-        Called before the command, with how it was called.
-    """
-    declared = declared_options(options)
-
-    def decorate(command: Callable[[T], None]) -> Callable[..., None]:
-        def call(context: typer.Context, *, print_config: bool, **given: Any) -> None:
-            if print_config:
-                from meanstream.pipelines.options.shown import options_in_force
-
-                sys.stdout.write(options_in_force(context))
-                return
-            if "said" in (field.name for field in fields(options)):  # type: ignore[arg-type]
-                given["said"] = frozenset(name for name in given if _is_said(context, name))
-            taken = options(**given)
-            if beforehand is not None:
-                beforehand(context, taken)
-            command(taken)
-
-        kinds = inspect.Parameter
-        defaults = {field.name: field.default for field in fields(options)}  # type: ignore[arg-type]
-        hints = get_type_hints(options, include_extras=True)
-        names = [name for name, default in defaults.items() if default is not MISSING and name != "said"]
-        names.sort(key=lambda name: name in declared and not declared[name].first)
-        parameters = [
-            kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(kinds(name, kinds.KEYWORD_ONLY, default=defaults[name], annotation=hints[name]) for name in names),
-            kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=_PRINT_CONFIG),
-        ]
-        if len(parameters if typed is None else typed) > FEW:
-            parameters.append(kinds("help_all", kinds.KEYWORD_ONLY, default=False, annotation=_HELP_ALL))
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in parameters}
-        call.__doc__ = command.__doc__
-        call.__name__ = command.__name__
-        call.typed_options = typed  # type: ignore[attr-defined]
-        call.other_options = frozenset(name for one in also for name in declared_options(one))  # type: ignore[attr-defined]
-        return call
-
-    return decorate
-
-
-def _is_said(context: typer.Context, name: str) -> bool:
-    return getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"
 
 
 def print_options_json(result: dict[str, Any]) -> None:

@@ -55,11 +55,9 @@ class Declared(OptionInfo):
         environment: bool = True,
         **typers: Any,
     ) -> None:
-        # In an annotation Typer takes the first name from the default.
-        first_name: Any = names[0] if names else ...
-        super().__init__(
-            default=first_name, param_decls=names[1:] or None, metavar=f"<{unit}>" if unit else None, **typers
-        )
+        first_name: Any = names[0] if names else ...  # in an annotation Typer takes it from the default
+        typers = {"metavar": f"<{unit}>" if unit else None, **typers}
+        super().__init__(default=first_name, param_decls=names[1:] or None, **typers)
         heading = self.rich_help_panel
         if shows is None and heading not in (*ASKED, OUTPUT):
             raise TypeError(f"shows must be said of an option under {heading}: {self.help}")
@@ -104,6 +102,11 @@ def declared_options(owner: Any) -> dict[str, Declared]:
     hints = get_type_hints(owner, include_extras=True)
     found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
     return {name: one for name, several in found for one in several if isinstance(one, Declared)}
+
+
+def options_of_host(owner: Any, host: str) -> frozenset[str]:
+    """Give the options that the engine ("engine") or Beam's runners ("runner") have alone."""
+    return frozenset(name for name, one in declared_options(owner).items() if one.host == host)
 
 
 def declared_of_command(command: Any) -> dict[str, Declared]:

@@ -20,6 +20,9 @@ TEMPLATE_SOURCE = (
 TEMPLATE_NAME = "Part of every id and of the key of the noise. Use another name for each job over other data."
 TEMPLATE_LETTERS = "Topic for rejected records, without their content."
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
+BUDGET = ("lower", "upper", "epsilon", "delta")
+ASKED = ("config", "store", *BUDGET, "json")
+"""Options of a command line that asks about a run; a file and the environment may give all others."""
 RELEASES_HELP = f"Releases (public): {PLACES}"
 ReleasesOption = Annotated[
     str | None,
@@ -166,6 +169,12 @@ OffsetsOption = Annotated[
         OPERATION,
         shows=False,
         host="runner",
+    ),
+]
+RegistryOption = Annotated[
+    bool,
+    cli_option(
+        "Write YAML for the DP Deployments Registry, with gaps for the facts that only you know.", INPUT, "--registry"
     ),
 ]
 WAIT_FOR = "5m"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import typer
@@ -32,7 +33,7 @@ _WIDTH = 100
 
 def with_environment_and_headings(command: Any) -> Any:
     """Let every option of a command and its parts be given by `MEANSTREAM_NAME`, and show help under headings."""
-    declared, typed = declared_of_command(command), getattr(command.callback, "typed_options", None)
+    declared, typed = declared_of_command(command), _typed_options(command)
     for parameter in _options(command):
         if parameter.name not in declared or declared[parameter.name].environment:
             parameter.envvar = f"{PREFIX}{parameter.name.upper()}"
@@ -44,6 +45,12 @@ def with_environment_and_headings(command: Any) -> Any:
     for part in getattr(command, "commands", {}).values():
         with_environment_and_headings(part)
     return command
+
+
+def _typed_options(command: Any) -> Sequence[str] | None:
+    """Give the options of the command line, where a command has others, too."""
+    typed: Sequence[str] | None = getattr(getattr(command.callback, "taken", None), "typed", None)
+    return typed
 
 
 def _is_not_typed(_parser: Any, _context: Any) -> None:
@@ -64,7 +71,7 @@ def _options(command: Any) -> list[Any]:
 
 def required_options(command: Any) -> frozenset[str]:
     """Give the options that a command cannot do without: none, if they may be those of a store."""
-    if getattr(command.callback, "typed_options", None) is not None:
+    if _typed_options(command) is not None:
         return frozenset()
     return frozenset(name for name, one in declared_of_command(command).items() if one.required)
 
@@ -151,12 +158,19 @@ def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]
     for name in sorted(name for name in environment if name.startswith(PREFIX)):
         if name in own or name in _NO_OPTIONS or _OF_A_SERVICE.fullmatch(name):
             continue
-        others = [part for part, one in beside.items() if name in {p.envvar for p in _options(one)}]
+        option = name.removeprefix(PREFIX).lower()
+        others = [part for part, one in beside.items() if option in getattr(one.callback, "taken", _Nothing).declared]
         near = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1)
         hint = f": one of {', '.join(others)}" if others else f": did you mean {PREFIX}{near[0]}?" if near else ""
         shown = name if name.isidentifier() else repr(name)
         lines.append(f"{shown} is in the environment and no option of this command, which ignores it{hint}")
     return lines
+
+
+class _Nothing:
+    """A command without a class of options."""
+
+    declared: Mapping[str, Any] = MappingProxyType({})
 
 
 def _source(source: Any, parameter: Any, config: Any) -> str:

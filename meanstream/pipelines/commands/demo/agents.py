@@ -31,7 +31,7 @@ from meanstream.pipelines.commands.outputs import take_output_folder, writing_ou
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.page import check_page_options, showing_page, stay_on_page
 from meanstream.pipelines.options.agents import AgentsOptions
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -83,7 +83,6 @@ def demo(
         bool, cli_option("Live page of the default method's run in the browser.", OUTPUT, "--page")
     ] = False,
     page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Replay the flights of New York in 2013, with a private mean delay for each aircraft.

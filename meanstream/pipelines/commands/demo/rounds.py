@@ -16,7 +16,7 @@ from meanstream.pipelines.commands.demo.flights import LOWER, MARK, UPPER, fligh
 from meanstream.pipelines.commands.outputs import save_output_figure, take_output_folder, writing_output
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.page import check_page_options, showing_page, stay_on_page
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import refusing_options
 from meanstream.pipelines.options.rounds import RoundsOptions
@@ -53,7 +53,6 @@ def demo_rounds(
     quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
     page: Annotated[bool, cli_option("Live page in the browser.", OUTPUT, "--page")] = False,
     page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Replay the flights of New York in 2013, with one private mean delay over all aircraft per week.

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.explain.plan_agents import plan_agents
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.store_settings import settings_of_rounds_store
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +33,7 @@ class PlanOptions:
     """What a user says about the round that is planned."""
 
     config: ConfigOption = None
+    store: Annotated[Path | None, cli_option("Store of `run rounds`, for its bounds, epsilon and sizes.", INPUT)] = None
     users: Annotated[
         int | None,
         cli_option("Number of users; default: the names in --sizes FILE.csv:column.", INPUT, min=1, first=True),
@@ -113,7 +118,14 @@ app.command("agents")(plan_agents)
 
 
 @app.command("rounds")
-@takes_options(PlanOptions)
+@takes_options(
+    PlanOptions,
+    typed=(
+        *("config", "store", "users", "epsilon", "sizes", "lower", "upper", "between_users", "tails", "level"),
+        *("target_half_width", "dimension", "sparsity", "radius", "density", "smoothness", "components", "json"),
+    ),
+    also=("rounds:RoundsOptions",),
+)
 def plan_rounds(options: PlanOptions) -> None:
     """Predict the error of each estimator of a population's mean, and recommend one.
 
@@ -124,6 +136,7 @@ def plan_rounds(options: PlanOptions) -> None:
     \b
     Examples:
       meanstream plan rounds --users 4000 --epsilon 1 --sizes uniform:1,199 --lower -30 --upper 120
+      meanstream plan rounds --config rounds.yaml --users 4000 --sizes uniform:1,199
       meanstream plan rounds --epsilon 1 --sizes flights.csv:tailnum --target-half-width 0.02 --json
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 20 --radius 1
       meanstream plan rounds --users 20000 --epsilon 1 --sizes point:100 --dimension 200 --sparsity 4
@@ -131,6 +144,7 @@ def plan_rounds(options: PlanOptions) -> None:
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
+    options = _with_settings_of_store(options)
     for name in ("epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
@@ -145,6 +159,20 @@ def plan_rounds(options: PlanOptions) -> None:
         _print_table(found)
     else:
         _print_family(found)
+
+
+def _with_settings_of_store(options: PlanOptions) -> PlanOptions:
+    """Fill in the settings of a store, where they are not given."""
+    if options.store is None:
+        return options
+    kept = settings_of_rounds_store(options.store)
+    default = {field.name: field.default for field in fields(PlanOptions)}
+    names = ("epsilon", "lower", "upper", "sizes", "users", "between_users", "tails", "level")
+    left = [name for name in names if getattr(options, name) == default[name]]
+    with refusing_options():
+        for name in ("lower", "upper"):
+            require(isinstance(getattr(kept, name), float), "store", "be one of a single mean", str(options.store))
+    return replace(options, **{name: getattr(kept, name) for name in left})
 
 
 def _forecast(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:

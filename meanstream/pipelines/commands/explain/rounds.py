@@ -23,10 +23,10 @@ from meanstream.pipelines.commands.explain.simulated import (
 from meanstream.pipelines.commands.explain.unit import ADDS_UP, NO_AMPLIFICATION, explain_unit_name
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.errors import refusing_options
-from meanstream.pipelines.options.rounds import RoundsOptions
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.protocol import Estimator
+    from meanstream.pipelines.options.rounds import RoundsOptions
     from meanstream.streaming.rounds.settings import RoundsSettings
 
 USERS = 10_000

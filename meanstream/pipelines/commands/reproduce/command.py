@@ -26,7 +26,7 @@ from meanstream.pipelines.commands.reproduce.cummings_figures import reproduce_c
 from meanstream.pipelines.commands.reproduce.dame import reproduce_dame
 from meanstream.pipelines.commands.reproduce.drift import reproduce_drift
 from meanstream.pipelines.commands.reproduce.kent import reproduce_kent
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -42,8 +42,7 @@ def reproduce() -> None:
 
 
 @app.command("colme")
-def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
+def reproduce_command_colme(
     figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
     runs: Annotated[int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)] = None,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import refusing_options
 
@@ -72,7 +72,6 @@ BASE = 1
 
 
 def reproduce_cummings_figures(
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     out: Annotated[Path, cli_option("Folder for cummings.png.", OUTPUT)] = Path(),

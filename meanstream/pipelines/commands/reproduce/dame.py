@@ -17,7 +17,7 @@ from meanstream.pipelines.commands.reproduce.dame_figures import (
     Bounds,
     Estimated,
 )
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -25,8 +25,7 @@ GRID = 25
 """Points of a curve of Fig. 1a."""
 
 
-def reproduce_dame(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
+def reproduce_dame(
     figure: Annotated[str, cli_option("Figure: 1a or 1b.", INPUT)] = "1b",
     runs: Annotated[int, cli_option("Fig. 1b: independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,

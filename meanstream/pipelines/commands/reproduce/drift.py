@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import refusing_options
 
@@ -32,7 +32,6 @@ CURVES: dict[str, dict[str, str]] = {
 
 
 def reproduce_drift(
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
     runs: Annotated[int, cli_option("Independent repetitions.", INPUT)] = 5,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     out: Annotated[Path, cli_option("Folder for drift.png.", OUTPUT)] = Path(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from meanstream.pipelines.commands.reproduce.kent_curves import Curve, Panel, Point
 from meanstream.pipelines.commands.reproduce.kent_figures import FIGURES, NOTES
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 RUNS = 100
 
 
-def reproduce_kent(  # noqa: PLR0917 - the options of a command
-    config: ConfigOption = None,  # noqa: ARG001 - read by its callback
+def reproduce_kent(
     figure: Annotated[str, cli_option("Figure: 2, 3, 5, 7, 8, 9, 10, 11 or 12.", INPUT)] = "2",
     runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,

@@ -170,11 +170,11 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     Examples:
       meanstream simulate rounds --estimator dame --users 10000 --epsilon 0.62857 --sizes two:100000,1000000,0.5 \\
         --data rademacher:0 --runs 400 --mode paper --json
-      meanstream simulate rounds --estimator kent --threshold median --sizes uniform:1,199 --users 20000
+      meanstream simulate rounds --estimator kent --option threshold=median --sizes uniform:1,199 --users 20000
       meanstream simulate rounds --estimator plan --sizes poisson:5 --between-users-law normal:0.05
-      meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --samples-per-user 400
+      meanstream simulate rounds --estimator kent.l2 --dimension 32 --data sphere --users 4000 --sizes point:400
       meanstream simulate rounds --estimator kent.mixture --components 2 --data "mixture:0.3=-0.5;0.7=0.5" \\
-        --users 3000 --samples-per-user 1000 --epsilon 4
+        --users 3000 --sizes point:1000 --epsilon 4
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.simulate import vectors as simulate_vectors
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meanstream.pipelines.commands.outputs import writing_output
-from meanstream.pipelines.commands.state.dlq_replay import ReplayOptions, replay_dead_letters
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json, takes_options
+from meanstream.pipelines.commands.state.dlq_replay import replay_dead_letters
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.asked import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.store.store import Store
 
@@ -39,7 +41,6 @@ def dlq_list(
     *,
     dead_letters: PlaceOption,
     store: StoreOption = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Count dead letters by reason, source and partition.
@@ -71,7 +72,6 @@ def dlq_show(
     raw_to: Annotated[
         Path | None, cli_option("New private file for the records themselves (mode 0600).", OUTPUT)
     ] = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Show dead letters: reason, position and size; with --raw-to also the records, in a file.
@@ -105,17 +105,21 @@ def dlq_show(
 
 
 @app.command("replay")
-@takes_options(ReplayOptions)
+@takes_options(
+    "asked:ReplayOptions",
+    typed=("config", "store", "source", "from_", "reason", "dead_letters", "secret_file", "dry_run", "json", "quiet"),
+)
 def dlq_replay_again(options: ReplayOptions) -> None:
     """Count rejected records that are valid now, with the options of the run, on its store, each once.
 
     A record may become valid: a column name was corrected, a schema version is known, bounds clip, or its time has
     come. A late record counts from now on. Other records get a new dead letter. Stop the run on the store first,
-    and start it again afterwards.
+    and start it again afterwards. With --store alone, settings and columns are those of the store.
 
     \b
     Example:
       meanstream dlq replay --config run.yaml --from dead_letters.jsonl --reason late
+      meanstream dlq replay --store state.db --source flights.csv --from dead_letters.jsonl
     """  # noqa: D301 - click reads the escape
     replay_dead_letters(options)
 

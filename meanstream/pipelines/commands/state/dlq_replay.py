@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.engine import Input
 from meanstream.pipelines.commands.run.logs import logging_to_stderr
 from meanstream.pipelines.commands.run.progress import log_progress_summary
-from meanstream.pipelines.options.agents import AgentsOptions
 from meanstream.pipelines.options.base import option_location, print_options_json
-from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.options.asked import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
     from meanstream.streaming.replay.replay import Replay
     from meanstream.streaming.store.deployment import Deployment
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions(AgentsOptions):
-    """The options of the run whose records were not used, and which of them to replay."""
-
-    from_: Annotated[
-        str | None,
-        cli_option("Dead letters to replay; default: those of --dead-letters.", INPUT, "--from"),
-    ] = None
-    reason: Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)] = None
-
-
+COLUMNS = ("agent", "value", "time", "id", "person", "layout", "numbers_in_text")
 _TOLD = {
     "dead_letters": "records with dead letters",
     "replayed": "replayed",
@@ -45,6 +34,7 @@ _TOLD = {
 
 def replay_dead_letters(options: ReplayOptions) -> None:
     """Run the engine on the records, and say what became of them."""
+    options = _with_columns_of_store(options)
     letters = _letters(options)
     if options.dry_run:
         dry_run_agents(options)
@@ -89,6 +79,23 @@ def _letters(options: ReplayOptions) -> DeadLetters:
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
     return letters.of(reasons=options.reason or [reason for reason in REASONS if reason not in FINAL])
+
+
+def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
+    """Fill in the columns that the store is filled from, where a store is named and no columns are given."""
+    from contextlib import closing
+
+    from meanstream.streaming.store.source_identity import source_identity_of
+    from meanstream.streaming.store.store import Store, StoreError
+
+    if not options.of_store:
+        return options
+    try:
+        with closing(Store.read(options.store)) as store:
+            known = source_identity_of(store) or {}
+    except StoreError as error:
+        raise BadOption(str(error)) from None
+    return replace(options, **{name: known[name] for name in COLUMNS if name in known and name not in options.said})
 
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:

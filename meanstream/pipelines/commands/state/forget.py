@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption
 
@@ -17,7 +17,6 @@ def forget(
     agent: Annotated[str, typer.Argument(help="Name of the agent.", metavar="AGENT")],
     *,
     store: Annotated[Path, cli_option("Store of an engine of agents, which is stopped.", INPUT)],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Erase all that is private of an agent from a store, for good; its further samples are rejected.

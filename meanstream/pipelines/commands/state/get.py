@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption
 
@@ -20,7 +20,6 @@ def get(
     agent: Annotated[str, typer.Argument(help="Agent to show.")],
     *,
     store: Annotated[Path, cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT)],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Show an agent's newest estimate with its interval, age and budget.

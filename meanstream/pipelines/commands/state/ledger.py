@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import BadOption, RunFailed, refusing_options
 
@@ -45,7 +45,6 @@ def ledger_verify(
     ] = None,
     signature: SignatureOption = None,
     signer: SignerOption = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the hash chain of all releases and compare it with every row; print rows, agents and the head.
@@ -83,7 +82,6 @@ def ledger_sign(
     store: Annotated[Path, cli_option("Store of an engine, which may be running.", INPUT)],
     signing_key: Annotated[Path, cli_option("Private key of `secret new --signing`.", PRIVACY)],
     to: Annotated[Path, cli_option("New file for the signed head (public).", OUTPUT)],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Verify a ledger and sign its head, so that others can check its beginning and its owner.
@@ -151,7 +149,6 @@ def ledger_backup(
     *,
     store: Annotated[Path, cli_option("Store of an engine, which may be running.", INPUT)],
     to: Annotated[Path, cli_option("New file for the copy (private, as the store).", OUTPUT)],
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Copy a store with its ledger at one commit, verify the copy, and print its rows, agents and head.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, option_environment
+from meanstream.pipelines.options.base import JsonOption, option_environment
 from meanstream.pipelines.options.declared import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.errors import BadOption
 
@@ -26,7 +26,6 @@ def move(
     secret_file: Annotated[
         Path | None, cli_option("Key of both stores; default: the file next to them.", PRIVACY)
     ] = None,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Move a partition with its agents to another store; stop both engines first.

@@ -12,7 +12,7 @@ import typer
 
 from meanstream.pipelines.commands.state.forget import forget
 from meanstream.pipelines.commands.state.move import move
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.errors import BadOption, refusing_options
 
@@ -33,7 +33,6 @@ def store() -> None:
 def store_show(
     *,
     store: StoreOption,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Print the name of the deployment, the source of the store, and its adoptions.
@@ -82,7 +81,6 @@ def store_adopt(
         bool,
         cli_option("Confirmation that this is an older copy, on the input that it had read.", INPUT, "--older-copy"),
     ] = False,
-    config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
 ) -> None:
     """Record that a store's data continue under another name, for good.
