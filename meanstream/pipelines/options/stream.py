@@ -137,6 +137,7 @@ class StreamOptions(ABC):
             "Largest number of dead letters of a store, ever; further ones are only counted.",
             OUTPUT,
             unit="letters",
+            shows=False,
             host="engine",
         ),
     ] = MAX_DEAD_LETTERS

@@ -24,7 +24,7 @@ _PRINT_CONFIG = Annotated[
         OPERATION,
         "--print-config",
         environment=False,
-        shows=True,
+        shows=False,
     ),
 ]
 _HELP_ALL = Annotated[
