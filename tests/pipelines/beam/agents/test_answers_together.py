@@ -11,6 +11,7 @@ from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.pipelines.agents import CollaborateAgents
 from meanstream.pipelines.beam.agents import answer
 from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.engine.options import EngineOptions
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
 
@@ -26,7 +27,9 @@ def answered(monkeypatch: pytest.MonkeyPatch, together: int, collaboration: str,
 
     def build(pipeline: beam.Pipeline) -> Any:
         read = pipeline | beam.Create(samples(900, 60), reshuffle=False)
-        return (read | CollaborateAgents(SETTINGS, shards=40, collaboration=collaboration, **how)).estimates
+        return (
+            read | CollaborateAgents(SETTINGS, EngineOptions(collaboration=collaboration), shards=40, **how)
+        ).estimates
 
     with monkeypatch.context() as patch:
         patch.setattr(answer, "TOGETHER", together)
