@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.estimators.cummings.windows import FAILURE, window_size_bound
 from meanstream.operators.forecast.bounds.bound import Bound, Paper
+from meanstream.operators.papers.cummings.cummings_windows import FAILURE, window_size_bound
 from meanstream.operators.records import Floats
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 C = 7680.0
 """The constant of Theorem 4.1 at the end of its proof."""

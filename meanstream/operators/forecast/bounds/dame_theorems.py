@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 
-from meanstream.operators.estimators.dame_bounds import (
+from meanstream.operators.forecast.bounds.bound import Bound, Paper
+from meanstream.operators.papers.dame.dame_bounds import (
     C1,
     C2,
     C3_PRINTED,
@@ -20,8 +21,7 @@ from meanstream.operators.estimators.dame_bounds import (
     dame_bounds_phi,
     dame_bounds_upper,
 )
-from meanstream.operators.forecast.bounds.bound import Bound, Paper
-from meanstream.operators.rounds.sizes import SizeDistribution
+from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 _DAME = Paper("DAME")
 _ASSUMES = "needs epsilon <= 22/35 (H3)"

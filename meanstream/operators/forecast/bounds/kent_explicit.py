@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from meanstream.operators.estimators.kent.cover import cover_lower_bound, cover_upper_bound
 from meanstream.operators.forecast.bounds.bound import Bound, Paper, exponential
+from meanstream.operators.papers.kent.cover import cover_lower_bound, cover_upper_bound
 
 KENT = Paper("Kent")
 _RADII = np.geomspace(1e-12, 0.49, 400)
