@@ -12,7 +12,7 @@ from meanstream.pipelines.options.base import ConfigOption, JsonOption, print_op
 from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.operators.forecast.bounds.bound import Bound
+    from meanstream.operators.papers.bounds.bound import Bound
 
 
 def _option(help_text: str) -> Any:
@@ -48,10 +48,10 @@ class BoundsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.forecast.bounds.cummings_theorems import CummingsProblem, cummings_theorems
-        from meanstream.operators.forecast.bounds.dame_theorems import dame_theorems
-        from meanstream.operators.forecast.bounds.kent_explicit import kent_explicit_bounds
-        from meanstream.operators.forecast.bounds.kent_rates import KentProblem, kent_rates
+        from meanstream.operators.papers.bounds.cummings_theorems import CummingsProblem, cummings_theorems
+        from meanstream.operators.papers.bounds.dame_theorems import dame_theorems
+        from meanstream.operators.papers.bounds.kent_explicit import kent_explicit_bounds
+        from meanstream.operators.papers.bounds.kent_rates import KentProblem, kent_rates
         from meanstream.operators.rounds.user_sizes import SizeDistribution
 
         self._check()

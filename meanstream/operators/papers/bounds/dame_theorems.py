@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from meanstream.operators.forecast.bounds.bound import Bound, Paper
+from meanstream.operators.papers.bounds.bound import Bound, Paper
 from meanstream.operators.papers.dame.dame_bounds import (
     C1,
     C2,

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from meanstream.operators.forecast.bounds.bound import Bound, Paper, exponential
+from meanstream.operators.papers.bounds.bound import Bound, Paper, exponential
 from meanstream.operators.papers.kent.cover import cover_lower_bound, cover_upper_bound
 
 KENT = Paper("Kent")

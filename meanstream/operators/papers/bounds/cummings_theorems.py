@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.forecast.bounds.bound import Bound, Paper
+from meanstream.operators.papers.bounds.bound import Bound, Paper
 from meanstream.operators.papers.cummings.cummings_windows import FAILURE, window_size_bound
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.user_sizes import SizeDistribution

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from meanstream.operators.forecast.bounds.bound import Bound, exponential
-from meanstream.operators.forecast.bounds.kent_explicit import KENT, kent_information
+from meanstream.operators.papers.bounds.bound import Bound, exponential
+from meanstream.operators.papers.bounds.kent_explicit import KENT, kent_information
 
 K = 8535.0
 """Least K of T* that the proof of equation 106 allows."""
