@@ -18,7 +18,7 @@ from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.beam import CollaborateAgents, ColumnMapping, ParseMessages, ReleaseMeans, SampleRow, SampleRows
-from meanstream.pipelines.beam import parsing
+from meanstream.pipelines.beam import parse_messages as parsing
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.schemas.registered import wire_head
 from meanstream.streaming.open_source import open_source
