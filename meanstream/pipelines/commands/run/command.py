@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.run_agents import host_agents
 from meanstream.pipelines.commands.run.run_collaborate import host_collaboration as run_collaborate
 from meanstream.pipelines.commands.run.run_rounds import host_rounds
@@ -43,9 +44,7 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner is None:
         host_agents(options)
         return
-    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
-
-    run_agents_on_beam(options, options.runner)
+    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")
