@@ -140,7 +140,7 @@ TRIED = {
             (
                 "meanstream/pipelines/options/agent_side.py",
                 "    max_agents: MaxAgentsOption = ",
-                '    added: Annotated[int, cli_option("Added.", INPUT)] = 3',
+                '    added: Annotated[int, cli_option("Added.", INPUT, host="engine")] = 3',
             ),
             (
                 "meanstream/pipelines/options/agent_side.py",
@@ -148,8 +148,6 @@ TRIED = {
                 "        if self.added < 0:\n"
                 '            raise ValueError(f"added must be at least 0, got {self.added}")',
             ),
-            ("meanstream/pipelines/options/hosts.py", "_ENGINE = (", '    "added",'),
-            ("tests/noninterference/surfaces.py", "SETTINGS = {", '    "added",'),
         ),
         command=(*AGENTS, "--added", "5"),
         tests=("tests/noninterference/test_surfaces.py",),

@@ -11,6 +11,7 @@ from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.pipelines.beam.agents import answer_agents as answer
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
 
@@ -26,7 +27,9 @@ def answered(monkeypatch: pytest.MonkeyPatch, together: int, collaboration: str,
 
     def build(pipeline: beam.Pipeline) -> Any:
         read = pipeline | beam.Create(samples(300, 30), reshuffle=False)
-        return (read | CollaborateAgents(SETTINGS, shards=20, collaboration=collaboration, **how)).estimates
+        return (
+            read | CollaborateAgents(SETTINGS, EngineOptions(collaboration=collaboration), shards=20, **how)
+        ).estimates
 
     with monkeypatch.context() as patch:
         patch.setattr(answer, "TOGETHER", together)
