@@ -38,7 +38,7 @@ def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.M
     for row in found["shares"]:
         assert f"{row['asked']}" in text
         assert f"± {row['half_width_released']:.3g}" in text
-    scheduled = meanstream(*WHOLE, *asked, "--horizon", "40", "--json").json
+    scheduled = asks(*WHOLE, *asked, "--horizon", "40", "--json").json
     assert scheduled["shares"][2]["half_width_released"] > found["shares"][2]["half_width_released"]
 
 
@@ -120,7 +120,7 @@ def test_without_a_name_rounds_are_planned() -> None:
     ],
 )
 def test_refusals(arguments: tuple[str, ...], message: str) -> None:
-    found = meanstream(*changed(*arguments))
+    found = asks(*changed(*arguments))
     assert found.code == 2
     assert message in found.err.decode()
     assert len(found.err.decode().splitlines()) == 1
