@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.rounds.channels.registry import make_channel
-from tests.pipelines.command_line import arguments, asks, files, meanstream
+from tests.pipelines.command_line import arguments, asks, files
 from tests.pipelines.commands.run.test_run_rounds import options, run, write_flights
 
 
@@ -147,7 +147,7 @@ def test_a_bad_option_is_one_line() -> None:
 
 def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
     typed = ["explain", "rounds", "--lower", "0", "--upper", "8", "--window", "1d", "--users", "500"]
-    facts = {epsilon: meanstream(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    facts = {epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
     assert facts[1.0]["odds"]["guessed_right"] == pytest.approx(0.7311, abs=1e-4)
     assert facts[1.0]["odds"]["belief_after"] == pytest.approx(0.0267, abs=1e-4)
     rows = {row["epsilon"]: row["predicted_stderr"] for row in facts[1.0]["by_epsilon"]}
