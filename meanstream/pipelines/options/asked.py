@@ -9,11 +9,11 @@ import typer
 from pydantic.dataclasses import dataclass
 
 from meanstream.pipelines.options.agent_side import AgentSideOptions
-from meanstream.pipelines.options.agents import AgentsOptions
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import DEFERRED
 from meanstream.pipelines.options.declared import INPUT, cli_option
-from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.options.shared import BUDGET, RegistryOption
+from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.shared_options import BUDGET, RegistryOption
 from meanstream.pipelines.options.store_settings import settings_of_agents_store
 
 if TYPE_CHECKING:

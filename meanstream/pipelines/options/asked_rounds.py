@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from pydantic.dataclasses import dataclass
 
 from meanstream.pipelines.options.base import DEFERRED
-from meanstream.pipelines.options.rounds import RoundsOptions
-from meanstream.pipelines.options.shared import RegistryOption
+from meanstream.pipelines.options.rounds_options import RoundsOptions
+from meanstream.pipelines.options.shared_options import RegistryOption
 from meanstream.pipelines.options.store_settings import settings_of_rounds_store
 
 if TYPE_CHECKING:
-    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 AGREED = ("lower", "upper", "epsilon", "window")
 

@@ -27,7 +27,7 @@ class InTemplate:
     label : str
         Text of the console.
     form : str
-        Name of a form in `meanstream.pipelines.template.forms`.
+        Name of a form in `meanstream.pipelines.beam.template.template_forms`.
     required : bool
         As an option can be left out where a template needs a parameter.
     help : str

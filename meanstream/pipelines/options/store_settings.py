@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from meanstream.operators.agents.settings import AgentsSettings
-    from meanstream.streaming.rounds.settings import RoundsSettings
+    from meanstream.operators.agents.agents_settings import AgentsSettings
+    from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
 def settings_of_agents_store(path: Path) -> AgentsSettings:
@@ -37,7 +37,7 @@ def settings_of_rounds_store(path: Path) -> RoundsSettings:
     BadOption
         If there is no store, or none of rounds.
     """
-    from meanstream.streaming.rounds.deployment import own_rounds_settings
+    from meanstream.streaming.rounds.rounds_deployment import own_rounds_settings
 
     with _refusing_store():
         return own_rounds_settings(path)
@@ -45,7 +45,7 @@ def settings_of_rounds_store(path: Path) -> RoundsSettings:
 
 @contextmanager
 def _refusing_store() -> Iterator[None]:
-    from meanstream.streaming.store.store import StoreError
+    from meanstream.streaming.store.state_store import StoreError
 
     try:
         yield

@@ -16,7 +16,7 @@ from apache_beam.transforms.display import DisplayData
 from apache_beam.transforms.window import FixedWindows, GlobalWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration
 
-from meanstream.pipelines.agents import (
+from meanstream.pipelines.beam.agents.agent_transforms import (
     AgentWindows,
     CollaborateAgents,
     CollaboratePairwise,
@@ -24,10 +24,10 @@ from meanstream.pipelines.agents import (
     SingleEvents,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.arguments import as_window
-from meanstream.pipelines.rounds import AnswerReports, ReportRounds, RunRounds
-from meanstream.streaming.engine.options import EngineOptions
-from meanstream.streaming.rounds.settings import RoundsSettings
+from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportRounds, RunRounds
+from meanstream.pipelines.beam.worker.transform_arguments import as_window
+from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from tests.pipelines.beam.support.agents_world import SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings

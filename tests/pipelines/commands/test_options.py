@@ -13,9 +13,9 @@ import pytest
 import typer
 
 from meanstream.pipelines.commands.main import app
-from meanstream.pipelines.commands.report import result
+from meanstream.pipelines.commands.report import report_result as result
 from meanstream.pipelines.options.shown import with_environment_and_headings
-from meanstream.streaming.store.store import Store
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, asks, files, meanstream, options, run_agents, write_samples
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.pipelines.commands.explain.covariates_explained import planned_with_covariates_line
+from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.commands.explain.plan_agents_options import PlanAgentsOptions
-from meanstream.pipelines.commands.explain.unit import explain_unit_facts, explain_unit_lines
 from meanstream.pipelines.options.base import print_options_json
-from meanstream.pipelines.options.errors import refusing_options
+from meanstream.pipelines.options.option_errors import refusing_options
 from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
+    from meanstream.operators.forecast.shares_forecast import SharesRow
     from meanstream.operators.forecast.together_records import AgentsForecast
-    from meanstream.operators.simulation.shares import SharesRow
 
 
 @takes_options(
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         *("config", "store", "agents", "epsilon", "delta", "sizes", "lower", "upper", "spread", "stddev"),
         *("target_half_width", "level", "memory", "quantiles", "exceeds", "mean", "covariates", "json"),
     ),
-    also=("agents:AgentsOptions",),
+    also=("agents_options:AgentsOptions",),
 )
 def plan_agents(options: PlanAgentsOptions) -> None:
     """Predict each agent's error alone and together, and the price of privacy.
@@ -95,7 +95,7 @@ def _print_shares(rows: list[SharesRow]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from meanstream.operators.simulation.shares import STATED_ERROR
+    from meanstream.operators.forecast.shares_forecast import STATED_ERROR
 
     table = Table()
     names = ("asked", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from meanstream.pipelines.commands.explain.covariates_explained import planned_with_covariates
 from meanstream.pipelines.options.base import ConfigOption, JsonOption
 from meanstream.pipelines.options.declared import INPUT, PRIVACY, cli_option
-from meanstream.pipelines.options.errors import BadOption
-from meanstream.pipelines.options.shared import option_numbers
+from meanstream.pipelines.options.option_errors import BadOption
+from meanstream.pipelines.options.shared_options import option_numbers
 from meanstream.pipelines.options.store_settings import settings_of_agents_store
 
 if TYPE_CHECKING:
-    from meanstream.operators.agents.settings import AgentsSettings
-    from meanstream.operators.forecast.together import Crowd
+    from meanstream.operators.agents.agents_settings import AgentsSettings
+    from meanstream.operators.forecast.shares_forecast import SharesRow
+    from meanstream.operators.forecast.together_forecast import Crowd
     from meanstream.operators.forecast.together_records import AgentsForecast
-    from meanstream.operators.simulation.shares import SharesRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +128,8 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
+        from meanstream.operators.agents.agents_settings import AgentsSettings
         from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
-        from meanstream.operators.agents.settings import AgentsSettings
         from meanstream.operators.agents.usual import SPREAD_SHARE, usual_histogram
 
         agreed = ("epsilon", "lower", "upper")
@@ -161,7 +161,7 @@ class PlanAgentsOptions:
 
     def _asked(self) -> tuple[tuple[float, ...], list[float]]:
         """Give the quantiles and the thresholds."""
-        from meanstream.operators.collaboration.shares.quantiles import valid_quantiles
+        from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 
         exceeds = option_numbers("exceeds", self.exceeds)
         return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
@@ -174,8 +174,8 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.collaboration.shares.asked import AskedShares
-        from meanstream.operators.simulation.shares import forecast_shares, shares_release_settings
+        from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+        from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
 
         if not settings.histogram_share:
             if self.mean is not None:
@@ -192,7 +192,7 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.forecast.together import forecast_together
+        from meanstream.operators.forecast.together_forecast import forecast_together
 
         crowd = self._crowd(settings)
         return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
@@ -207,7 +207,7 @@ class PlanAgentsOptions:
         """
         from dataclasses import replace
 
-        from meanstream.operators.forecast.together import forecast_together
+        from meanstream.operators.forecast.together_forecast import forecast_together
         from meanstream.streaming.agents.covariates_file import read_covariates_file
 
         if self.covariates is None:
@@ -223,7 +223,7 @@ class PlanAgentsOptions:
 
     def _crowd(self, settings: AgentsSettings) -> Crowd:
         """Say who takes part."""
-        from meanstream.operators.forecast.together import Crowd
+        from meanstream.operators.forecast.together_forecast import Crowd
         from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
         given = {name: getattr(self, name) for name in ("sizes", "spread")}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
-from meanstream.pipelines.options.errors import BadOption
+from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.taken import takes_options
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agent_side import AgentSideOptions
-    from meanstream.pipelines.options.agents import AgentsOptions
-    from meanstream.pipelines.options.collaborate import CollaborateOptions
-    from meanstream.pipelines.options.rounds import RoundsOptions
+    from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.collaborate_options import CollaborateOptions
+    from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def run() -> None:
 
 
 @app.command("agents")
-@takes_options("agents:AgentsOptions", beforehand=tell_unknown_variables)
+@takes_options("agents_options:AgentsOptions", beforehand=tell_unknown_variables)
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
 
@@ -35,7 +35,7 @@ def run_agents_command(options: AgentsOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --sink estimates.jsonl --releases releases.jsonl
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.run.agents import host_agents
+    from meanstream.pipelines.commands.run.run_agents import host_agents
 
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
@@ -44,7 +44,7 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner is None:
         host_agents(options)
         return
-    from meanstream.pipelines.commands.run.beam_agents import run_agents_on_beam
+    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
 
     run_agents_on_beam(options, options.runner)
 
@@ -62,7 +62,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
         --lower -30 --upper 120 --epsilon 1 --delta 1e-6 \\
         --store state.db --releases 'kafka://shared:9092/releases?config=shared.yaml'
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.run.agents import host_agents
+    from meanstream.pipelines.commands.run.run_agents import host_agents
 
     if options.releases is None:
         raise BadOption("releases must be given")
@@ -70,7 +70,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options("collaborate:CollaborateOptions", beforehand=tell_unknown_variables)
+@takes_options("collaborate_options:CollaborateOptions", beforehand=tell_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -80,13 +80,13 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
     Example:
       meanstream run collaborate --releases kafka://127.0.0.1:9092/releases --store state.db --sink estimates.jsonl
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.run.collaborate import host_collaboration
+    from meanstream.pipelines.commands.run.run_collaborate import host_collaboration
 
     host_collaboration(options)
 
 
 @app.command("rounds")
-@takes_options("rounds:RoundsOptions", beforehand=tell_unknown_variables)
+@takes_options("rounds_options:RoundsOptions", beforehand=tell_unknown_variables)
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.
 
@@ -98,6 +98,6 @@ def run_rounds_command(options: RoundsOptions) -> None:
       meanstream run rounds --from-reports reports.jsonl --stages stages.jsonl --store statistician.db \\
         --lower -30 --upper 120 --window 7d --epsilon 1 --sink means.jsonl
     """  # noqa: D301 - click reads the escape
-    from meanstream.pipelines.commands.run.rounds import host_rounds
+    from meanstream.pipelines.commands.run.run_rounds import host_rounds
 
     host_rounds(options)

@@ -6,19 +6,19 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.agents import agents_summary, agents_summary_line, run_agents_engine
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
-from meanstream.pipelines.commands.run.engine import Input
-from meanstream.pipelines.commands.run.logs import logging_to_stderr
-from meanstream.pipelines.commands.run.progress import log_progress_summary
+from meanstream.pipelines.commands.run.progress_line import log_progress_summary
+from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
+from meanstream.pipelines.commands.run.run_engine import Input
+from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.options.base import option_location, print_options_json
-from meanstream.pipelines.options.errors import BadOption, refusing_options
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.asked import ReplayOptions
     from meanstream.streaming.replay.dead_letters import DeadLetters
-    from meanstream.streaming.replay.replay import Replay
-    from meanstream.streaming.store.deployment import Deployment
+    from meanstream.streaming.replay.replay_letters import Replay
+    from meanstream.streaming.store.store_deployment import Deployment
 
 
 COLUMNS = ("agent", "value", "time", "id", "person", "layout", "numbers_in_text")
@@ -86,7 +86,7 @@ def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
     from contextlib import closing
 
     from meanstream.streaming.store.source_identity import source_identity_of
-    from meanstream.streaming.store.store import Store, StoreError
+    from meanstream.streaming.store.state_store import Store, StoreError
 
     if not options.of_store:
         return options
@@ -100,7 +100,7 @@ def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
     from meanstream.streaming.replay.reopen import reopened_source_name, reopening
-    from meanstream.streaming.replay.replay import prepare_replay
+    from meanstream.streaming.replay.replay_letters import prepare_replay
 
     location = option_location(options.source)
     reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
-from meanstream.pipelines.agents import CollaborateAgents
+from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, agent_covariates
-from meanstream.streaming.engine.options import EngineOptions
+from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, by_agent, engine_on, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 
