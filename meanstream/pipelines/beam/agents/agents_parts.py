@@ -70,7 +70,7 @@ class Released(NamedTuple):
 class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     """Private to public: samples to releases on schedule, and each agent's own sums for its owner.
 
-    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
+    Input: samples in the global window, their parts taken by name (`elements.SampleFields`),
     or batches of them made by `agent_batch`. Output: `Released`. An element that is no sample goes to `rejected`, and
     changes nothing for the others.
 

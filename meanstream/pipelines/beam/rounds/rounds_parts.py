@@ -1,4 +1,4 @@
-"""The parts of a round on Beam, each a transform that can be applied alone; see `meanstream.pipelines.beam.rounds.round_transforms`."""
+"""The parts of a round on Beam, each a transform that can be applied alone; see `rounds.round_transforms`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Summarized(NamedTuple):
 class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     """Private to private: samples to each user's sums per window, in batches of users, once per window.
 
-    Input: samples in the global window, their parts taken by name (`meanstream.pipelines.beam.element_types.elements.SampleFields`),
+    Input: samples in the global window, their parts taken by name (`elements.SampleFields`),
     or batches of them made by `sample_batch`. Output: `Summarized`. An element that is no sample goes to `rejected` and
     changes nothing for the others; late samples (`rejected_late`, for the operator) and users over their budget
     (`over_budget`) do not enter and are counted. Samples that have ids travel one by one, and of several of a user with

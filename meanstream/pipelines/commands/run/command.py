@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.variables import tell_unknown_variables
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.taken import takes_options
@@ -44,9 +45,7 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner is None:
         host_agents(options)
         return
-    from meanstream.pipelines.beam.commands.run_agents_on_beam import run_agents_on_beam
-
-    run_agents_on_beam(options, options.runner)
+    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
 
 
 @app.command("agent-side")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meanstream.operators.forecast import shares_forecast as shares
 from tests.pipelines.command_line import asks, changed
 
 BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
@@ -22,7 +23,8 @@ def test_json_and_the_tables_say_the_same() -> None:
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
 
-def test_quantiles_are_planned_as_private_means_tells_them() -> None:
+def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "RUNS", 6)
     asked = ("--quantiles", ".9,.5", "--exceeds", "30", "--mean", "10", "--stddev", "30")
     found = asks(*WHOLE, *asked, "--json").json
     names = ["quantile 0.5", "quantile 0.9", "share above 30"]
