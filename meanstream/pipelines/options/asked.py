@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import DEFERRED
 from meanstream.pipelines.options.declared import INPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.pipelines.options.shared_options import BUDGET, RegistryOption
+from meanstream.pipelines.options.shared_options import BUDGET, AskedStoreOption, RegistryOption
 from meanstream.pipelines.options.store_settings import settings_of_agents_store
 
 if TYPE_CHECKING:
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
 THROUGH = ("agents", "engine")
 
 
-@dataclass(frozen=True, kw_only=True, config=DEFERRED)
-class AskedAgentSideOptions(AgentSideOptions):
-    """What `run agent-side` takes, of a run that is asked about."""
+if TYPE_CHECKING:
+    _OfRun = AgentSideOptions
+else:
+    _OfRun = object
+
+
+class OfStore(_OfRun):
+    """Options of a run that is asked about: its settings may be those of a store."""
 
     @property
     def of_store(self) -> bool:
@@ -37,8 +43,10 @@ class AskedAgentSideOptions(AgentSideOptions):
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)
-class AskedAgentsOptions(AgentsOptions, AskedAgentSideOptions):
+class AskedAgentsOptions(OfStore, AgentsOptions):
     """What `run agents` takes, of a run that is asked about."""
+
+    store: AskedStoreOption = Path("meanstream.db")
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)
@@ -49,9 +57,10 @@ class ExplainAgentsOptions(AskedAgentsOptions):
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)
-class AuditTopicOptions(AskedAgentSideOptions):
+class AuditTopicOptions(OfStore, AgentSideOptions):
     """What the makers of the releases have agreed on, and where the releases are."""
 
+    store: AskedStoreOption = Path("meanstream.db")
     address: Annotated[
         str | None, typer.Argument(help="Releases: kafka://HOST:PORT/TOPIC or FILE.jsonl.", metavar="ADDRESS")
     ] = None
