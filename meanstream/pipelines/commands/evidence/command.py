@@ -106,7 +106,7 @@ def store(
 
 
 @app.command("topic")
-@takes_options("asked:AuditTopicOptions", typed=(*ASKED, "address"))
+@takes_options("asked:AuditTopicOptions", typed=(*ASKED, "address"), also=("agents_options:AgentsOptions",))
 def topic(options: AuditTopicOptions) -> None:
     """Check public releases against the promise: spend, one value per id, sums on the grid, law of the noise.
 

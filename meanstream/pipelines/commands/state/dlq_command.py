@@ -107,7 +107,10 @@ def dlq_show(
 @app.command("replay")
 @takes_options(
     "asked:ReplayOptions",
-    typed=("config", "store", "source", "from_", "reason", "dead_letters", "secret_file", "dry_run", "json", "quiet"),
+    typed=(
+        *("config", "store", "source", "from_", "reason", "dead_letters", "sink", "secret_file"),
+        *("dry_run", "json", "quiet"),
+    ),
 )
 def dlq_replay_again(options: ReplayOptions) -> None:
     """Count rejected records that are valid now, with the options of the run, on its store, each once.
