@@ -84,7 +84,7 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("asked", "estimand", "asks"),
+    ("asked", "estimand", "question"),
     [
         ({"estimator": "kent.density"}, "density of samples", "functions, which a public hash chooses"),
         ({"estimator": "kent.mixture", "option": "components=2"}, "mean of each component, and its weight", "votes"),
@@ -93,17 +93,17 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
         ({"estimator": "cummings.ratio"}, "larger users weigh more", "order statistics of private sizes"),
     ],
 )
-def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], estimand: str, asks: str) -> None:
+def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], estimand: str, question: str) -> None:
     facts = explain(**asked, sizes="point:50", epsilon=2)
     assert facts["protects"] == "all that one user sends within a window"
     assert "its number of samples included" in facts["neighboring"]
     assert facts["total"]["epsilon"] == 2.0
     assert estimand in facts["estimator"]["estimand"]
-    assert asks in facts["mechanisms"][0]["asks"]
+    assert question in facts["mechanisms"][0]["asks"]
     named = {"lower": -30, "upper": 120, "epsilon": 2, "window": "7d", "users": 400, "sizes": "point:50", **asked}
     text = asks("explain", "rounds", *arguments(named)).out.decode()
     assert estimand in text
-    assert asks in text
+    assert question in text
 
 
 def test_coordinates_share_epsilon() -> None:
