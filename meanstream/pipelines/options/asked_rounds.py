@@ -1,7 +1,5 @@
 """The options of commands about a run of rounds: they are those of its file, or of its store, or bounds and epsilon."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +24,7 @@ class ExplainRoundsOptions(RoundsOptions):
     store: AskedStoreOption = Path("meanstream-rounds.db")
     registry: RegistryOption = False
 
-    def settings(self) -> RoundsSettings:
+    def settings(self) -> "RoundsSettings":
         """Check what the parties agree on; or read it from the store, and explain it for the users that are given."""
         if "store" not in self.said or not self.said.isdisjoint(AGREED):
             return super().settings()
