@@ -50,7 +50,7 @@ PARTS = {
         "Write charts and the privacy promise into one HTML file.",
         "report",
     ),
-    "schema": _Part("schema_command", "Print the JSON Schema of an event type, or of a file of options.", "schema"),
+    "schema": _Part("schema_command", "Print the JSON Schema of an event type or of an options file.", "schema"),
     "run": _Part("run.command", "Estimate from a stream of events."),
     "simulate": _Part("papers.simulate.command", "Simulate the errors of a configuration."),
     "theory": _Part("papers.simulate.theory_command", "Compute expected errors and bounds without a simulation."),
