@@ -43,7 +43,9 @@ def main() -> None:
     for cell in (cell for cell in adaptive_goal_cells() if cell.population in chosen):
         start = time.perf_counter()
         told = not options.hide_sizes
-        found = measure_adaptive_goal(cell, runs=options.runs, seed=options.seed, mean=options.mean, tell_sizes=told)
+        found = measure_adaptive_goal(
+            cell, runs=options.runs, seed=options.seed, mean=options.mean, announce_sizes=told
+        )
         missed = missed_goals(cell, found, options.runs)
         rows.append({**asdict(cell), **asdict(found), "seconds": time.perf_counter() - start, "missed": missed})
         if not options.json:

@@ -16,7 +16,7 @@ from meanstream.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.frames.frame_releases import FrameReleases
 from meanstream.frames.frame_result import PrivateMeans
 from meanstream.frames.frame_shares import shares_answers, shares_columns
-from meanstream.frames.given import check_given
+from meanstream.frames.given import check_arguments
 from meanstream.frames.keys import frame_key
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
@@ -171,7 +171,7 @@ def private_means(
     >>> found.to_frame().column_names[7:]
     ['q0.5', 'q0.5_lower', 'q0.5_upper', 'exceeds20', 'exceeds20_lower', 'exceeds20_upper']
     """
-    check_given(private_means, SETTINGS, settings, HINTS)
+    check_arguments(private_means, SETTINGS, settings, HINTS)
     most = _releases(releases, schedule, stored=store is not None)
     require((person is None) == (per_person is None), "person", "be given together with per_person", person)
     asked = valid_quantiles(quantiles)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from meanstream.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.frames.frame_result import PrivateFrame
-from meanstream.frames.given import check_given
+from meanstream.frames.given import check_arguments
 from meanstream.frames.keys import frame_key
 from meanstream.operators.estimators.registry import estimator_taken_for
 from meanstream.operators.validation import require
@@ -114,7 +114,7 @@ def private_windows(
     >>> found.to_frame()["users"].to_pylist()
     [500]
     """
-    check_given(private_windows, SETTINGS, settings, HINTS)
+    check_arguments(private_windows, SETTINGS, settings, HINTS)
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
     chosen = estimator or (estimator_taken_for("curator") if central else _by_default(window, settings))

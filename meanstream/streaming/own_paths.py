@@ -99,7 +99,7 @@ def require_own_paths_apart(writes: Mapping[str, Path], others: Mapping[str, Pat
         taken[option] = path
 
 
-def require_own_path_beside_no_store(option: str, path: Path) -> None:
+def require_no_store_file(option: str, path: Path) -> None:
     """Refuse a file that the store whose name begins like it would take for its own, however it is spelled."""
     place = Path(os.path.realpath(path))
     for suffix, what in {**STORE_FILES, SECRET_SUFFIX: "secret"}.items():

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.forgetting import ToldSums
+from meanstream.operators.agents.forgetting import ReleasedSums
 from meanstream.operators.agents.kept import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.ordering import order_by_agent
 from meanstream.operators.agents.own_energies import own_samples_with_energies
@@ -432,14 +432,14 @@ class Agents:
             since=told.since,
         )
 
-    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ToldSums:
+    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum; with a memory, its variance and the drift."""
         rows, settings = self._state.columns, self.settings
         if settings.kept is None:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
-            return ToldSums(now.count, noised, settings.sum_variance(index))
+            return ReleasedSums(now.count, noised, settings.sum_variance(index))
         turn = np.full(len(agent), self._window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
         return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)

@@ -18,7 +18,7 @@ ROUNDED = 1 / 12
 
 
 @dataclass(frozen=True, slots=True)
-class ToldSums:
+class ReleasedSums:
     """Public: what a release says.
 
     Attributes
@@ -41,7 +41,7 @@ class ToldSums:
     since: Ints | None = None
 
 
-def told_numbers(weight: Floats, squared_weight: Floats) -> Floats:
+def effective_counts(weight: Floats, squared_weight: Floats) -> Floats:
     """Public: effective numbers of samples, for sums of their weights and of the squares of these."""
     return np.maximum(np.floor(weight * weight / squared_weight + 1e-6), 1.0)
 
@@ -108,7 +108,7 @@ class DecayedSums:
         fresh: Floats,
         waited: Ints | None = None,
         sample: Floats | None = None,
-    ) -> ToldSums:
+    ) -> ReleasedSums:
         """Release once for each of some rows.
 
         Parameters
@@ -149,11 +149,11 @@ class DecayedSums:
         return replace(told, drift=since.drift, since=since.at)
 
     @staticmethod
-    def _told(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ToldSums:
+    def _told(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ReleasedSums:
         """Scale sums to the effective number of samples."""
-        told = told_numbers(weight, squared)
+        told = effective_counts(weight, squared)
         scale = told / weight
-        return ToldSums(
+        return ReleasedSums(
             told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + ROUNDED
         )
 
@@ -193,11 +193,13 @@ class WindowedSums:
         wide = (n_rows, self.counter.window)
         return {"counts": np.zeros(wide, np.int64), "totals": np.zeros(wide, np.int64), **self.counter.init(n_rows)}
 
-    def release(self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats) -> ToldSums:
+    def release(
+        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
+    ) -> ReleasedSums:
         """Release once for each of some rows; see `DecayedSums.release`."""
         for name, newest in (("counts", count), ("totals", total)):
             state[name][rows] = np.concatenate([state[name][rows, 1:], newest[:, np.newaxis]], axis=1)
         noise = self.counter.step(state, rows, index, fresh)
         noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
         variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
-        return ToldSums(state["counts"][rows].sum(axis=1), noised, variance)
+        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.agents.forgetting import ROUNDED, ToldSums
+from meanstream.operators.agents.forgetting import ROUNDED, ReleasedSums
 from meanstream.operators.agents.release_changes import CHANGED, MOVED, NOTHING, WARNED, WARNING
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.sliding import Sliding
@@ -75,7 +75,7 @@ class NoisedWindow:
         joins: Bools,
         left: Bools,
         sample: Floats,
-    ) -> ToldSums:
+    ) -> ReleasedSums:
         """Release once for each of some rows.
 
         Parameters
@@ -106,7 +106,7 @@ class NoisedWindow:
             state[name][rows] = values
         parts = kept["parts"].sum(axis=1)
         variance = self._covariance(parts, parts, index) * self.fresh.variance + ROUNDED * parts
-        return ToldSums(kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts)
+        return ReleasedSums(kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts)
 
     def _begin_anew(self, kept: State, index: Ints, sample: Floats) -> Ints:
         """Clear the slots before a change; say of each row whether there was one."""

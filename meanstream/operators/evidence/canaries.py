@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.forgetting import DecayedSums, told_numbers
+from meanstream.operators.agents.forgetting import DecayedSums, effective_counts
 from meanstream.operators.agents.kept import KeptSums
 from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
@@ -65,14 +65,14 @@ def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> Non
     settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
 
 
-def _releases_asked_for(settings: AgentsSettings) -> int:
+def _audited_releases(settings: AgentsSettings) -> int:
     """Count the releases of an agent that an audit asks for: all of its horizon, if these are not too many.
 
     Examples
     --------
     >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
     >>> more = {}, {"horizon": 10_000}, {"memory": "half-life:100"}
-    >>> [_releases_asked_for(AgentsSettings(**given, **one)) for one in more]
+    >>> [_audited_releases(AgentsSettings(**given, **one)) for one in more]
     [40, 200, 38]
     """
     if settings.most_releases is not None:
@@ -112,7 +112,7 @@ class CanaryOutputs:
     @classmethod
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
-        releases = _releases_asked_for(settings)
+        releases = _audited_releases(settings)
         kept, histogram = min(releases, MOST_CANARIES), settings.histogram
         totals = np.full((agents, releases), np.nan)
         votes = np.zeros((agents, 0 if settings.vote is None else kept, 2 + VOTE_BINS), np.int64)
@@ -193,7 +193,7 @@ class Canaries:
     @cached_property
     def releases(self) -> int:
         """How many releases of an agent are asked for, and looked at."""
-        return _releases_asked_for(self.settings)
+        return _audited_releases(self.settings)
 
     @property
     def seconds(self) -> int:
@@ -280,7 +280,7 @@ class Canaries:
             return np.ones(self.releases)
         of_each = self.settings.mechanism.workload(self.releases)
         weight = self.per_second * of_each.sum(axis=1)
-        return np.asarray(weight / told_numbers(weight, self.per_second * (of_each**2).sum(axis=1)))
+        return np.asarray(weight / effective_counts(weight, self.per_second * (of_each**2).sum(axis=1)))
 
     def persons(self, second: int) -> Words | None:
         """Give whose samples these are, of one agent: one person's every second one, and a new person each between."""

@@ -13,7 +13,7 @@ from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_times import require_samples_counted
 from meanstream.operators.agents.usual import AT_THE_END
 from meanstream.operators.agents.vote_of_spread import FACTOR
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_posterior import SharesPosterior
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from meanstream.operators.forecast.together_forecast import SHOWN, Crowd
@@ -75,14 +75,14 @@ def shares_release_settings(settings: AgentsSettings, horizon: int | None) -> Ag
     return replace(settings, horizon=1, schedule=AT_THE_END) if horizon in {None, 1} else settings
 
 
-def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = None) -> list[SharesRow]:
+def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None = None) -> list[SharesRow]:
     """Predict errors and half-widths of quantiles and exceedances, at the counts of which means are predicted.
 
     Parameters
     ----------
     crowd : Crowd
         Who takes part; samples of an agent are normal around its mean, and clipped to the bounds.
-    asked : AskedShares
+    asked : ShareQueries
         Settings with a histogram (`shares_release_settings`), quantiles and level. Agents release by the schedule while
         there is horizon, and at the end, as `private_means` has it.
     center : float, optional
@@ -108,7 +108,7 @@ def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = 
     ...     lower=0, upper=100, epsilon=1, delta=1e-6, schedule="geometric:1000000000000,2", horizon=1,
     ...     spread_share=0.1, histogram_share=0.1)
     >>> crowd = Crowd(agents=300, sizes=SizeDistribution.parse("point:50"), spread=5, stddev=20)
-    >>> row = forecast_shares(crowd, AskedShares(settings, (0.9,), 0.95))[0]
+    >>> row = forecast_shares(crowd, ShareQueries(settings, (0.9,), 0.95))[0]
     >>> row.asked, row.samples, row.together < row.alone < row.released
     ('quantile 0.9', 50, True)
     """
@@ -133,7 +133,7 @@ def forecast_shares(crowd: Crowd, asked: AskedShares, *, center: float | None = 
 
 def _one_run(
     crowd: Crowd,
-    asked: AskedShares,
+    asked: ShareQueries,
     center: float,
     *,
     members: Ints,
@@ -167,7 +167,7 @@ def _counts(crowd: Crowd, at: Floats) -> Ints:
     return crowd.sizes.support[np.minimum(np.searchsorted(below, at), len(below) - 1)]
 
 
-def _law(asked: AskedShares, mean: Floats, stddev: float) -> Floats:
+def _law(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
     """Give the probability of each cell, for each agent."""
     under = _below(asked.law.cell_ends[1:-1], mean, stddev)
     return np.maximum(np.diff(np.pad(under, ((0, 0), (1, 0))), append=1.0), 0.0)
@@ -179,14 +179,14 @@ def _below(value: Floats, mean: Floats, stddev: float) -> Floats:
         return np.asarray(ndtr((value - mean[:, None]) / stddev))
 
 
-def _truth(asked: AskedShares, mean: Floats, stddev: float) -> Floats:
+def _truth(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
     """Give what each agent's clipped law has for an answer."""
     settings = asked.settings
     quantiles = np.clip(mean[:, None] + stddev * ndtri(np.array(asked.quantiles)), settings.lower, settings.upper)
     return np.concatenate([quantiles, 1 - _below(np.array(settings.exceeds), mean, stddev)], axis=1)
 
 
-def _alone(asked: AskedShares, own: Ints) -> Floats:
+def _alone(asked: ShareQueries, own: Ints) -> Floats:
     """Give the figures of the own samples, but for where they lie within cells."""
     n, exact = own.sum(axis=1), own / own.sum(axis=1)[:, None]
     known = SharesPosterior(exact, np.full((len(n), exact.shape[1] - 1), 1e-12), np.zeros(len(n)))

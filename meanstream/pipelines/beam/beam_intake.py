@@ -27,7 +27,7 @@ from meanstream.pipelines.beam.beam_samples import BATCH, NOBODY
 from meanstream.pipelines.beam.elements import BadElementError, ElementParts, SampleFields, element_fields
 from meanstream.pipelines.beam.parse_lines import PrivacyUnit, dead_letters_of_parse
 from meanstream.pipelines.beam.transform_arguments import as_kind, as_seconds
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns, no_sample_columns
 from meanstream.streaming.events.times import EARLIEST, LATEST
 from meanstream.streaming.sources.decode import Decoder
@@ -53,7 +53,7 @@ class SampleIntake:
         Whether plain tuples are samples.
     coordinates : int
         Of a vector; 0 where a value is one number.
-    secret : SecretPlace
+    secret : SecretLocation
         Where the secret is that keys the hash of ids; read only where there are any.
     max_future : float
         Seconds that a sample may lie ahead of the worker's clock.
@@ -66,7 +66,7 @@ class SampleIntake:
     fields: SampleFields
     tuples: bool
     coordinates: int
-    secret: SecretPlace
+    secret: SecretLocation
     max_future: float
     persons: bool = False
     privacy_unit: PrivacyUnit = "sample"
@@ -77,7 +77,7 @@ class SampleIntake:
         fields: SampleFields,
         default: SampleFields,
         *,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         max_future: float | None,
         coordinates: int = 0,
         privacy_unit: PrivacyUnit = "sample",
@@ -89,7 +89,7 @@ class SampleIntake:
             fields=fields,
             tuples=fields == default,
             coordinates=coordinates,
-            secret=SecretPlace() if secret is None else as_kind("secret", secret, SecretPlace),
+            secret=SecretLocation() if secret is None else as_kind("secret", secret, SecretLocation),
             max_future=limit,
             privacy_unit=privacy_unit,
         )

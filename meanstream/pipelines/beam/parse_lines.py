@@ -16,8 +16,8 @@ from meanstream.pipelines.beam.agent_batch import AgentBatch
 from meanstream.pipelines.beam.beam_metrics import metric_counter
 from meanstream.pipelines.beam.csv_lines import CsvValues
 from meanstream.pipelines.beam.events import EventCoder
-from meanstream.pipelines.beam.worker_secret import SecretPlace
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_places
+from meanstream.pipelines.beam.worker_secret import SecretLocation
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_positions
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.kafka_messages import TopicParser, topic_parser
@@ -56,7 +56,7 @@ class MessageParser:
     ----------
     mapping : ColumnMapping
         Which field means what.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where the secret is from which hashes of ids and persons are keyed; used only if there is such a column.
     max_future : float
         Seconds that a sample may lie ahead of the clock.
@@ -71,13 +71,15 @@ class MessageParser:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         max_future: float,
         privacy_unit: PrivacyUnit,
         location: KafkaLocation | None = None,
         columns: tuple[str, ...] | None = None,
     ) -> None:
-        key = b"" if not mapping.optional else key_derived_from_secret((secret or SecretPlace()).load(), "sample ids")
+        key = (
+            b"" if not mapping.optional else key_derived_from_secret((secret or SecretLocation()).load(), "sample ids")
+        )
         self._parser = value_parser(mapping, location, columns, id_key=key)
         self.wanted = self._parser.wanted
         """What messages must bring beside their values."""
@@ -130,7 +132,7 @@ def dead_letters_of_parse(
     """Redacted: why and where, never what it said; public for agents."""
     kind = dead_letter_kind_of_parse(privacy_unit)
     position = np.array(rejects.position, np.int64)
-    places = zip(column_partitions(position).tolist(), column_places(position).tolist(), strict=True)
+    places = zip(column_partitions(position).tolist(), column_positions(position).tolist(), strict=True)
     for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
         yield kind(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agent_batch import AgentBatch
 from meanstream.pipelines.beam.beam_messages import VALUE, Message, message_keys, message_of_element, require_messages
 from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.beam_windows import with_window_time
 from meanstream.pipelines.beam.parse_lines import (
     UNITS,
     MessageParser,
@@ -29,7 +29,7 @@ from meanstream.pipelines.beam.parse_lines import (
     value_parser,
 )
 from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import SampleColumns, column_position
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.values import HEADERS, PartitionRecords
@@ -96,7 +96,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         The field that is the message, where elements have fields.
     name : str
         What dead letters call the source.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Messages of a batch, at most.
@@ -132,7 +132,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         registry_of: str | None = None,
         value: str = VALUE,
         name: str = "messages",
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         privacy_unit: PrivacyUnit = "user",
@@ -151,7 +151,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         given = None if columns is None else tuple(columns)
         self._wanted = value_parser(mapping, columns=given).wanted
         self._letter, self._value = dead_letter_kind_of_parse(privacy_unit), value
-        secret = None if not mapping.optional else secret or SecretPlace()
+        secret = None if not mapping.optional else secret or SecretLocation()
         self._parse = ParseEach(
             name, mapping, secret, batch_size, max_future, privacy_unit, given, registry_of, value, self._wanted
         )
@@ -187,7 +187,7 @@ class _Rows(Step):
         columns = element.agent.tolist(), element.value.tolist(), element.time.tolist()
         for agent, value, time in zip(*columns, strict=True):
             row = SampleRow(element.names[agent], value, time)
-            yield at_window_time(parsed_timestamp(np.float64(time)), row)
+            yield with_window_time(parsed_timestamp(np.float64(time)), row)
 
 
 class ParseEach(Step):
@@ -197,7 +197,7 @@ class ParseEach(Step):
         self,
         name: str,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         batch_size: int,
         max_future: float,
         privacy_unit: PrivacyUnit,
@@ -248,7 +248,7 @@ class ParseEach(Step):
         rows, none = np.arange(len(messages)), np.zeros(len(messages), np.int64)
         samples, rejects = self._parser.parse(PartitionRecords(none, rows, [one.value for one in messages], beside))
         if len(samples):
-            found = parsed_compact(_told_apart(samples, messages))
+            found = parsed_compact(_distinguish(samples, messages))
             yield WindowedValue(found, parsed_timestamp(samples.time.min()), (GlobalWindow(),))
         kind = dead_letter_kind_of_parse(self._unit)
         for reason, row, size in zip(rejects.reason, rejects.position, rejects.size, strict=True):
@@ -257,7 +257,7 @@ class ParseEach(Step):
             yield TaggedOutput(REJECTED, WindowedValue(letter, first, (GlobalWindow(),)))
 
 
-def _told_apart(samples: SampleColumns, messages: Sequence[Message]) -> SampleColumns:
+def _distinguish(samples: SampleColumns, messages: Sequence[Message]) -> SampleColumns:
     """Give samples the places of their messages and, where they have no ids, keys of what tells messages apart."""
     row = samples.position.tolist()
     names = [messages[place].name for place in row] if samples.key is None else []

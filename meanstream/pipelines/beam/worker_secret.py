@@ -22,7 +22,7 @@ RESOURCE = r"projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]+/versions/[1-9][0-9]*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecretPlace:
+class SecretLocation:
     """A file, a variable of the environment, or a version in Secret Manager, that every worker can read.
 
     Parameters
@@ -43,9 +43,9 @@ class SecretPlace:
 
     Examples
     --------
-    >>> SecretPlace(file="/run/secrets/meanstream")
-    SecretPlace(file='/run/secrets/meanstream', variable=None, resource=None)
-    >>> SecretPlace(resource="projects/p/secrets/noise/versions/latest")
+    >>> SecretLocation(file="/run/secrets/meanstream")
+    SecretLocation(file='/run/secrets/meanstream', variable=None, resource=None)
+    >>> SecretLocation(resource="projects/p/secrets/noise/versions/latest")
     Traceback (most recent call last):
     ValueError: secret must be a numbered version, projects/PROJECT/secrets/NAME/versions/NUMBER, got \
 'projects/p/secrets/noise/versions/latest'

@@ -23,7 +23,7 @@ from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSa
 from meanstream.streaming.agents.known_covariates import KnownCovariates
 from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
 from meanstream.streaming.agents.refreshed import AnsweredAgents
-from meanstream.streaming.agents.told_shares import ToldShares
+from meanstream.streaming.agents.told_shares import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
@@ -55,7 +55,7 @@ class PersonalEstimates:
             covariates=None if options.covariates is None else options.covariates.design,
             strangers=strangers,
         )
-        self.shares = ToldShares(settings, options)
+        self.shares = ShareEstimates(settings, options)
         self.median_half_width: float | None = None
         self.population: PublicPopulation | None = None  # at the last refresh
         self.answered: AnsweredAgents | None = None

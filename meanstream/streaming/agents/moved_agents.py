@@ -60,7 +60,7 @@ def copy_agents(
 
 def agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
     """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release."""
-    agents = Agents(settings, _never_asked())
+    agents = Agents(settings, _no_noise())
     agents.add_agents(store.agents())
     for chunk, columns in store.chunks("agents"):
         agents.restore_chunk(chunk, columns)
@@ -68,7 +68,7 @@ def agents_at_rest(store: Store, settings: AgentsSettings) -> Agents:
     return agents
 
 
-def _never_asked() -> KeyedNoise:
+def _no_noise() -> KeyedNoise:
     """Make the noise of agents that release nothing."""
     return KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
 
@@ -76,7 +76,7 @@ def _never_asked() -> KeyedNoise:
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
     """Forget the state of agents that live elsewhere; their names and ledger rows stay, as what was released here."""
     agents = agents_at_rest(giver, settings)
-    fresh = Agents(settings, _never_asked())
+    fresh = Agents(settings, _no_noise())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
     for chunk in agents.dirty_chunks():

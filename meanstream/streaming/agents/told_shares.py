@@ -11,7 +11,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
-from meanstream.operators.collaboration.shares.asked_shares import AskedShares, SharesAnswers, asked_in_words
+from meanstream.operators.collaboration.shares.asked_shares import ShareQueries, SharesAnswers, query_labels
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
@@ -40,7 +40,7 @@ def _key(names: Sequence[str]) -> Ints:
     return np.asarray(keyed_owner_words(names)[:, 0] >> np.uint64(1)).astype(np.int64)
 
 
-class ToldShares:
+class ShareEstimates:
     """Answers what is asked of agents' distributions.
 
     **Privacy.** The prior is fitted to public releases only. An answer mixes in its agent's own samples: it is
@@ -48,7 +48,7 @@ class ToldShares:
     """
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
-        self._asked = AskedShares(settings, options.quantiles, options.level)
+        self._asked = ShareQueries(settings, options.quantiles, options.level)
         self._alone = options.collaboration == "none"
         self._keys = np.zeros(0, np.int64)
 
@@ -94,7 +94,7 @@ class ToldShares:
         """Private: put answers beside those on means."""
         if told is None:
             return answered
-        asked = asked_in_words(self._asked.quantiles, self._asked.settings.exceeds)
+        asked = query_labels(self._asked.quantiles, self._asked.settings.exceeds)
         both = np.concatenate([told.quantiles, told.exceeds], axis=1)
         return replace(answered, asked=tuple(asked), told=both)
 

@@ -23,13 +23,13 @@ def column_partitions(position: Ints) -> Ints:
     Examples
     --------
     >>> at = column_position(3, np.array([7, 8]))
-    >>> column_partitions(at).tolist(), column_places(at).tolist()
+    >>> column_partitions(at).tolist(), column_positions(at).tolist()
     ([3, 3], [7, 8])
     """
     return position >> PARTITION_SHIFT
 
 
-def column_places(position: Ints) -> Ints:
+def column_positions(position: Ints) -> Ints:
     """Line, row or offset of each record within its partition."""
     return position & ((1 << PARTITION_SHIFT) - 1)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.kafka.kafka_client import Message
-from meanstream.streaming.kafka.values import JoinedValues, PartitionRecords, beside_of, value_sizes
+from meanstream.streaming.kafka.values import JoinedValues, PartitionRecords, message_extras, value_sizes
 
 
 class GatheredMessages:
@@ -54,7 +54,7 @@ class GatheredMessages:
             self._text += b"\n"
         else:
             self._values += values
-        for name, column in beside_of(messages, self._names).items() if self._names else ():
+        for name, column in message_extras(messages, self._names).items() if self._names else ():
             self._beside[name] += column
 
     def records(self) -> PartitionRecords:

@@ -50,20 +50,20 @@ __all__ = [
     "TopicPartition",
     "client_event_error",
     "client_health",
-    "client_message_place",
     "describe_client_error",
     "is_fatal_to_client",
     "is_retriable_by_client",
     "make_client_admin",
     "make_client_consumer",
     "make_client_producer",
+    "message_position",
     "wait_for_client_answer",
 ]
 
 CONNECT_SECONDS = 15.0
 """So long is waited for the first answer of a broker."""
 
-ASKED_SECONDS = 0.5
+BROKER_SECONDS = 0.5
 """So long may a listener take to say which security.protocol it speaks, while it does not answer us in ours."""
 
 _DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
@@ -120,7 +120,7 @@ _RETRIABLE = frozenset(
 )
 
 
-def client_message_place(message: Message) -> tuple[int, int]:
+def message_position(message: Message) -> tuple[int, int]:
     """Give the partition and the offset of a message: what was consumed has both."""
     return cast("int", message.partition()), cast("int", message.offset())
 
@@ -311,7 +311,7 @@ def _require_protocol(location: KafkaLocation) -> None:
     """Refuse a security.protocol that a listener does not speak; those that say nothing may only not be there yet."""
     given = str(dict(location.settings).get("security.protocol", "plaintext")).upper()
     for broker in location.brokers.split(","):
-        spoken = protocols_of_listener(broker, ASKED_SECONDS)
+        spoken = protocols_of_listener(broker, BROKER_SECONDS)
         if spoken and given not in spoken:
             rule = f"have the security.protocol of the listener at {broker}, {' or '.join(spoken)}"
             raise ValueError(f"{location.role} must {rule}, got {given}{location.seen_in}")

@@ -17,10 +17,10 @@ from meanstream.streaming.kafka.schemas.registered import RegistryValues
 from meanstream.streaming.kafka.schemas.schema_registry import SchemaRegistry
 from meanstream.streaming.kafka.values import HEADERS, PartitionRecords, block_of_records, fit_records
 from meanstream.streaming.sources.decode import Decoder, RawColumns
-from meanstream.streaming.sources.formats.json_records import JsonFormat, json_places
+from meanstream.streaming.sources.formats.json_records import JsonFormat, json_paths
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.record_paths import Places, field_places
+from meanstream.streaming.sources.record_paths import Places, field_paths
 from meanstream.streaming.sources.source_records import RecordParser, in_order_of
 
 _VERSION, _STRUCTURED = "ce_specversion", b"application/cloudevents"
@@ -98,8 +98,8 @@ class TopicParser:
     ) -> None:
         decoder, make = Decoder(mapping, id_key=id_key), make_values or _JsonValues
         self._max_bytes = max_record_bytes
-        self._beside = mapping.beside_value()
-        places = {part: place for part, place in json_places(mapping).items() if part not in self._beside}
+        self._beside = mapping.extra_parts()
+        places = {part: place for part, place in json_paths(mapping).items() if part not in self._beside}
         self._values = make(mapping, decoder, places)
         self._binary: ValueParser | None = None
         self.registry: SchemaRegistry | None = None
@@ -175,7 +175,7 @@ def _binary_mode(mapping: ColumnMapping, places: Mapping[str, Places]) -> tuple[
     names = {**mapping.required, **mapping.optional, "schema_version": f"data.{mapping.schema_version}"}
     for part in places:
         if names[part].startswith("data."):
-            inner[part] = field_places(names[part].removeprefix("data."))
+            inner[part] = field_paths(names[part].removeprefix("data."))
         else:
             attributes[part] = f"{_HEADER}ce_{names[part].lower()}"
     return attributes, inner

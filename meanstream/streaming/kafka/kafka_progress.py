@@ -71,7 +71,7 @@ class ReadProgress:
         return partition in self.end and self.next[partition] >= self.end[partition]
 
     @property
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Whether a reading that is held at an end has come there; partitions that were added since have none."""
         return all(self.next[partition] >= end for partition, end in self.end.items())
 

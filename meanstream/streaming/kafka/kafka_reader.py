@@ -93,7 +93,7 @@ class TopicReader:
         self._resting = False
         self._group = GroupOffsets(location, owner or "")
         self._shared = agents is not None
-        self._given = frozenset[int]() if agents is None else agents.given_partitions
+        self._given = frozenset[int]() if agents is None else agents.departed_partitions
         self._former: FormerOwners = {} if agents is None else agents.former_owners
         self._named = None if name is None or owner is None else NameOwners(location, name, owner, self._former)
         self._admin = make_client_admin(location)
@@ -143,7 +143,7 @@ class TopicReader:
         now = time.monotonic()
         for event in events:
             self._note(event, progress, now)
-        self._look_at_ends(progress)
+        self._note_ends(progress)
         return records
 
     def rest(self) -> None:
@@ -172,9 +172,9 @@ class TopicReader:
         progress.end = {partition: int(high) for partition, (_, high) in ends.items()}
         return True
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether that was given."""
-        return self.progress.at_hold
+        return self.progress.reached_hold
 
     def go_on(self) -> None:
         """Read on; what was fetched behind the ends is fetched again."""
@@ -301,7 +301,7 @@ class TopicReader:
             self._complain(error)
             return []
 
-    def _look_at_ends(self, progress: ReadProgress) -> None:
+    def _note_ends(self, progress: ReadProgress) -> None:
         """Note where the partitions end, as the last answers to fetches said."""
         for partition in progress.next:
             _, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), cached=True)

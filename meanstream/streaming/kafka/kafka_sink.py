@@ -69,7 +69,7 @@ class KafkaSink:
         check_output_topic(place)
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give brokers and topic, whatever the parameters and the order."""
         address, _, topic = location.partition("?")[0].rpartition("/")
         brokers = ",".join(sorted(address.partition("://")[2].lower().split(",")))

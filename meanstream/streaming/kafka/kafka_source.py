@@ -251,9 +251,9 @@ class KafkaSource:
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether all of that was given out."""
-        return self._held is None and self._reader.at_hold()
+        return self._held is None and self._reader.reached_hold()
 
     def go_on(self) -> None:
         """Read what has come since, too."""

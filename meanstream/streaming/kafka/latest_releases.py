@@ -15,11 +15,11 @@ from meanstream.streaming.kafka.kafka_client import (
     TopicPartition,
     client_event_error,
     client_health,
-    client_message_place,
     describe_client_error,
     is_retriable_by_client,
     make_client_admin,
     make_client_consumer,
+    message_position,
 )
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.kafka_topics import require_topic
@@ -103,7 +103,7 @@ class ReleasesTopic:
             self._assigned = True
         lines: list[Line] = []
         for message in self._consumer.consume(max_records, seconds):
-            (partition, offset), error = client_message_place(message), message.error()
+            (partition, offset), error = message_position(message), message.error()
             if error is None:
                 self._offsets[partition] = offset + 1
                 self._behind.add(partition)

@@ -23,7 +23,7 @@ from meanstream.streaming.kafka.kafka_client import (
 )
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.kafka_topics import require_topic
-from meanstream.streaming.kafka.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.values import PartitionRecords, message_extras
 
 ASK_SECONDS = 10.0
 """So long is waited for what a broker is asked."""
@@ -134,7 +134,7 @@ class PartitionReader:
         self._at = (partition, following)
         offsets = np.fromiter(map(_offset, records), np.int64, len(records))
         values = [message.value() for message in records]
-        number, beside = np.full(len(records), partition, np.int64), beside_of(records, self._beside)
+        number, beside = np.full(len(records), partition, np.int64), message_extras(records, self._beside)
         return Taken(PartitionRecords(number, offsets, values, beside), following, ended)
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from meanstream.streaming.events.event_columns import (
     Position,
     Rejects,
     column_partitions,
-    column_places,
     column_position,
+    column_positions,
     no_sample_columns,
 )
 from meanstream.streaming.kafka.kafka_client import (
@@ -25,18 +25,18 @@ from meanstream.streaming.kafka.kafka_client import (
     Message,
     TopicPartition,
     client_event_error,
-    client_message_place,
     describe_client_error,
     is_retriable_by_client,
     make_client_admin,
     make_client_consumer,
+    message_position,
 )
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.kafka_messages import topic_parser
 from meanstream.streaming.kafka.kafka_topics import check_same_topic, require_topic
 from meanstream.streaming.kafka.schemas.registered import without_wire_head
 from meanstream.streaming.kafka.schemas.schema_registry import RegistryAwayError
-from meanstream.streaming.kafka.values import PartitionRecords, beside_of
+from meanstream.streaming.kafka.values import PartitionRecords, message_extras
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_protocol import SourceLostError
@@ -113,7 +113,9 @@ class TopicScan:
             if kept:
                 partition = np.array([m.partition() for m in kept], np.int64)
                 offset = np.array([m.offset() for m in kept], np.int64)
-                return PartitionRecords(partition, offset, [m.value() for m in kept], beside_of(kept, self._beside))
+                return PartitionRecords(
+                    partition, offset, [m.value() for m in kept], message_extras(kept, self._beside)
+                )
             if time.monotonic() > until:
                 raise KafkaLostError(f"{self._what()} that can be read to its end, got nothing for {READ_SECONDS:g} s")
         return None
@@ -132,7 +134,7 @@ class TopicScan:
 
     def _takes(self, message: Message) -> bool:
         """Note what a message means for the end of its partition; say whether it is a record to give."""
-        error, (partition, offset) = message.error(), client_message_place(message)
+        error, (partition, offset) = message.error(), message_position(message)
         if error is not None:
             if client_event_error(error).code() == KafkaError._PARTITION_EOF:
                 self._finish(partition)
@@ -242,7 +244,7 @@ def scan_records(location: KafkaLocation, positions: Ints) -> Iterator[tuple[int
     partition = column_partitions(wanted)
     try:
         for number in np.unique(partition).tolist():
-            yield from _read_partition(location, number, column_places(wanted[partition == number]))
+            yield from _read_partition(location, number, column_positions(wanted[partition == number]))
     except KafkaLostError as error:
         raise ValueError(str(error)) from None
 

@@ -86,9 +86,9 @@ class TopicReaders:
         held = [reader.hold() for reader in self._begun()]  # each of them, whatever the others say
         return all(held)
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether that was given."""
-        return all(reader.at_hold() for reader in self._begun())
+        return all(reader.reached_hold() for reader in self._begun())
 
     def go_on(self) -> None:
         """Read on."""

@@ -19,7 +19,7 @@ from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import source_class, source_kind
-from meanstream.streaming.own_paths import require_own_path_beside_no_store
+from meanstream.streaming.own_paths import require_no_store_file
 from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
 
@@ -127,7 +127,7 @@ def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
         If anything is there (a file, a link, a terminal, standard output), or the folder cannot be written to.
     """
     require(str(path) != "-", name, "be a new file", "-")
-    require_own_path_beside_no_store(name, path)
+    require_no_store_file(name, path)
     require(path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path))
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

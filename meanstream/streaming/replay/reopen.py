@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.event_columns import Position, column_partitions, column_places
+from meanstream.streaming.events.event_columns import Position, column_partitions, column_positions
 from meanstream.streaming.events.topic_names import topics_own_positions
 from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
@@ -112,7 +112,7 @@ def reopened_source_name(location: str) -> str:
 
 def _first_of_each(positions: Ints) -> dict[int, int]:
     """Give the first place of each partition."""
-    partition, place = column_partitions(positions), column_places(positions)
+    partition, place = column_partitions(positions), column_positions(positions)
     return {number: int(place[partition == number].min()) for number in np.unique(partition).tolist()}
 
 

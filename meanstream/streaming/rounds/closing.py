@@ -72,7 +72,7 @@ class WindowClosing:
             if moment <= self.reached or not source.hold():
                 return False
             self._moment = moment
-        return source.at_hold()
+        return source.reached_hold()
 
     @property
     def begun(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize_numbered_windows
-from meanstream.streaming.rounds.user_places import UserPlaces
+from meanstream.streaming.rounds.user_places import UserSlots
 from meanstream.streaming.rounds.window_widths import Window, Windows
 from meanstream.streaming.store.state_snapshot import Columns
 
@@ -39,7 +39,7 @@ class OpenWindows:
     get none before they are more than it may hold.
     """
 
-    def __init__(self, windows: Windows, places: UserPlaces | None = None) -> None:
+    def __init__(self, windows: Windows, places: UserSlots | None = None) -> None:
         self._windows = windows
         self._places = places
         self._pieces: dict[int, _WindowPiece] = {}

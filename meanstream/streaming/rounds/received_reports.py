@@ -16,7 +16,7 @@ from meanstream.streaming.sources.lines import LineReader
 _READ_LINES = 65_536
 
 
-class ReportsPlace(Protocol):
+class ReportsLocation(Protocol):
     """Where users' sides write.
 
     Attributes

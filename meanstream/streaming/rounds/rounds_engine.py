@@ -32,9 +32,9 @@ from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.stage_results import StageResultsPlace
+from meanstream.streaming.rounds.stage_results import StageResultsLocation
 from meanstream.streaming.rounds.summarize_users import UserSums, summarize_entries
-from meanstream.streaming.rounds.user_places import places_key
+from meanstream.streaming.rounds.user_places import slot_key
 from meanstream.streaming.rounds.user_side import WaitingRounds
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_group import Sinks
@@ -70,7 +70,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         `dead_letters`, which is private here.
     options : EngineOptions
         Batches, plausible times, how long to wait; those of agents do nothing here.
-    results : StageResultsPlace, optional
+    results : StageResultsLocation, optional
         The users' side alone: reports only, and the next stage when its result is found here.
     clock, crash, on_turn, health
         As for `meanstream.streaming.agents.agents_engine.Engine`.
@@ -95,7 +95,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         store: Store,
         sinks: Sinks,
         options: EngineOptions,
-        results: StageResultsPlace | None = None,
+        results: StageResultsLocation | None = None,
         clock: Clock | None = None,
         crash: CrashHook = no_crash,
         on_turn: Callable[[RoundsStats], None] | None = None,
@@ -121,7 +121,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         self._results = results
         most, asked = options.max_dead_letters, sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
-        self._intake = RoundsIntake(settings, options, source, self.stats, places_key(secret))
+        self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
         self._runner = RoundRunner(settings, secret, self._directory)

@@ -24,7 +24,7 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageReports
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
-from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsPlace, read_report
+from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsLocation, read_report
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.statistician_stats import StatisticianStats
@@ -60,7 +60,7 @@ class Statistician:
 
     Parameters
     ----------
-    reports : ReportsPlace
+    reports : ReportsLocation
         Events `report` and `stage_reports`, in any order.
     settings : RoundsSettings
         Those of the users' side, apart from what concerns its host.
@@ -81,7 +81,7 @@ class Statistician:
     def __init__(
         self,
         *,
-        reports: ReportsPlace,
+        reports: ReportsLocation,
         settings: RoundsSettings,
         store: Store,
         sinks: Sinks,

@@ -29,7 +29,7 @@ StageResults = Mapping[tuple[str, int], Sequence[StageResult]]
 """What somebody has published of a stage, by round and stage, in order."""
 
 
-class StageResultsPlace(Protocol):
+class StageResultsLocation(Protocol):
     """Where a statistician publishes."""
 
     def grew(self) -> bool:

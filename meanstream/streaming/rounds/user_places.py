@@ -17,12 +17,12 @@ from meanstream.streaming.store.state_store import Store
 _KIND = "rounds_places"
 
 
-def places_key(secret: bytes) -> bytes:
+def slot_key(secret: bytes) -> bytes:
     """Derive the key of the order in which users get places, the same on every host."""
     return key_derived_from_secret(secret, "places of users")
 
 
-def places_name_hashes(names: Sequence[str], key: bytes) -> Words:
+def slot_name_hashes(names: Sequence[str], key: bytes) -> Words:
     """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that nobody can aim at."""
     begun, digests = hashlib.blake2b(key=key, digest_size=8), []
     for name in names:
@@ -32,7 +32,7 @@ def places_name_hashes(names: Sequence[str], key: bytes) -> Words:
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
-class UserPlaces:
+class UserSlots:
     """The places of a store's users: given when a window closes, in the order of the keyed hash, and never taken back.
 
     A window that is open keeps its known users, and of the others the `most` with the least hashes: no more of them
@@ -95,7 +95,7 @@ class UserPlaces:
         """Give the order of users, by number, in which they get places."""
         missing = len(self.names) - len(self._hashes)
         if missing:
-            self._hashes = np.concatenate([self._hashes, places_name_hashes(self.names[-missing:], self._key)])
+            self._hashes = np.concatenate([self._hashes, slot_name_hashes(self.names[-missing:], self._key)])
         return np.argsort(self._hashes[user], kind="stable")
 
     def considered(self, window: Window, sums: UserSums) -> UserSums:
@@ -124,7 +124,7 @@ class UserPlaces:
         limits = [self._limit(window) for window in windows] if self._limits else [None]
         if any(limit is None for limit in limits):
             return np.zeros(len(names), np.bool_)
-        return np.asarray(places_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
+        return np.asarray(slot_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
 
     def take_refused(self) -> int:
         """Private: give how many samples of users without a place were dropped since the last call."""

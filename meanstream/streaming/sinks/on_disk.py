@@ -19,7 +19,7 @@ def path_on_disk(location: str) -> str:
 
 
 @contextmanager
-def looking_at_disk(option: str, location: str) -> Iterator[None]:
+def checking_disk(option: str, location: str) -> Iterator[None]:
     """Refuse a place into which nobody may look.
 
     Raises
@@ -66,7 +66,7 @@ class SinkOnDisk(ABC):
         require(os.access(path if path.exists() else path.parent, os.W_OK), option, "be where you may write", location)
 
     @classmethod
-    def place_of(cls, location: str) -> str:
+    def canonical_location(cls, location: str) -> str:
         """Give its whole path."""
         return path_on_disk(location)
 

@@ -88,7 +88,7 @@ class SinkKind(Protocol):
     def check(self, location: str, option: str) -> None:
         """Refuse, with `ValueError`, a place that could not be opened, without making it."""
 
-    def place_of(self, location: str) -> str:
+    def canonical_location(self, location: str) -> str:
         """Say which place a location means: no two roles may have the same one."""
 
     def open(self, location: str, opening: SinkOpening) -> Sink:
@@ -139,7 +139,7 @@ def check_sink_trust(trust: Trust, kind: type[Event]) -> None:
 
 
 @contextmanager
-def telling_of_sink(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
+def sink_faults(option: str, place: str, rule: str = "be writable") -> Iterator[None]:
     """Say in one line that a place cannot be used, whatever is the matter with it.
 
     Raises

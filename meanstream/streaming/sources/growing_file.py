@@ -73,7 +73,7 @@ class GrowingFile:
         self._reader.limit = os.stat(self._reader.fileno()).st_size
         return True
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether that was read."""
         return self._reader.at_limit()
 

@@ -72,7 +72,7 @@ class ColumnMapping(BaseModel):
         """Column of each part that a sample has where it was asked for."""
         return {part: name for part, name in (("id", self.id), ("person", self.person)) if name is not None}
 
-    def beside_value(self) -> dict[str, str]:
+    def extra_parts(self) -> dict[str, str]:
         """Give what each part is read from that stands beside the value of a message: `@key`, `@header.ce_id`.
 
         Raises
@@ -82,7 +82,7 @@ class ColumnMapping(BaseModel):
 
         Examples
         --------
-        >>> ColumnMapping(agent="@key", time="@timestamp").beside_value()
+        >>> ColumnMapping(agent="@key", time="@timestamp").extra_parts()
         {'agent': '@key', 'time': '@timestamp'}
         """
         found = {part: name for part, name in {**self.required, **self.optional}.items() if name.startswith("@")}

@@ -33,7 +33,7 @@ Line = tuple[bytes | None, bytes | None]
 
 Columns = dict[str, npt.NDArray[Any]]
 
-_BESIDE = ("time", "epsilon", "delta", "tuned", "vote_variance", "histogram_variance")
+_EXTRAS = ("time", "epsilon", "delta", "tuned", "vote_variance", "histogram_variance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ class ReceivedReleases:
 
     def _releases(self, agent: Sequence[int], columns: Columns) -> Releases:
         fields = dict(columns)
-        own = {name: fields.pop(name) for name in _BESIDE}
+        own = {name: fields.pop(name) for name in _EXTRAS}
         return Releases(names=self.names, columns=ReleaseColumns(agent=np.array(agent, np.int64), **fields), **own)
 
 

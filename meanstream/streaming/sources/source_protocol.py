@@ -22,7 +22,7 @@ class AgentsOfStore:
         Those of them that live in another store now (`meanstream store move`).
     moves : mapping
         Of those that it was given, by name: the number of the move.
-    given_partitions : frozenset of int
+    departed_partitions : frozenset of int
         Partitions that another store reads now.
     former_owners : mapping
         Of partitions that it was given: ids of the stores that had them.
@@ -36,7 +36,7 @@ class AgentsOfStore:
     names: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
     moves: Mapping[str, int] = field(default_factory=dict)
-    given_partitions: frozenset[int] = frozenset()
+    departed_partitions: frozenset[int] = frozenset()
     former_owners: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     most: int = MAX_AGENTS
     at_once: bool = True
@@ -148,7 +148,7 @@ class Holds(Protocol):
     def hold(self) -> bool:
         """Give from now on only what is there now; False if nobody can say just now where that ends."""
 
-    def at_hold(self) -> bool:
+    def reached_hold(self) -> bool:
         """Say whether all of it was given."""
 
     def go_on(self) -> None:

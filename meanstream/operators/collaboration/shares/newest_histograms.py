@@ -50,4 +50,4 @@ def newest_histograms_together(known: HistogramColumns, told: HistogramColumns) 
     columns = HistogramColumns(*(np.concatenate(pair) for pair in zip(known, told, strict=True)))
     backwards: Ints = np.unique(columns.agent[::-1], return_index=True)[1]
     newest = columns.take(len(columns.agent) - 1 - backwards)
-    return newest.take(prior.shares_looked_at(newest.agent))
+    return newest.take(prior.sampled_histograms(newest.agent))

@@ -115,7 +115,7 @@ def shares_stratum(samples: Ints) -> Ints:
     return np.searchsorted(np.array(COUNTS), samples, side="right").astype(np.int64)
 
 
-def shares_looked_at(key: Ints) -> Ints:
+def sampled_histograms(key: Ints) -> Ints:
     """Choose of whose histograms a prior is learned, and in which order: the same on every host.
 
     Parameters
@@ -131,7 +131,7 @@ def shares_looked_at(key: Ints) -> Ints:
 
     Examples
     --------
-    >>> shares_looked_at(np.array([7, 2, 5])).tolist()
+    >>> sampled_histograms(np.array([7, 2, 5])).tolist()
     [1, 2, 0]
     """
     return np.argsort(key, kind="stable")[:MOST_LOOKED_AT]

@@ -47,7 +47,7 @@ from meanstream.pipelines.beam.agents.answer_agents import (
     FormatReleases,
 )
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
-from meanstream.pipelines.beam.agents.hashed_covariates import covariates_given
+from meanstream.pipelines.beam.agents.hashed_covariates import parse_covariates
 from meanstream.pipelines.beam.agents.pairwise_turns import CollaboratePairwise, PairwiseCollaborated
 from meanstream.pipelines.beam.agents.snapshot_releases import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS, sample_batch
@@ -57,11 +57,11 @@ from meanstream.pipelines.beam.transform_arguments import (
     as_kind,
     as_seconds,
     as_shards,
-    require_told_quantiles,
-    settings_given,
+    require_histogram_of_quantiles,
+    settings_from_parameters,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.wire import PersonalEstimate, Release
@@ -86,7 +86,7 @@ __all__ = [
     "SampleFields",
     "SampleRow",
     "SampleRows",
-    "SecretPlace",
+    "SecretLocation",
     "SingleEvents",
     "SnapshotReleases",
     "agent_batch",
@@ -186,7 +186,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         self,
         settings: AgentsSettings | None = None,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         refresh: float | str | None = None,
         allowed_lateness: float | str = 0.0,
         final_release: bool | None = None,
@@ -228,7 +228,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
             "per_person": per_person, "name": name, "spread_share": spread_share, "memory": memory,
             "histogram_share": histogram_share, "exceeds": exceeds,
         }  # fmt: skip
-        given = settings_given(settings, parameters, ("lower", "upper", "epsilon", "delta"))
+        given = settings_from_parameters(settings, parameters, ("lower", "upper", "epsilon", "delta"))
         if settings is None:
             given |= usual_histogram(quantiles, given.get("exceeds", ()), given)
         self._settings = settings or AgentsSettings(**given)
@@ -241,9 +241,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
             level=level,
             stddev=stddev,
             quantiles=tuple(quantiles),
-            covariates=covariates_given(covariates),
+            covariates=parse_covariates(covariates),
         )
-        self._options = require_told_quantiles(self._settings, options)
+        self._options = require_histogram_of_quantiles(self._settings, options)
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._shards = shards
         self._release = ReleaseMeans(

@@ -28,10 +28,10 @@ from meanstream.pipelines.beam.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_samples import AGENT_SHARDS
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
-from meanstream.pipelines.beam.beam_source import SourcePlace
+from meanstream.pipelines.beam.beam_source import SourceLocation
 from meanstream.pipelines.beam.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.parse_lines import dead_letters_of_parse
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
@@ -47,10 +47,10 @@ _COUNTED = ("events", "accepted")
 
 def run_agents_file(
     settings: AgentsSettings,
-    source: SourcePlace,
+    source: SourceLocation,
     sinks: Mapping[str, Path | str],
     *,
-    secret: SecretPlace,
+    secret: SecretLocation,
     engine_options: EngineOptions,
     runner: str = "FnApiRunner",
     arguments: Sequence[str] = (),
@@ -62,12 +62,12 @@ def run_agents_file(
     ----------
     settings : AgentsSettings
         How agents release.
-    source : SourcePlace
+    source : SourceLocation
         A file or a topic that the workers can read.
     sinks : mapping of role to Path or str
         Of "estimates" (private), "releases", "population", "notices": files that the workers can write, which are
         replaced; or `kafka://...`, see `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
-    secret : SecretPlace
+    secret : SecretLocation
         Where workers find the secret.
     engine_options : EngineOptions
         Intake, collaboration, level; `refresh` must be None.
@@ -94,7 +94,13 @@ class AnswerAgentsSource(beam.PTransform):  # type: ignore[misc]
     """A file or a topic to `Collaborated`: releases, and everybody's answer at its end; parameters as above."""
 
     def __init__(
-        self, settings: AgentsSettings, source: SourcePlace, options: EngineOptions, secret: SecretPlace, *, shards: int
+        self,
+        settings: AgentsSettings,
+        source: SourceLocation,
+        options: EngineOptions,
+        secret: SecretLocation,
+        *,
+        shards: int,
     ) -> None:
         super().__init__()
         self._settings = settings
@@ -142,13 +148,13 @@ class ReadAgents(Step):
     partitions in parallel has `meanstream.pipelines.beam.kafka.beam_kafka_source.ReadKafka`.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
+    def __init__(self, settings: AgentsSettings, options: EngineOptions, secret: SecretLocation, shards: int) -> None:
         self._settings = settings
         self._options = options
         self._secret = secret
         self._shards = shards
 
-    def process(self, element: SourcePlace) -> Iterator[Any]:
+    def process(self, element: SourceLocation) -> Iterator[Any]:
         """Read it whole."""
         stats, directory = EngineStats(), AgentDirectory(self._shards)
         id_key = key_derived_from_secret(self._secret.load(), "sample ids")

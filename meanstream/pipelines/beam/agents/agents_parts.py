@@ -26,7 +26,7 @@ from meanstream.pipelines.beam.beam_windows import ForGood
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.transform_arguments import as_kind, as_seconds, as_shards, require_timers, shown_settings
 from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, DriftEvent, Refusal
 
 
@@ -75,7 +75,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : AgentsSettings
         Bounds, privacy parameters, counter and schedule, and the deployment's name.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     refresh : float or str, optional
         Seconds of event time, or a duration such as "60s": shards take samples in at each multiple. By default once,
@@ -102,7 +102,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         self,
         settings: AgentsSettings,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         refresh: float | str | None = None,
         allowed_lateness: float | str = 0.0,
         final_release: bool | None = None,
@@ -127,7 +127,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         require(max_agents >= shards, "max_agents", f"be at least the shards, {shards}", max_agents)
         self._most = -(-max_agents // shards)
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._final = refresh is None if final_release is None else final_release
         self._shards = shards
@@ -194,7 +194,7 @@ def agents_part_release(
     split: SplitSamples,
     settings: AgentsSettings,
     windows: AgentWindows,
-    secret: SecretPlace,
+    secret: SecretLocation,
     *,
     final_release: bool,
     shards: int,

@@ -25,7 +25,7 @@ from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_
 from meanstream.pipelines.beam.beam_metrics import metric_counter
 from meanstream.pipelines.beam.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.beam_windows import with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 
@@ -108,7 +108,7 @@ class FitReleases(Step):
         shards = np.zeros(max(len(one.shards) for one in due), np.uint8)
         for one in due:
             shards[: len(one.shards)] |= np.frombuffer(one.shards, np.uint8)
-        yield at_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
+        yield with_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
 
     def fit(self, whole: PartialReleases, due: list[Tick], shards: bytes = b"") -> FittedReleases:
         """Fit the population to everybody's newest release."""

@@ -42,7 +42,7 @@ class HashedCovariates:
         return replace(summary, codes=self._codes[np.where(known, inside, len(self._hashes))])
 
 
-def covariates_given(given: AgentCovariates | Mapping[str, Mapping[str, Any]] | None) -> AgentCovariates | None:
+def parse_covariates(given: AgentCovariates | Mapping[str, Mapping[str, Any]] | None) -> AgentCovariates | None:
     """Read attributes that a pipeline is given: a mapping from each agent to its attributes by name.
 
     Raises
@@ -52,7 +52,7 @@ def covariates_given(given: AgentCovariates | Mapping[str, Mapping[str, Any]] | 
 
     Examples
     --------
-    >>> covariates_given({"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}).design.attributes[1].name
+    >>> parse_covariates({"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}).design.attributes[1].name
     'seats'
     """
     if given is None or isinstance(given, AgentCovariates):

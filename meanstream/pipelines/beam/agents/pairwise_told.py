@@ -67,17 +67,17 @@ class PairBatchCoder(Coder):  # type: ignore[misc]
 typecoders.registry.register_coder(PairBatch, PairBatchCoder)
 
 
-def pairwise_told_columns(batch: ReleaseBatch, which: Ints) -> ReleaseColumns:
+def pairwise_release_columns(batch: ReleaseBatch, which: Ints) -> ReleaseColumns:
     """Select releases; their agents are named beside them, in the same order."""
     return replace(batch.releases.take(which), agent=np.arange(len(which)))
 
 
-def pairwise_told_ids(agent: list[str], reader: list[str], index: list[int], *, deployment: str | None) -> list[str]:
+def pairwise_release_ids(agent: list[str], reader: list[str], index: list[int], *, deployment: str | None) -> list[str]:
     """Give the ids of pairwise releases: deployment, who was asked, who asked, which of the one to the other it is.
 
     Examples
     --------
-    >>> pairwise_told_ids(["tail 7"], ["N14228"], [3], deployment="pairs")
+    >>> pairwise_release_ids(["tail 7"], ["N14228"], [3], deployment="pairs")
     ['pairs/tail%207:N14228:3']
     """
     places = list(range(len(agent)))

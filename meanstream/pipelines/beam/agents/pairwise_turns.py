@@ -25,7 +25,7 @@ from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, a
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
-from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_told_columns, pairwise_told_ids
+from meanstream.pipelines.beam.agents.pairwise_told import PairBatch, pairwise_release_columns, pairwise_release_ids
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
 from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
@@ -40,11 +40,11 @@ from meanstream.pipelines.beam.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.beam_metrics import metric_counter
 from meanstream.pipelines.beam.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.beam_steps import Step, discreet_step
-from meanstream.pipelines.beam.beam_windows import ForGood, at_window_time
+from meanstream.pipelines.beam.beam_windows import ForGood, with_window_time
 from meanstream.pipelines.beam.elements import Part, SampleFields
 from meanstream.pipelines.beam.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
 from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.events.encode import encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
@@ -93,7 +93,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : FederationSettings
         With the deployment's name.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     refresh : float, optional
         Seconds of event time: steps are taken at each multiple. By default once, at the end of a bounded input.
@@ -111,7 +111,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     >>> settings = FederationSettings(
     ...     agents=("ann", "bob"), lower=0, upper=10, epsilon=1, delta=1e-6, stddev=1.0, name="couple")
     >>> samples = [(who, 5.0, float(time)) for time in range(30) for who in settings.agents]
-    >>> secret = SecretPlace(file=getfixture("tmp_path") / "secret")
+    >>> secret = SecretLocation(file=getfixture("tmp_path") / "secret")
     >>> make_secret(secret.file)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
     ...     told = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
@@ -123,7 +123,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         self,
         settings: FederationSettings,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         refresh: float | str | None = None,
         allowed_lateness: float | str = 0.0,
         level: float = 0.95,
@@ -141,7 +141,7 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         level = valid_float("level", level)
         require_between(0, 1, level=level)
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._windows = AgentWindows(refresh=refresh, lateness=allowed_lateness)
         self._level = level
         given = SampleFields(agent=agent, value=value, time=time, id=id)
@@ -187,7 +187,9 @@ class StepFederation(Step):
     TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
     DUE = TimerSpec("due", TimeDomain.WATERMARK)
 
-    def __init__(self, settings: FederationSettings, windows: AgentWindows, secret: SecretPlace, level: float) -> None:
+    def __init__(
+        self, settings: FederationSettings, windows: AgentWindows, secret: SecretLocation, level: float
+    ) -> None:
         plain = {"state": "pairwise", **asdict(settings), "refresh": windows.refresh}
         self.owner = StateOwner(settings=plain, secret=secret)
         self._settings = settings
@@ -263,7 +265,7 @@ class StepFederation(Step):
     ) -> Iterator[Any]:
         time, names = self._windows.released(tick.number), self._settings.agents
         for place in np.flatnonzero(refused).tolist():
-            yield TaggedOutput(REFUSALS, at_window_time(time, self._refusal(batch, turn, place)))
+            yield TaggedOutput(REFUSALS, with_window_time(time, self._refusal(batch, turn, place)))
         goes = np.flatnonzero(~refused)
         self._counters["refusals"].inc(len(refused) - len(goes))
         self._counters["releases"].inc(len(goes))
@@ -272,21 +274,23 @@ class StepFederation(Step):
                 pa.array([names[place] for place in who[goes].tolist()], pa.large_string())
                 for who in (batch.releases.agent, turn.reader)
             )
-            columns = pairwise_told_columns(batch, goes)
-            yield at_window_time(
+            columns = pairwise_release_columns(batch, goes)
+            yield with_window_time(
                 time,
                 PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
             )
         if shard.federation.time:
             lines = self._lines(shard, tick)
             self._counters["estimates"].inc(len(lines))
-            yield TaggedOutput(ESTIMATES, at_window_time(time, EstimateBatch(lines)))
+            yield TaggedOutput(ESTIMATES, with_window_time(time, EstimateBatch(lines)))
 
     def _refusal(self, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
         names, index = self._settings.agents, int(batch.releases.index[place])
         agent, reader = int(batch.releases.agent[place]), int(turn.reader[place])
         return Refusal(
-            release_id=pairwise_told_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[0],
+            release_id=pairwise_release_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[
+                0
+            ],
             agent=names[agent],
             time=time_as_datetime(float(batch.time[place])),
             spent=index,

@@ -27,8 +27,8 @@ from meanstream.pipelines.beam.beam_windows import ForGood
 from meanstream.pipelines.beam.transform_arguments import (
     as_kind,
     as_shards,
+    require_histogram_of_quantiles,
     require_populations,
-    require_told_quantiles,
     shown_settings,
 )
 from meanstream.pipelines.beam.transform_outputs import typed_outputs
@@ -96,7 +96,7 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         shards = as_shards(shards)
         PossibleReleases(as_kind("settings", settings, AgentsSettings), max_samples)  # refused here if it cannot be
         self._settings = settings
-        self._options = require_told_quantiles(settings, options or EngineOptions())
+        self._options = require_histogram_of_quantiles(settings, options or EngineOptions())
         self._windows = windows or AgentWindows(refresh=None)
         self._shards = shards
         self._ticks = ticks
@@ -180,7 +180,7 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._shards = shards = as_shards(shards)
         self._settings = as_kind("settings", settings, AgentsSettings)
-        self._options = require_told_quantiles(settings, options)
+        self._options = require_histogram_of_quantiles(settings, options)
         self._windows = windows
         self._population = population
         self._owner = StateOwner(settings={**agents_part_state(settings, windows, shards), "state": "answers"})

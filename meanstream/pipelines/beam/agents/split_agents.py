@@ -21,7 +21,7 @@ from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.beam_intake import SampleIntake, SampleReader, intake_in_global_window, intake_rejected
 from meanstream.pipelines.beam.beam_samples import RememberedWords
 from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.beam_windows import with_window_time
 from meanstream.pipelines.beam.packed import pack_narrow
 from meanstream.streaming.events.event_columns import numbered_columns_together
 
@@ -78,7 +78,7 @@ class SplitByShard(Step):
         yield from split_columns(names, agent, columns, self._directory, first)
         shard = self._directory.of(names, agent)[1][agent]
         for note in ticks_noted(columns["time"], shard, self._windows):
-            yield TaggedOutput(NOTES, at_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
 
 
 class AgentDirectory:
@@ -133,17 +133,17 @@ def split_columns(
     who = occur[np.argsort(shard_of[occur], kind="stable")]  # shard by shard
     many = np.bincount(shard_of[who], minlength=directory.shards)
     first = np.cumsum(many) - many
-    place_of = np.zeros(len(names), np.int64)
-    place_of[who] = np.arange(len(who)) - np.repeat(first, many)
+    canonical_location = np.zeros(len(names), np.int64)
+    canonical_location[who] = np.arange(len(who)) - np.repeat(first, many)
     # Few shards fit into bytes, which are sorted by radix in one pass.
     shard = shard_of.astype(np.uint8 if directory.shards <= 2**8 else np.uint16).take(agent)
     order = np.argsort(shard, kind="stable")
     edges = np.cumsum(np.bincount(shard, minlength=directory.shards)).tolist()
     none = np.zeros(0, np.uint64)
-    taken = {"key": none, "person": none, **columns, "agent": pack_narrow(place_of).take(agent)}
+    taken = {"key": none, "person": none, **columns, "agent": pack_narrow(canonical_location).take(agent)}
     taken = {name: column.take(order) if len(column) else column for name, column in taken.items()}
     for number in np.flatnonzero(many).tolist():
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
         samples = AgentSamples(names=directory.text(who[first[number] : first[number] + many[number]]), **mine)
-        yield at_window_time(time, (number, pack_for_coder(samples)))
+        yield with_window_time(time, (number, pack_for_coder(samples)))

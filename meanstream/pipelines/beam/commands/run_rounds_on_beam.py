@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_beam_command
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.beam.beam_source import SourcePlace
+    from meanstream.pipelines.beam.beam_source import SourceLocation
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
@@ -25,7 +25,7 @@ def run_rounds_on_beam(options: RoundsOptions, runner: str) -> None:
     run_beam_command(rounds, options, runner)
 
 
-def _run(settings: RoundsSettings, source: SourcePlace, places: Places, **more: Any) -> dict[str, int]:
+def _run(settings: RoundsSettings, source: SourceLocation, places: Places, **more: Any) -> dict[str, int]:
     from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
 
     return run_rounds_file(settings, source, places["means"], **more)

@@ -15,7 +15,7 @@ from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, PartitionRange
 from meanstream.pipelines.beam.kafka.read_kafka import TURN_SECONDS, PlanRanges, ReadPartition, ReadRange
 from meanstream.pipelines.beam.parse_lines import DEAD_LETTERS, UNITS, PrivacyUnit, dead_letter_kind_of_parse
 from meanstream.pipelines.beam.transform_arguments import as_seconds
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
@@ -70,7 +70,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         Replay: first offset and the offset after the last one of each partition that is read, and nothing else.
     until_end : bool
         Without `ranges`: read what the topic holds when the pipeline begins. False: go on for ever.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Records of a batch, at most.
@@ -110,7 +110,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         *,
         ranges: Mapping[int, tuple[int, int]] | None = None,
         until_end: bool = True,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         turn: float | str = TURN_SECONDS,
@@ -142,7 +142,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         require(1 <= seconds <= MOST_TURN_SECONDS, "turn", f"be in 1..{MOST_TURN_SECONDS:g} s", seconds)
         require(not (bounded and drain), "drain", "be left out where reading ends", drain)
         kind = ReadRange if bounded else partial(ReadPartition, turn=seconds, drain=drain)
-        secret = None if not mapping.optional else secret or SecretPlace()
+        secret = None if not mapping.optional else secret or SecretLocation()
         self._read = kind(location, mapping, secret, batch_size, max_future, idle_seconds, privacy_unit)
 
     def expand(self, pbegin: Any) -> FromKafka:

@@ -26,7 +26,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.beam_metrics import metric_counter
 from meanstream.pipelines.beam.beam_steps import Step
-from meanstream.pipelines.beam.beam_windows import at_window_time
+from meanstream.pipelines.beam.beam_windows import with_window_time
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
 from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
 from meanstream.pipelines.beam.parse_lines import (
@@ -37,7 +37,7 @@ from meanstream.pipelines.beam.parse_lines import (
     parsed_compact,
     parsed_timestamp,
 )
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.kafka.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.partition import PartitionReader, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -126,7 +126,7 @@ class ReadRange(Step):
         self,
         location: str,
         mapping: ColumnMapping,
-        secret: SecretPlace | None,
+        secret: SecretLocation | None,
         batch_size: int,
         max_future: float,
         idle_seconds: float | None,
@@ -182,7 +182,7 @@ class ReadRange(Step):
         samples, rejects = self._parser.parse(taken.records.before(stop))
         if len(samples):
             compact = parsed_compact(with_record_keys(self._reader.log, samples))
-            yield at_window_time(parsed_timestamp(samples.time.min()), compact)
+            yield with_window_time(parsed_timestamp(samples.time.min()), compact)
         for letter in dead_letters_of_parse(rejects, self._name, self._unit):
             yield TaggedOutput(DEAD_LETTERS, letter)
         if len(samples) and not self._by_clock:

@@ -13,7 +13,7 @@ from meanstream.pipelines.beam.parse_lines import PrivacyUnit, value_parser
 from meanstream.pipelines.beam.parse_messages import BATCH, ParseMessages
 from meanstream.pipelines.beam.pubsub.pubsub_message import Message
 from meanstream.pipelines.beam.pubsub.pubsub_names import check_pubsub_name
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 READERS = ("DataflowRunner", "BundleBasedDirectRunner")
@@ -63,7 +63,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         lateness that they shall allow.
     id_label : str, optional
         On Dataflow: attribute by which the runner itself drops repeated messages.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
     batch_size : int
         Messages of a batch, at most.
@@ -92,7 +92,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         *,
         timestamp_attribute: str | None = None,
         id_label: str | None = None,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         batch_size: int = BATCH,
         max_future: float = MAX_FUTURE,
         privacy_unit: PrivacyUnit = "user",

@@ -31,7 +31,7 @@ from meanstream.pipelines.beam.rounds.known_results import (
     known_users_by_shard,
 )
 from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum
@@ -177,7 +177,7 @@ class ReleaseOnce(Step):
     MADE = MADE
     RELEASED = ReadModifyWriteStateSpec("released", BytesCoder())
 
-    def __init__(self, settings: RoundsSettings, secret: SecretPlace, *, last: bool) -> None:
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation, *, last: bool) -> None:
         self._owner = StateOwner(settings=rounds_deployment_identity(settings), secret=secret)
         self._settings = settings
         self._secret = secret
@@ -229,7 +229,7 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         With an estimator of central trust.
-    secret : SecretPlace
+    secret : SecretLocation
         Where workers find the secret.
     releases : int
         How many the pipeline is made for.
@@ -242,7 +242,7 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         settings: RoundsSettings,
-        secret: SecretPlace,
+        secret: SecretLocation,
         *,
         releases: int,
         findings: beam.PCollection | None,

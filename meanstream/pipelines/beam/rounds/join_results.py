@@ -12,7 +12,7 @@ from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudge
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, JoinSessions
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
@@ -24,7 +24,7 @@ class JoinUsers(beam.PTransform):  # type: ignore[misc]
     """
 
     def __init__(
-        self, settings: RoundsSettings, secret: SecretPlace, *, shards: int = SHARDS, max_users: int | None = None
+        self, settings: RoundsSettings, secret: SecretLocation, *, shards: int = SHARDS, max_users: int | None = None
     ) -> None:
         super().__init__()
         self._max_users = max_users

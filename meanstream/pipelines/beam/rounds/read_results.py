@@ -10,17 +10,17 @@ from typing import Any
 import meanstream.pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
 from meanstream.pipelines.beam.beam_metrics import count_intake_metrics
 from meanstream.pipelines.beam.beam_samples import RememberedWords
-from meanstream.pipelines.beam.beam_source import SourcePlace
+from meanstream.pipelines.beam.beam_source import SourceLocation
 from meanstream.pipelines.beam.beam_steps import Step
 from meanstream.pipelines.beam.rounds.summaries_on_beam import summarize_by_shard
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.rounds.summarize_users import summarize_entries
-from meanstream.streaming.rounds.user_places import places_key
+from meanstream.streaming.rounds.user_places import slot_key
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 
 _COUNTED = ("events", "accepted", "agents")
@@ -34,17 +34,17 @@ class ReadSums(Step):
     pipeline of one's own that reads partitions in parallel has `beam_kafka_source.ReadKafka`.
     """
 
-    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretPlace, shards: int) -> None:
+    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretLocation, shards: int) -> None:
         self._settings = settings
         self._options = options
         self._secret = secret
         self._shards = shards
 
-    def process(self, element: SourcePlace) -> Iterator[Any]:
+    def process(self, element: SourceLocation) -> Iterator[Any]:
         """Read it whole."""
         stats, secret = RoundsStats(), self._secret.load()
         source = element.open(key_derived_from_secret(secret, "sample ids"))
-        intake = RoundsIntake(self._settings, self._options, source, stats, places_key(secret))
+        intake = RoundsIntake(self._settings, self._options, source, stats, slot_key(secret))
         hashes, waiting, ended = RememberedWords(), OpenWindows(self._settings.windows, intake.places), False
         with closing(source):
             while not ended:

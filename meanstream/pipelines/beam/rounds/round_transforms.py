@@ -47,10 +47,10 @@ from meanstream.pipelines.beam.transform_arguments import (
     as_shards,
     as_window,
     require_timers,
-    settings_given,
+    settings_from_parameters,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -73,7 +73,7 @@ __all__ = [
     "SampleFields",
     "SampleRow",
     "SampleRows",
-    "SecretPlace",
+    "SecretLocation",
     "SummarizeUsers",
     "Summarized",
     "sample_batch",
@@ -125,7 +125,7 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     ----------
     estimator : str
         A key of `meanstream.operators.estimators.registry.ESTIMATORS`.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     shards, user, value, time, id, max_future, max_users
         As for `SummarizeUsers`.
@@ -150,7 +150,7 @@ epsilon 1), got None
         self,
         estimator: str | RoundsSettings,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         shards: int = SHARDS,
         max_stages: int | None = None,
         user: Part = "user",
@@ -184,14 +184,14 @@ epsilon 1), got None
             "allowed_lateness": allowed_lateness, "mode": mode, "values": values,
             "edition": edition, "tails": tails,
         }  # fmt: skip
-        given = settings_given(whole, parameters, ("lower", "upper", "epsilon", "window"))
+        given = settings_from_parameters(whole, parameters, ("lower", "upper", "epsilon", "window"))
         if whole is None:
             given["window"] = as_window(given["window"])
             if "allowed_lateness" in given:
                 given["allowed_lateness"] = as_seconds("allowed_lateness", given["allowed_lateness"])
         self._settings = whole or RoundsSettings(estimator=str(estimator), **given)
         shards, max_users = as_shards(shards), valid_int("max_users", max_users)
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._shards = shards
         self._stages = rounds_part_stages(self._settings, max_stages)
         self._summarize = SummarizeUsers(
@@ -225,7 +225,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         The same as the statistician's.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret; the statistician has none.
     results : PCollection of StageResult, optional
         What the statistician has published, bounded: all of it is read before a round is released.
@@ -241,7 +241,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         self,
         settings: RoundsSettings,
         *,
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         results: beam.PCollection | None = None,
         pins: str | Path | None = None,
         shards: int = SHARDS,
@@ -257,7 +257,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         require((pins is None) == (results is None), "pins", "be given with results, and only then", pins)
         require(pins is None or Path(pins).is_absolute(), "pins", "be an absolute path", pins)
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._results = results
         self._pins = None if pins is None else str(pins)
         self._shards = shards = as_shards(shards)

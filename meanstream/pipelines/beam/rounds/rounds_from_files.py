@@ -11,12 +11,12 @@ import apache_beam as beam
 from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_samples import SHARDS
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
-from meanstream.pipelines.beam.beam_source import SourcePlace
+from meanstream.pipelines.beam.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
 from meanstream.pipelines.beam.rounds.read_results import ReadSums
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import RunStages
-from meanstream.pipelines.beam.worker_secret import SecretPlace
+from meanstream.pipelines.beam.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
@@ -24,10 +24,10 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 def run_rounds_file(
     settings: RoundsSettings,
-    source: SourcePlace,
+    source: SourceLocation,
     sink: Path | str,
     *,
-    secret: SecretPlace,
+    secret: SecretLocation,
     engine_options: EngineOptions,
     runner: str = "FnApiRunner",
     arguments: Sequence[str] = (),
@@ -39,12 +39,12 @@ def run_rounds_file(
     ----------
     settings : RoundsSettings
         What the parties agreed on.
-    source : SourcePlace
+    source : SourceLocation
         A file or a topic that the workers can read.
     sink : Path or str
         A file that the workers can write, which is replaced; or `kafka://...`, which each window is added to, see
         `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
-    secret : SecretPlace
+    secret : SecretLocation
         Where workers find the secret.
     engine_options : EngineOptions
         Batches and plausible times.
@@ -66,7 +66,13 @@ class AnswerRoundsSource(beam.PTransform):  # type: ignore[misc]
     """A file or a topic to one `WindowEstimate` per window; parameters as above."""
 
     def __init__(
-        self, settings: RoundsSettings, source: SourcePlace, options: EngineOptions, secret: SecretPlace, *, shards: int
+        self,
+        settings: RoundsSettings,
+        source: SourceLocation,
+        options: EngineOptions,
+        secret: SecretLocation,
+        *,
+        shards: int,
     ) -> None:
         super().__init__()
         self._settings = settings

@@ -33,7 +33,7 @@ from meanstream.pipelines.beam.rounds.stages_on_beam import (
 )
 from meanstream.pipelines.beam.rounds.summaries_on_beam import SumBatches
 from meanstream.pipelines.beam.transform_outputs import typed_outputs
-from meanstream.pipelines.beam.worker_secret import SecretPlace, require_beam_secret_named
+from meanstream.pipelines.beam.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
@@ -76,7 +76,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
     user, value, time, id
         Names of fields, or functions of an element; as for `SampleFields`, whose agent is the user. Of vectors, `value`
         is one field of all coordinates, or one of each; by default those that the settings name.
-    secret : SecretPlace, optional
+    secret : SecretLocation, optional
         Where workers find the secret, which is part of what state begins with, and keys the hash of ids.
     max_future : float, optional
         Seconds that a sample may lie ahead of the clock; those further ahead are rejected. By default as in the engine.
@@ -98,7 +98,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         value: Part | tuple[str, ...] | None = None,
         time: Part | None = None,
         id: Part | None = None,  # noqa: A002 - what it is called in every source
-        secret: SecretPlace | None = None,
+        secret: SecretLocation | None = None,
         max_future: float | None = None,
         max_users: int = MAX_AGENTS,
     ) -> None:
@@ -108,7 +108,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         require(max_users >= parts, "max_users", f"be at least {parts}, the parts that users fall into", max_users)
         self._max_users = max_users
         self._settings = settings
-        self._secret = secret or SecretPlace()
+        self._secret = secret or SecretLocation()
         self._shards = shards
         names = settings.values or "value"
         given = SampleFields(agent=user, value=names if value is None else value, time=time, id=id)
@@ -141,7 +141,7 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         What the parties agreed on.
-    secret : SecretPlace
+    secret : SecretLocation
         Where workers find the secret.
     stage : int
         From 0.
@@ -154,7 +154,7 @@ class EncodeReports(beam.PTransform):  # type: ignore[misc]
     def __init__(
         self,
         settings: RoundsSettings,
-        secret: SecretPlace,
+        secret: SecretLocation,
         *,
         stage: int = 0,
         findings: beam.PCollection | None = None,
@@ -210,7 +210,7 @@ class RunStages(beam.PTransform):  # type: ignore[misc]
     """Private to public: users' sums per window, from `JoinUsers`, to one `WindowEstimate` per window."""
 
     def __init__(
-        self, settings: RoundsSettings, secret: SecretPlace, *, stages: int | None = None, shards: int = SHARDS
+        self, settings: RoundsSettings, secret: SecretLocation, *, stages: int | None = None, shards: int = SHARDS
     ) -> None:
         super().__init__()
         self._shards = shards

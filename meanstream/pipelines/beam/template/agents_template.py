@@ -45,7 +45,7 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
 
     from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
     from meanstream.pipelines.beam.agents.agents_from_files import AnswerAgentsSource, write_agents_file
-    from meanstream.pipelines.beam.beam_source import SourcePlace
+    from meanstream.pipelines.beam.beam_source import SourceLocation
     from meanstream.pipelines.beam.template.template_topic import ReadTopic
 
     if not is_template_file_place(options.source):
@@ -64,6 +64,6 @@ def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
             max_agents=engine_options.max_agents,
         )
         return lambda pipeline: write_agents_file(pipeline | "Read" >> read | "Agents" >> collaborate, settings, places)
-    place = SourcePlace(location=options.source, mapping=mapping)
+    place = SourceLocation(location=options.source, mapping=mapping)
     answer = AnswerAgentsSource(settings, place, engine_options, secret, shards=shards)
     return lambda pipeline: write_agents_file(pipeline | "Agents" >> answer, settings, places)

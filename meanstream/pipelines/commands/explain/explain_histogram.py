@@ -43,10 +43,10 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
     """
     if found is None:
         return []
-    from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
+    from meanstream.operators.collaboration.shares.asked_shares import query_labels
 
     unknown = ["the requested quantiles"] if found["quantiles"] is None else []
-    asked = unknown + asked_in_words(found["quantiles"] or (), found["exceeds"])
+    asked = unknown + query_labels(found["quantiles"] or (), found["exceeds"])
     return [
         f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
         f"                {found['when']};",

@@ -153,14 +153,14 @@ class PlanAgentsOptions:
         ValueError
             Naming the option, the rule and the value.
         """
-        from meanstream.operators.collaboration.shares.asked_shares import AskedShares
+        from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
         from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
 
         if not settings.histogram_share:
             if self.mean is not None:
                 raise BadOption(f"mean must be left out without quantiles or exceeds, got {self.mean!r}")
             return []
-        asked = AskedShares(shares_release_settings(settings, self.horizon), self._asked()[0], self.level)
+        asked = ShareQueries(shares_release_settings(settings, self.horizon), self._asked()[0], self.level)
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:

@@ -76,7 +76,7 @@ def _check_place(out: Path, *, store: Path | None, read: dict[str, Path | None])
         own_paths.require_own_paths_apart(
             {"out": out}, named if store is None else named | own_paths.own_files_of_store(store)
         )
-        own_paths.require_own_path_beside_no_store("out", out)
+        own_paths.require_no_store_file("out", out)
     if not out.parent.is_dir() or out.is_dir():
         raise BadOption(f"out must be a file in an existing folder, got {str(out)!r}")
     require_new_output("out", out, REPORT_MARK.encode(), "an earlier report")

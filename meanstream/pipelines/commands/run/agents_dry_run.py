@@ -30,11 +30,11 @@ def dry_run_agents(options: AgentSideOptions) -> None:
     )
     facts["memory"] = settings.memory
     if settings.histogram_share:
-        from meanstream.operators.collaboration.shares.asked_shares import asked_in_words
+        from meanstream.operators.collaboration.shares.asked_shares import query_labels
 
-        asked = asked_in_words(options.asked_quantiles, settings.exceeds)
+        asked = query_labels(options.asked_quantiles, settings.exceeds)
         facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
-    dry_run_facts(facts, dry_run_told, as_json=options.json)
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)
 
 
 def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json: bool) -> None:
@@ -70,7 +70,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
         return {**place, **asdict(agents_budgets(options.store).summary)}
 
 
-def dry_run_told(fact: Any) -> str:
+def dry_run_fact_text(fact: Any) -> str:
     """Say a fact in words."""
     if not isinstance(fact, dict):
         return str(fact)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_agents_options(options)
-    check_places(options)
+    check_locations(options)
     return settings
 
 
@@ -40,7 +40,7 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
         engine_options = options.engine_options()
         check_collaboration(engine_options, settings)
         _check_that_something_comes_out(options)
-        check_store_place(options.store)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -58,7 +58,7 @@ def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> Non
     make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design)
 
 
-def check_places(options: StreamOptions) -> None:
+def check_locations(options: StreamOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are asked."""
     from meanstream.streaming.open_source import open_source
 
@@ -73,19 +73,19 @@ def check_places(options: StreamOptions) -> None:
 def _check_stages(stages: str) -> dict[str, str]:
     """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
     from meanstream.streaming.kafka.kafka_location import is_kafka_location
-    from meanstream.streaming.open_sink import sink_place_of
+    from meanstream.streaming.open_sink import canonical_sink_location
 
     if is_kafka_location(stages):
         from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
         look_for_side_topic(stages, "stages")
-    return {sink_place_of(stages): "stages"}
+    return {canonical_sink_location(stages): "stages"}
 
 
 def check_rounds(options: RoundsOptions) -> RoundsSettings:
     """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
     settings = check_rounds_options(options)
-    check_places(options)
+    check_locations(options)
     return settings
 
 
@@ -99,7 +99,7 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         options.engine_options()
         option_location(options.source)
         _check_places(options)
-        check_store_place(options.store)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -172,7 +172,7 @@ def _check_places(options: RoundsOptions) -> None:
             require(stages.endswith(".jsonl"), "stages", "be a .jsonl file or a topic with --reports-only", stages)
 
 
-def check_store_place(store: Path) -> None:
+def check_store_path(store: Path) -> None:
     """Refuse a store that could not be made.
 
     Raises
@@ -203,15 +203,15 @@ def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None =
         Naming the option, the rule and the value.
     """
     from meanstream.operators.validation import require
-    from meanstream.streaming.open_sink import STDOUT, check_sink_place, sink_place_of
+    from meanstream.streaming.open_sink import STDOUT, canonical_sink_location, check_sink_location
 
     taken = dict(others or {})
     for role, location in places.items():
         option = OPTION_OF.get(role, role)
-        place = sink_place_of(location)
+        place = canonical_sink_location(location)
         require(place not in taken, option, f"be another place than {taken.get(place)}", location)
         taken[place] = option
-        check_sink_place(option, location)
+        check_sink_location(option, location)
     require(not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
 
 
@@ -235,7 +235,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     from meanstream.streaming.own_paths import (
         own_files_named,
         own_files_of_store,
-        require_own_path_beside_no_store,
+        require_no_store_file,
         require_own_paths_apart,
     )
 
@@ -253,7 +253,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     require_own_paths_apart(written, own | beside | read)
     for option, path in {**written, "store": store}.items():
         if path is not None:
-            require_own_path_beside_no_store(option, path)
+            require_no_store_file(option, path)
 
 
 @contextmanager

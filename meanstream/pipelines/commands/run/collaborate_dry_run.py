@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_told
+from meanstream.pipelines.commands.run.agents_dry_run import dry_run_fact_text, dry_run_facts
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.options.base import OPTION_OF
 
@@ -24,4 +24,4 @@ def dry_run_collaboration(options: CollaborateOptions, made: Collaboration) -> N
     facts: dict[str, Any] = {"releases": made.releases, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}
-    dry_run_facts(facts, dry_run_told, as_json=options.json)
+    dry_run_facts(facts, dry_run_fact_text, as_json=options.json)

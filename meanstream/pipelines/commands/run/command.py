@@ -8,7 +8,7 @@ from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.run_agents import host_agents
 from meanstream.pipelines.commands.run.run_collaborate import host_collaboration as run_collaborate
 from meanstream.pipelines.commands.run.run_rounds import host_rounds
-from meanstream.pipelines.commands.run.variables import tell_unknown_variables
+from meanstream.pipelines.commands.run.variables import warn_of_unknown_variables
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import takes_options
@@ -26,7 +26,7 @@ def run() -> None:
 
 @app.command("agents")
 @takes_options(
-    AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=tell_unknown_variables
+    AgentsOptions, required=("source", "lower", "upper", "epsilon", "delta"), beforehand=warn_of_unknown_variables
 )
 def run_agents_command(options: AgentsOptions) -> None:
     """Estimate a private mean with an interval for each agent. A killed run continues when it is started again.
@@ -51,7 +51,7 @@ def run_agents_command(options: AgentsOptions) -> None:
 @takes_options(
     AgentSideOptions,
     required=("source", "lower", "upper", "epsilon", "delta", "releases"),
-    beforehand=tell_unknown_variables,
+    beforehand=warn_of_unknown_variables,
 )
 def run_agent_side_command(options: AgentSideOptions) -> None:
     """Run an organization's private side alone: raw samples in, only releases out (federated deployment).
@@ -70,7 +70,7 @@ def run_agent_side_command(options: AgentSideOptions) -> None:
 
 
 @app.command("collaborate")
-@takes_options(CollaborateOptions, required=("releases", "store"), beforehand=tell_unknown_variables)
+@takes_options(CollaborateOptions, required=("releases", "store"), beforehand=warn_of_unknown_variables)
 def run_collaborate_command(options: CollaborateOptions) -> None:
     """Estimate the means of a store's agents from all releases and their own samples (federated deployment).
 
@@ -85,7 +85,7 @@ def run_collaborate_command(options: CollaborateOptions) -> None:
 
 @app.command("rounds")
 @takes_options(
-    RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=tell_unknown_variables
+    RoundsOptions, required=("source", "lower", "upper", "window", "epsilon"), beforehand=warn_of_unknown_variables
 )
 def run_rounds_command(options: RoundsOptions) -> None:
     """Estimate the population's private mean per time window, with an interval. A killed run continues.

@@ -86,7 +86,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
     from meanstream.operators.durations import parse_duration
     from meanstream.operators.validation import require
     from meanstream.streaming.agents.own_state import own_settings
-    from meanstream.streaming.open_sink import sink_place_of
+    from meanstream.streaming.open_sink import canonical_sink_location
 
     if options.releases is None:
         raise BadOption("releases must be given")
@@ -100,7 +100,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
         engine_options = options.engine_options()
         _require_no_topics(options.sinks)
         check_apart(options, options.store)
-        check_sinks(options.sinks, others={sink_place_of(options.releases): "releases"}, json=options.json)
+        check_sinks(options.sinks, others={canonical_sink_location(options.releases): "releases"}, json=options.json)
         check_metrics_addresses(options)
         check_page_options(options.page, remote=options.page_remote)
     with refusing_to_open():
@@ -152,7 +152,7 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
                 health=watch.health,
                 on_turn=watch.on_turn,
             )
-        watch.tell_page_of(made.settings, source=made.releases.partition("?")[0])
+        watch.announce_run(made.settings, source=made.releases.partition("?")[0])
         return collaborator.run(stop, until_end=options.until_end)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.pipelines.commands.run.told_address import telling_address
+from meanstream.pipelines.commands.run.told_address import announcing_address
 
 if TYPE_CHECKING:
     from meanstream.streaming.metrics.telemetry import Telemetry
@@ -64,7 +64,7 @@ def showing_page(
     store: Path | None = None,
     only_read: bool = False,
 ) -> Iterator[Callable[[], None]]:
-    """Serve a page as long as the context is open; its address is told by `telling_address`.
+    """Serve a page as long as the context is open; its address is told by `announcing_address`.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def showing_page(
     suffix = COLLABORATE_PAGE_SUFFIX if only_read else PAGE_SUFFIX
     with PageServer(address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook) as server:
         url = server.url.partition("?")[0]
-        with telling_address("page", url, server.url, store=store, suffix=suffix) as tell:
+        with announcing_address("page", url, server.url, store=store, suffix=suffix) as tell:
             try:
                 yield tell
             finally:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.rounds_deployment import RoundsDeployment
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
     from meanstream.streaming.rounds.rounds_stats import RoundsStats
-    from meanstream.streaming.rounds.stage_results import StageResultsPlace
+    from meanstream.streaming.rounds.stage_results import StageResultsLocation
 
 
 def host_rounds(options: RoundsOptions) -> None:
@@ -103,7 +103,7 @@ def run_rounds_engine(
     return run_engine(kind, options, settings, _watching_rounds(options, settings, also), crash)
 
 
-def _stage_results(stages: str) -> StageResultsPlace:
+def _stage_results(stages: str) -> StageResultsLocation:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
     from meanstream.streaming.kafka.kafka_location import is_kafka_location
     from meanstream.streaming.rounds.stage_results import StageResultsFile

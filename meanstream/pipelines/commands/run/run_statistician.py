@@ -12,12 +12,12 @@ from meanstream.pipelines.commands.run.checks import (
     check_apart,
     check_metrics_addresses,
     check_sinks,
-    check_store_place,
+    check_store_path,
     refusing_to_open,
 )
 from meanstream.pipelines.commands.run.opening import closing_opened_store, open_kafka_sinks, open_sinks, opening_stack
 from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
-from meanstream.pipelines.commands.run.waiting_line import wait_for_addresses, waiting_places
+from meanstream.pipelines.commands.run.waiting_line import broker_locations, wait_for_addresses
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
@@ -49,7 +49,7 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
     with opening_stack() as (opened, stop):
         with refusing_options():
             watch = opened.enter_context(_watching_statistician(options, made.settings))
-        waited = [("from_reports", reports), *waiting_places(options.sinks)]
+        waited = [("from_reports", reports), *broker_locations(options.sinks)]
         wait_for_addresses(waited, options.wait_for, stop=stop, health=watch.health)
         _check_outputs(options, reports)
         with refusing_to_open():
@@ -128,8 +128,8 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
         settings.require_user_privacy()
         settings = continued_rounds_deployment(options.store, settings)
         identity = statistician_identity(settings)
-        _check_reports_place(reports)
-        check_store_place(options.store)
+        _check_reports_location(reports)
+        check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
@@ -138,10 +138,10 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
 
 def _check_outputs(options: RoundsOptions, reports: str) -> None:
     """Refuse places that cannot be written to."""
-    from meanstream.streaming.open_sink import sink_place_of
+    from meanstream.streaming.open_sink import canonical_sink_location
 
     with refusing_options():
-        check_sinks(options.sinks, others={sink_place_of(reports): "from_reports"}, json=options.json)
+        check_sinks(options.sinks, others={canonical_sink_location(reports): "from_reports"}, json=options.json)
 
 
 def _watching_statistician(options: RoundsOptions, settings: RoundsSettings) -> AbstractContextManager[Watch]:
@@ -181,7 +181,7 @@ class _LoggedStatisticianProgress(LoggedProgress):
         return statistician_stats(stats).summary()
 
 
-def _check_reports_place(reports: str) -> None:
+def _check_reports_location(reports: str) -> None:
     """Refuse a place of reports that is neither a topic's address nor a file that is there."""
     from meanstream.streaming.kafka.kafka_location import is_kafka_location
 

@@ -15,7 +15,7 @@ _log = logging.getLogger("meanstream.run")
 
 
 @contextmanager
-def telling_address(
+def announcing_address(
     what: str, url: str, secret: str, *, store: Path | None, suffix: str
 ) -> Iterator[Callable[[], None]]:
     """Tell an address, with its token, once; what is told in a file goes when the context is left.

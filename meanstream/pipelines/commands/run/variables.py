@@ -18,7 +18,7 @@ class _Logged(Protocol):
     def log_format(self) -> str: ...
 
 
-def tell_unknown_variables(context: Any, options: _Logged) -> None:
+def warn_of_unknown_variables(context: Any, options: _Logged) -> None:
     """Warn of each `MEANSTREAM_*` variable that is no option of the command, naming the one that may be meant."""
     from meanstream.pipelines.options.shown import unknown_variables
 

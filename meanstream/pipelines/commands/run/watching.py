@@ -71,7 +71,7 @@ class Watch:
     tell: tuple[Callable[[], None], ...] = ()
     """Tell what opens private addresses: call it once the store is this run's own."""
 
-    def tell_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
+    def log_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
         """Log how late samples may be and when estimates are due, with reasons; show the page which run it is."""
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
         more = {"lateness": lateness.text, "why": lateness.why}
@@ -79,9 +79,9 @@ class Watch:
             due = {"refresh": refresh.text, "why": refresh.why, "first": refresh.first_due(lateness.text)}
             _log.info("estimates are due", extra=due)
             more |= {"refresh": refresh.text, "first_estimates": due["first"]}
-        self.tell_page_of(settings, source=source, **more)
+        self.announce_run(settings, source=source, **more)
 
-    def tell_page_of(self, settings: Any, *, source: str, **more: str) -> None:
+    def announce_run(self, settings: Any, *, source: str, **more: str) -> None:
         """Say where page and answers are, once the store is this run's; and to the page, which run it shows."""
         for tell in self.tell:
             tell()
@@ -122,7 +122,7 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
-    from meanstream.pipelines.commands.run.told_address import telling_address
+    from meanstream.pipelines.commands.run.told_address import announcing_address
     from meanstream.pipelines.page.page_answers import AnswersServer
     from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
@@ -133,7 +133,7 @@ def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], N
         sys.stderr.write(f"answers: {url}\n")
         return None
     secret = f"{url}, Authorization: Bearer {server.token}"
-    return opened.enter_context(telling_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
+    return opened.enter_context(announcing_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-PlaceOption = Annotated[str, typer.Option("--dead-letters", help="Dead letters: .jsonl, .parquet or kafka://...")]
+LettersOption = Annotated[str, typer.Option("--dead-letters", help="Dead letters: .jsonl, .parquet or kafka://...")]
 ReasonOption = Annotated[list[str] | None, typer.Option(help="Reason to select; may be repeated.")]
 StoreOption = Annotated[
     Path | None, typer.Option(help="Store of the run, to leave out records that a replay has counted since.")
@@ -36,7 +36,7 @@ def dlq() -> None:
 @app.command("list")
 def dlq_list(
     *,
-    dead_letters: PlaceOption,
+    dead_letters: LettersOption,
     store: StoreOption = None,
     config: ConfigOption = None,  # noqa: ARG001 - read before the other options
     as_json: JsonOption = False,
@@ -55,13 +55,13 @@ def dlq_list(
         return
     columns = ("reason", "source", "partition", "records", "first", "last", "bytes")
     _print_table(columns, [{**group, "bytes": _sizes(group)} for group in groups])
-    _tell_unreadable(letters)
+    _print_unreadable(letters)
 
 
 @app.command("show")
 def dlq_show(
     *,
-    dead_letters: PlaceOption,
+    dead_letters: LettersOption,
     reason: ReasonOption = None,
     partition: Annotated[int | None, typer.Option(help="Partition to select.")] = None,
     source: Annotated[str | None, typer.Option(help="Source to select and to read; required by --raw-to.")] = None,
@@ -100,7 +100,7 @@ def dlq_show(
     )
     if len(found) > limit:
         sys.stderr.write(f"{len(found) - limit:,} more: see --limit\n")
-    _tell_unreadable(letters)
+    _print_unreadable(letters)
 
 
 @app.command("replay")
@@ -227,6 +227,6 @@ def _cell(value: Any) -> str:
     return "-" if value is None else printable(str(value))
 
 
-def _tell_unreadable(letters: DeadLetters) -> None:
+def _print_unreadable(letters: DeadLetters) -> None:
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")

@@ -95,7 +95,7 @@ def ledger_sign(
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.own_paths import (
         own_files_of_store,
-        require_own_path_beside_no_store,
+        require_no_store_file,
         require_own_paths_apart,
     )
     from meanstream.streaming.store.ledger_signature import deployment_of_ledger, sign_head
@@ -105,7 +105,7 @@ def ledger_sign(
 
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store) | {"the signing key": signing_key})
-        require_own_path_beside_no_store("to", to)
+        require_no_store_file("to", to)
     try:
         report, name = audit_ledger(store), deployment_of_ledger(store)
     except DamagedStoreError as error:
@@ -163,7 +163,7 @@ def ledger_backup(
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.own_paths import (
         own_files_of_store,
-        require_own_path_beside_no_store,
+        require_no_store_file,
         require_own_paths_apart,
     )
     from meanstream.streaming.store.database import CopyFailedError
@@ -172,7 +172,7 @@ def ledger_backup(
 
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store))
-        require_own_path_beside_no_store("to", to)
+        require_no_store_file("to", to)
     try:
         report = back_up_store(store, to)
     except (DamagedStoreError, CopyFailedError) as error:

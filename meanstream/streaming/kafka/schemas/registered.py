@@ -15,7 +15,7 @@ from meanstream.streaming.kafka.values import PartitionRecords, block_of_values
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.formats.avro_records import AvroRecords
 from meanstream.streaming.sources.formats.avro_schema import BadSchemaError, parse_avro_schema
-from meanstream.streaming.sources.formats.json_records import JsonFormat, json_places
+from meanstream.streaming.sources.formats.json_records import JsonFormat, json_paths
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.record_paths import Places
 from meanstream.streaming.sources.source_records import RecordParser
@@ -70,7 +70,7 @@ class RegistryValues:
         self._registry = registry
         self._mapping = mapping
         self._decoder = decoder
-        self._places = json_places(mapping) if places is None else dict(places)
+        self._places = json_paths(mapping) if places is None else dict(places)
         self._json = RecordParser(JsonFormat(mapping, self._places), mapping, decoder=decoder)
         self._readers: dict[int, AvroRecords | RecordParser | None] = {}
         self._characters = 0  # of the schemas whose readers are kept

@@ -127,7 +127,7 @@ class ParquetDigest:
         with self._path.open("rb") as file:
             if not self._groups:
                 self._digest = hashlib.sha256()
-                _update(self._digest, file, self._metadata_place(file), None)
+                _update(self._digest, file, self._metadata_offset(file), None)
             while self._rows < row:
                 group = self._metadata.row_group(self._groups)
                 for chunk in _chunks(group, self._columns):
@@ -143,7 +143,7 @@ class ParquetDigest:
             raise other_source_file(name)
 
     @staticmethod
-    def _metadata_place(file: BinaryIO) -> int:
+    def _metadata_offset(file: BinaryIO) -> int:
         size = file.seek(-8, 2)
         return size - int.from_bytes(file.read(4), "little")
 

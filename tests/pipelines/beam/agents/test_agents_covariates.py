@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
-from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, covariates_given
+from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, parse_covariates
 from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, by_agent, engine_on, samples
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 
@@ -23,7 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_a_pipeline_answers_as_the_engine_does(tmp_path: Path) -> None:
     import apache_beam as beam
 
-    world = engine_on(tmp_path, samples(), covariates=covariates_given(KINDS))
+    world = engine_on(tmp_path, samples(), covariates=parse_covariates(KINDS))
     stream = [samples()[place] for place in np.random.default_rng(7).permutation(600).tolist()]
     keep, events = collector()
 
@@ -44,7 +44,7 @@ def test_a_pipeline_answers_as_the_engine_does(tmp_path: Path) -> None:
 
 
 def test_codes_are_added_at_the_fit() -> None:
-    hashed = HashedCovariates(covariates_given(KINDS))
+    hashed = HashedCovariates(parse_covariates(KINDS))
     one = np.ones(2, np.int64)
     nobody = CovariateReleases(agent=7 * one, count=one, mean=np.ones(2), noise_variance=np.ones(2), codes=one[:, None])
     found = hashed.of_summary(nobody)

@@ -80,7 +80,7 @@ def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
     ours, _ = collaborate({"shards": 3}, stream)
     assert_same_estimates(ours, theirs, WITH)
     monkeypatch.setattr(
-        "meanstream.operators.collaboration.shares.asked_shares.shares_looked_at", lambda key: key.argsort()[-10:]
+        "meanstream.operators.collaboration.shares.asked_shares.sampled_histograms", lambda key: key.argsort()[-10:]
     )
     twin = engine_on(tmp_path / "twin", stream, WITH, quantiles=ASKED).lines("estimates")
     with pytest.raises(AssertionError):

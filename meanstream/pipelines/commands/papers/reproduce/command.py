@@ -65,12 +65,12 @@ def reproduce_command_colme(  # noqa: PLR0917 - the options of a command
         _configuration(chosen.panels[0], chosen.panels[0].curves[0], runs, seed)
     from meanstream.pipelines.commands.plots import (
         draw_plot,
-        plots_picture_place,
+        plot_path,
         require_matplotlib_for_plots,
     )
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"colme-figure-{figure}.png")
+    picture = plot_path(out, f"colme-figure-{figure}.png")
     result = _measure(figure, chosen, runs, seed, progress=not json)
     draw_plot(result, picture)
     result["png"] = str(picture)

@@ -89,10 +89,10 @@ def reproduce_cummings_figures(
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         cummings_figures_configuration(CURVES[0], next(iter(LAWS)), AT, runs, seed)
-    from meanstream.pipelines.commands.plots import plots_picture_place, require_matplotlib_for_plots
+    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, "cummings.png")
+    picture = plot_path(out, "cummings.png")
     result = measure_cummings_figures(runs, seed, progress=not json)
     from meanstream.pipelines.commands.papers.reproduce.cummings_plots import draw_cummings
 

@@ -48,10 +48,10 @@ def reproduce_dame(  # noqa: PLR0917 - the options of a command
     with refusing_options():
         _configuration(ESTIMATED[0], SHARES[0], runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.dame_plots import draw_dame
-    from meanstream.pipelines.commands.plots import plots_picture_place, require_matplotlib_for_plots
+    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"dame-figure-{figure}.png")
+    picture = plot_path(out, f"dame-figure-{figure}.png")
     panels = _bounds() if figure == "1a" else _errors(runs, seed, progress=not json)
     result = {"figure": figure, "runs": runs if figure == "1b" else None, "seed": seed, "panels": panels}
     draw_dame(result, picture)

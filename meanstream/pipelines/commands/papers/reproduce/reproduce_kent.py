@@ -46,10 +46,10 @@ def reproduce_kent(  # noqa: PLR0917 - the options of a command
             if curve.points:
                 reproduce_kent_configuration(_some(curve.points[0])[0], runs, seed)
     from meanstream.pipelines.commands.papers.reproduce.kent_plots import draw_kent
-    from meanstream.pipelines.commands.plots import plots_picture_place, require_matplotlib_for_plots
+    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
 
     require_matplotlib_for_plots()
-    picture = plots_picture_place(out, f"kent-figure-{figure}.png")
+    picture = plot_path(out, f"kent-figure-{figure}.png")
     measured = Measured(runs, seed)
     shown = []
     for panel in panels:
