@@ -184,7 +184,7 @@ def _common(partials: list[bytes]) -> float:
 
 
 def _joined(partials: list[bytes]) -> Any:
-    whole = _fit().nobody()
+    whole = _fit().empty()
     whole.take(map(PartialReleasesCoder().decode, partials))
     return whole
 

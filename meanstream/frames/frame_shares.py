@@ -29,7 +29,7 @@ def shares_answers(
     """Public: answer every group that has released, from the releases alone; a column for each name."""
     told = ShareEstimates(settings, options)
     prior = told.fit_newest(names, newest)
-    if prior is None:  # nothing is asked
+    if prior is None:  # nothing is requested
         return {}
     answers = told.released(prior, histograms_of_releases(newest))
     columns = [a[:, i, j] for a in (answers.quantiles, answers.exceeds) for i in range(a.shape[1]) for j in range(3)]

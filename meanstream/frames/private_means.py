@@ -79,7 +79,7 @@ def private_means(
 ) -> PrivateMeans:
     """Release one private mean per group, with an interval that knows of the noise, of sampling and of other groups.
 
-    Released to whoever gets the result: everything in it is computed from noised releases.
+    Released to anyone who gets the result: everything in it is computed from noised releases.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def private_means(
 
     Notes
     -----
-    **Privacy.** One row's value is protected by (epsilon, delta), against everybody who sees the result; which groups
+    **Privacy.** One row's value is protected by (epsilon, delta), against everyone who sees the result; which groups
     there are and how many rows each has is public. With `person` all rows of one person in a group are protected
     together, and whose rows they are is public; a person in several groups has less protection. A group's own raw mean
     is not in the result. Noise is that of the engine: with equal settings, secret and name the releases are the same
@@ -207,7 +207,7 @@ def private_means(
     result = PrivateMeans.of(frame, table, released, options.level, keys=keys, value=value, person=person)
     if learned is None:
         return result
-    return replace(result, covariates=learned, said=(*result.said, covariates_said(learned)))
+    return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:

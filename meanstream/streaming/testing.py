@@ -194,9 +194,9 @@ class SettableConnection:
     client : str
         The option that named it.
     problem : str or None
-        Why nobody answers.
+        Why no one answers.
     watched : bool
-        Whether everybody may know.
+        Whether everyone may know.
     """
 
     client: str

@@ -42,7 +42,7 @@ class EndlessReleases:
         Raises
         ------
         ValueError
-            If one of them is in another unit, or a window is not so many times the schedule.
+            If one of them is in another unit, or a window is not that many times the schedule.
 
         Examples
         --------
@@ -71,7 +71,7 @@ class EndlessReleases:
         return cls(times, Decayed(ENDLESS, decay=decay))
 
     def due(self, index: int) -> int:
-        """Give the number of updates at the release after so many."""
+        """Give the number of updates at the release after that many."""
         return int(self.times.at(np.array([index + 1]))[0])
 
     def init(self, n_rows: int) -> State:

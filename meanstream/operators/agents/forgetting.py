@@ -26,12 +26,12 @@ class ReleasedSums:
     count : int array
         Samples of equal weight whose mean would vary as much: the effective number.
     total : int array
-        Sum in grid units of so many samples with the released mean.
+        Sum in grid units of that many samples with the released mean.
     variance : float array
         Variance of the privacy noise in `total`, in squared grid units.
     drift, since : int array or None
         Whether the mean has changed (`ReleaseChanges`), and the number of the release after which the sum begins; None
-        where nobody asks.
+        where no one asks.
     """
 
     count: Ints
@@ -57,7 +57,7 @@ class DecayedSums:
     fresh : GaussianNoise
         Of one draw, in grid units.
     changes : ReleaseChanges, optional
-        Tests the releases for a change of the mean; sums begin anew after one. By default they never do.
+        Tests the releases for a change of the mean; sums begin again after one. By default they never do.
 
     Notes
     -----

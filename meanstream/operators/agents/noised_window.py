@@ -16,7 +16,7 @@ from meanstream.operators.records import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class NoisedWindow:
-    """Sums of the noised increments that lie in a window, and begin anew where the mean has changed.
+    """Sums of the noised increments that lie in a window, and begin again where the mean has changed.
 
     Increments are kept in slots, oldest first; what releases close together add is in one slot.
 
@@ -135,7 +135,7 @@ class NoisedWindow:
         return drift
 
     def _covariance(self, first: Ints, second: Ints, index: Ints) -> Floats:
-        """Covariance of the noises of the newest so many increments, row by row, in draws."""
+        """Covariance of the noises of the newest that many increments, row by row, in draws."""
         found, pairs = np.zeros(len(index)), first * (second.max(initial=0) + 1) + second
         for pair in np.unique(pairs):
             some = np.flatnonzero(pairs == pair)

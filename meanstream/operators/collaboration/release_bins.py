@@ -30,7 +30,7 @@ _ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
 
 
 class ReleaseBins:
-    """Everybody's newest release, as far as a fit of the population reads it; mergeable, to the last bit.
+    """Everyone's newest release, as far as a fit of the population reads it; mergeable, to the last bit.
 
     Up to 512 releases are kept one by one. More are counted by cell of the mean and by class of both parts of their
     variance. All edges are fixed by the declared bounds and by powers of two, and all sums are of integers, so what
@@ -134,7 +134,7 @@ class ReleaseBins:
             Share of the releases whose variances may be less than others': none is taken for less than this quantile,
             and each is spread by what its variance is raised, or the population would seem to be spread by less.
         counts : (float, float)
-            Only releases of at least, and of less than, so many samples.
+            Only releases of at least, and of less than, that many samples.
         """
         if not len(self._group):
             mean, count, noise = self._rows_believed(trimmed)

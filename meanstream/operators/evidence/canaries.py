@@ -30,14 +30,14 @@ from meanstream.operators.validation import require
 MOST_CANARIES = 9
 """Coins of one agent; the votes and histograms of its later samples come after many releases."""
 BEYOND = 2
-"""Releases that are asked for past the horizon."""
+"""Releases that are requested past the horizon."""
 MOST_RELEASES = 200
 """Of an agent, from its first: where there are more, what a sample changes in later ones is left out."""
 _CALIBRATED = ("mechanism", "fresh", "vote", "histogram")
 COUNTED = ("votes", "histograms")
 """What is counted in bins, each of which has noise of its own."""
 ENOUGH = 0.9999
-"""Of the squared norm of a column without end: so much is in the releases that are asked for."""
+"""Of the squared norm of a column without end: so much is in the releases that are requested."""
 
 
 def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSettings:
@@ -45,7 +45,7 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
 
     The calibration depends on the number of releases alone, so an audit need not wait for a schedule. The counter is
     kept as it is: `optimal` is made for a schedule, and that of a memory for the decays between releases. Sums that
-    forget do not begin anew here: whether they do is a function of the noised sums, which are audited.
+    forget do not begin again here: whether they do is a function of the noised sums, which are audited.
     """
     memory = "half-life:8s" if settings.remembers.forgets else settings.memory
     if isinstance(settings.mechanism, Sliding):
@@ -61,7 +61,7 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
 
 
 def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> None:
-    """Put what `compressed` has kept in the place of what these settings would make of their own schedule."""
+    """Put what `compressed` has kept in place of what these settings would make of their own schedule."""
     settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
 
 
@@ -187,12 +187,12 @@ class Canaries:
 
     @property
     def per_second(self) -> int:
-        """Samples of each agent in a second: of its person, and of somebody else, in turn."""
+        """Samples of each agent in a second: of its person, and of someone else, in turn."""
         return 2 * (self.settings.per_person or 1)
 
     @cached_property
     def releases(self) -> int:
-        """How many releases of an agent are asked for, and looked at."""
+        """How many releases of an agent are requested, and looked at."""
         return _audited_releases(self.settings)
 
     @property

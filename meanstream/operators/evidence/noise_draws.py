@@ -131,7 +131,7 @@ class DrawsOfSums:
     def _of_half_life(self, sums: PublicSums, counter: Decayed) -> tuple[Floats, Floats, Bools]:
         """Undo what scales a sum to its effective number of samples: the declared variance shows it.
 
-        After a turn without samples, or a sum that begins anew, no whole number of new samples explains what is
+        After a turn without samples, or a sum that begins again, no whole number of new samples explains what is
         declared, and the agent is left there.
         """
         index = np.arange(1, sums.samples.shape[1] + 1)

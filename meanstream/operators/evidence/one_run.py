@@ -1,6 +1,6 @@
 """Lower bounds on privacy from one run: many canaries, each with a coin of its own, and how well the coins are guessed.
 
-One canary is one person (or agent) whose input is one of two neighbors, by a fair coin. Whoever reads all that is
+One canary is one person (or agent) whose input is one of two neighbors, by a fair coin. Anyone who reads all that is
 released scores each canary; how well the scores tell the coins bounds what the mechanism can promise from below. The
 noise of the canaries is independent, so one run is as good as many.
 """
@@ -164,7 +164,7 @@ def pure_one_run(name: str, reports: Ints, coins: Ints, *, epsilon: float, what:
 
     Notes
     -----
-    Whoever guesses a fair coin behind a pure mechanism is right with probability `e**epsilon / (1 + e**epsilon)` at
+    Anyone who guesses a fair coin behind a pure mechanism is right with probability `e**epsilon / (1 + e**epsilon)` at
     most, also if only the surest guesses are made, since these are chosen by the report alone.
 
     References
@@ -208,7 +208,7 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
 def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     """Give log-likelihood ratios of unseen reports, learned from others: each column, in quantiles, and each bit.
 
-    Numbers that share noise tell little each, and all by what tells them from those beside them: scores are of
+    Numbers that share noise tell little each, and all by what tells them from those next to them: scores are of
     neighbors where the others are guessed far better by these.
     """
     every, half = np.concatenate([reports, unseen]), len(coins)

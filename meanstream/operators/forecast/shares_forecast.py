@@ -40,20 +40,20 @@ class SharesRow:
 
     Attributes
     ----------
-    asked : str
+    question : str
         "quantile 0.9" or "share above 30".
     samples : int
     quantile : float
-        Share of the agents with at most so many.
+        Share of the agents with at most that many.
     alone : float
-        Error of the same figure of an agent's own samples, not private and for nobody else.
+        Error of the same figure of an agent's own samples, not private and for no one else.
     together, half_width : float
-        Of an agent's own exact counts with the prior of everybody's noised histograms: for that agent only.
+        Of an agent's own exact counts with the prior of everyone's noised histograms: for that agent only.
     released, half_width_released : float
-        Of what `private_means` tells everybody: an agent's noised histogram with that prior.
+        Of what `private_means` tells everyone: an agent's noised histogram with that prior.
     """
 
-    asked: str
+    question: str
     samples: int
     quantile: float
     alone: float
@@ -65,8 +65,9 @@ class SharesRow:
     def sentence(self) -> str:
         """Say it in words."""
         return (
-            f"The {self.asked} of {self.samples:,} samples: error {self.alone:.3g} alone, {self.together:.3g} together "
-            f"(± {self.half_width:.3g}), {self.released:.3g} for everyone (± {self.half_width_released:.3g})."
+            f"The {self.question} of {self.samples:,} samples: error {self.alone:.3g} alone, {self.together:.3g} "
+            f"together (± {self.half_width:.3g}), {self.released:.3g} for everyone "
+            f"(± {self.half_width_released:.3g})."
         )
 
 
@@ -109,7 +110,7 @@ def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None =
     ...     spread_share=0.1, histogram_share=0.1)
     >>> crowd = Crowd(agents=300, sizes=SizeDistribution.parse("point:50"), spread=5, stddev=20)
     >>> row = forecast_shares(crowd, ShareQueries(settings, (0.9,), 0.95))[0]
-    >>> row.asked, row.samples, row.together < row.alone < row.released
+    >>> row.question, row.samples, row.together < row.alone < row.released
     ('quantile 0.9', 50, True)
     """
     settings = asked.settings
@@ -125,7 +126,7 @@ def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None =
     names = [f"quantile {q:g}" for q in asked.quantiles] + [f"share above {t:g}" for t in settings.exceeds]
     columns = ("alone", "together", "released", "half_width", "half_width_released")
     return [
-        SharesRow(asked=name, samples=int(n), quantile=q, **dict(zip(columns, mean[i, :, j].tolist(), strict=True)))
+        SharesRow(question=name, samples=int(n), quantile=q, **dict(zip(columns, mean[i, :, j].tolist(), strict=True)))
         for j, name in enumerate(names)
         for i, (n, q) in enumerate(zip(shown.tolist(), SHOWN, strict=True))
     ]
@@ -227,7 +228,7 @@ def _histograms(
 
 
 def _due(settings: AgentsSettings, most: int) -> list[int]:
-    """Give the scheduled numbers of samples after which a histogram is released, the same for everybody."""
+    """Give the scheduled numbers of samples after which a histogram is released, the same for everyone."""
     times = require_samples_counted(settings.times, settings.schedule)
     number = min(int(times.releases_up_to(np.array([most]))[0]), settings.horizon)
     found: list[int] = []

@@ -6,7 +6,7 @@ from meanstream.operators.validation import require
 
 NEWEST_EDITION = 2
 """Of most estimators. 1: as deployments were designed that say none. 2: a channel by epsilon where sizes are not known,
-intervals that hold users whom nobody has seen, no assumption on tails that is not declared, and a declared spread that
+intervals that hold users whom no one has seen, no assumption on tails that is not declared, and a declared spread that
 never costs."""
 
 

@@ -1,6 +1,6 @@
 """Private: elements of a user's pipeline to samples, each on its own; what is no sample goes out with its reason.
 
-What becomes of an element depends on nothing beside it: not on its neighbors, its bundle or the number of workers.
+What becomes of an element depends on nothing next to it: not on its neighbors, its bundle or the number of workers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class SampleReader:
         self.first: Timestamp | None = None
 
     def add(self, element: Any, time: Timestamp) -> bool:
-        """Take an element; say whether there are so many that they should be read now."""
+        """Take an element; say whether there are that many that they should be read now."""
         if self.first is None or time.micros < self.first.micros:
             self.first = time
         if isinstance(element, SampleColumns):
@@ -224,7 +224,7 @@ class SampleReader:
 
 
 def _is_whole(batch: SampleColumns, coordinates: int) -> bool:
-    """Say whether the columns of a batch belong together, and are samples of the kind that is asked for."""
+    """Say whether the columns of a batch belong together, and are samples of the kind that is requested."""
     n = len(batch.agent)
     columns = (batch.time, batch.position, *(one for one in (batch.key, batch.person) if one is not None))
     if batch.value.shape != ((n, coordinates) if coordinates else (n,)) or any(len(one) != n for one in columns):

@@ -117,7 +117,7 @@ def runner_offset_ranges(typed: str) -> dict[int, tuple[int, int]]:
 def runner_offsets_held_now(
     location: str, ranges: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[int, int, int], ...]:
-    """Ask what a topic holds, or whether it holds what is asked for: decided once, for whatever is executed again."""
+    """Ask what a topic holds, or whether it holds what is requested: decided once, for whatever is executed again."""
     from meanstream.pipelines.beam.kafka.read_kafka import planned_reads
     from meanstream.streaming.kafka.partition import PartitionReader
 

@@ -1,7 +1,7 @@
 """Steps of a pipeline that keep errors to themselves: what a runner logs of one is never the text of a foreign error.
 
-A runner writes the text of whatever a step raises to the logs of its workers and of whoever started the job. The text
-of an error that is not ours may hold somebody's value, so it ends here.
+A runner writes the text of whatever a step raises to the logs of its workers and of anyone who started the job. The
+text of an error that is not ours may hold someone's value, so it ends here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
 
     Notes
     -----
-    **Privacy.** The logs of workers may be anybody's. Whatever else is raised here is a `StepError`.
+    **Privacy.** The logs of workers may be anyone's. Whatever else is raised here is a `StepError`.
     """
 
     def __init_subclass__(cls, **more: Any) -> None:

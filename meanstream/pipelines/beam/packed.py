@@ -23,7 +23,7 @@ from meanstream.streaming.store.state_snapshot import (
 
 VERSION = 1
 SHARD, LATEST = ("shard 2", "shard"), ("latest shard 2", "latest shard")
-"""Kinds of the whole of a shard's state: that of today, and the one before there were changes beside it."""
+"""Kinds of the whole of a shard's state: that of today, and the one before there were changes next to it."""
 KEPT = frozenset({*SHARD, *LATEST, "charged", "federation", "partial", "own", "fitted"})
 VIEWED = frozenset({"samples"})
 NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))

@@ -82,7 +82,7 @@ class MessageParser:
         )
         self._parser = value_parser(mapping, location, columns, id_key=key)
         self.wanted = self._parser.wanted
-        """What messages must bring beside their values."""
+        """What messages must bring next to their values."""
         self._max_future = max_future
         self._private = privacy_unit == "user"
 

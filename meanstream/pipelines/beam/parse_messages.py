@@ -72,7 +72,7 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
     `value` and, where they are there, `key`, `timestamp` (milliseconds), `topic`, `partition`, `offset` and `headers`,
     as `ReadFromKafka(with_metadata=True)` gives them; or Pub/Sub messages. A value is a JSON object or, with `columns`,
     a line of CSV or, with `registry_of`, what a Schema Registry says. Everything else is `malformed`. `mapping` may
-    read a part from beside the value (`@key`, `@topic`, `@header.NAME`, and `@timestamp`, which is the element's own
+    read a part from next to the value (`@key`, `@topic`, `@header.NAME`, and `@timestamp`, which is the element's own
     where a row has no such field).
 
     A source that gives a message again gives a sample again. What tells samples apart is the column of ids or, without

@@ -1,4 +1,4 @@
-"""Bytes of where samples are; `source` itself is loaded before anybody knows that Beam is there."""
+"""Bytes of where samples are; `source` itself is loaded before anyone knows that Beam is there."""
 
 from __future__ import annotations
 

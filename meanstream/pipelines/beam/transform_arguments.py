@@ -118,7 +118,7 @@ def require_histogram_of_quantiles(settings: Any, options: Any) -> Any:
     Raises
     ------
     ValueError
-        If quantiles are asked for that no histogram tells.
+        If quantiles are requested that no histogram tells.
     """
     told = settings.histogram_share > 0 or not options.quantiles
     require(told, "quantiles", "be left out with histogram_share 0", options.quantiles)

@@ -18,7 +18,7 @@ from meanstream.streaming.store.secret_source import (
 )
 
 RESOURCE = r"projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]+/versions/[1-9][0-9]*"
-"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would be drawn anew."""
+"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would be drawn again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class SecretLocation:
 
     Notes
     -----
-    **Privacy.** Whoever reads a pipeline's graph, or the messages between its steps, does not learn the secret: it is
-    read where reports are made. Every worker must find the same one, or a retried bundle would report twice.
+    **Privacy.** Anyone who reads a pipeline's graph, or the messages between its steps, does not learn the secret: it
+    is read where reports are made. Every worker must find the same one, or a retried bundle would report twice.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the command may do to a process that is its own, and to no other in which somebody runs an engine."""
+"""What the command may do to a process that is its own, and to no other in which someone runs an engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mark_own_process() -> None:
 
 
 def keep_algebra_in_one_thread() -> None:
-    """Let OpenBLAS use one thread, if nobody has said how many; before NumPy is imported.
+    """Let OpenBLAS use one thread, if no one has said how many; before NumPy is imported.
 
     The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors that
     the clients of brokers need.
@@ -29,7 +29,7 @@ def keep_arrow_from_pandas() -> None:
     """Let pyarrow find no pandas, in a process of our own that has not imported it.
 
     pyarrow imports pandas at its first array, if it is installed, to know its frames: a fifth of the time in which an
-    engine starts again, and there are no frames here. It asks once; whoever else imports pandas later finds it.
+    engine starts again, and there are no frames here. It asks once; anyone who else imports pandas later finds it.
     """
     if not _own or "pandas" in sys.modules:
         return

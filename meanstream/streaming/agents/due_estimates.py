@@ -65,7 +65,7 @@ class DueEstimates:
     def make(
         self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
     ) -> MadeEstimates | None:
-        """Refresh, if it is due: at the end for everybody, before that for agents with samples since the last time.
+        """Refresh, if it is due: at the end for everyone, before that for agents with samples since the last time.
 
         It is due once event time has come to another multiple of `refresh`, or `by_clock`.
         """
@@ -107,7 +107,7 @@ class DueEstimates:
 
 
 def _place_of(options: EngineOptions) -> dict[str, Any]:
-    """Say where public attributes come from, so that whoever answers from the store finds them."""
+    """Say where public attributes come from, so that anyone who answers from the store finds them."""
     declared = options.covariates
     return {} if declared is None or declared.place is None else {"covariates": list(declared.place)}
 

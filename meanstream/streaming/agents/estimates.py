@@ -1,4 +1,4 @@
-"""Everybody's personal estimate, computed from what everybody has released and one's own samples."""
+"""Everyone's personal estimate, computed from what everyone has released and one's own samples."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PersonalEstimates:
         names : list of str
             Names of all agents, by number.
         latest : ReleaseColumns
-            Public: everybody's newest release, with the mean and the noise of all that its agent has released.
+            Public: everyone's newest release, with the mean and the noise of all that its agent has released.
         own : OwnSamples
             Private: the samples of the agents to answer, summed up.
         pool : VariancePosterior
@@ -93,7 +93,7 @@ class PersonalEstimates:
         return self._collaboration.summarize(latest)
 
     def fit_summary(self, summary: ReleaseSummary, pool: VariancePosterior) -> FittedPopulation:
-        """Public: fit the population to the summary of everybody's newest release."""
+        """Public: fit the population to the summary of everyone's newest release."""
         return self._collaboration.fit_summary(summary, pool if self._known is None else self._known)
 
     def answer(
@@ -150,7 +150,7 @@ class PersonalEstimates:
     def public_population(
         self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
     ) -> PublicPopulation:
-        """Public: what everybody's newest release says, without any agent's own samples; `names` by number."""
+        """Public: what everyone's newest release says, without any agent's own samples; `names` by number."""
         latest = self._covariates.of_releases(latest, names)
         fitted = self.fit_summary(self.summarize(latest), pool)
         description = self.description(fitted, pool)
@@ -199,9 +199,9 @@ class PersonalEstimates:
         told: list[str] = (
             [names[row] for row in range(len(own))] if time is None else [names[a] for a in own.agent.tolist()]
         )
-        if time is not None:  # where rows have a time each, nobody asks
+        if time is not None:  # where rows have a time each, no one asks
             made = self._answered(told, own, answer, interval, local_interval, time)
-            self.answered = self.shares.beside(made, told_shares)
+            self.answered = self.shares.attach(made, told_shares)
         columns: dict[str, Any] = {
             "agent": told,
             "n": own.count.tolist(),

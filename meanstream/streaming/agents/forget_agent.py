@@ -56,7 +56,7 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
     Raises
     ------
     StoreError
-        If the store does not have the agent, it lives in another store, or somebody reads the store meanwhile.
+        If the store does not have the agent, it lives in another store, or someone reads the store meanwhile.
 
     Notes
     -----

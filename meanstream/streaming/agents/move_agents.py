@@ -1,10 +1,10 @@
 """Moves the agents of a partition from one store to another: state, budget and place in the topic, or nothing.
 
 Three commits. The giver notes what it is about to do, and to whom. The taker takes everything in one transaction: that
-is the move. The giver drops what it gave. Whoever is killed in between leaves a giver with a note, which is settled by
-looking into the taker, before the giver lets anything out: either the taker has the move, and the giver drops its part,
-or it does not, and the note is taken back. So there is no time at which both could release, and none at which neither
-could.
+is the move. The giver drops what it gave. Anyone who is killed in between leaves a giver with a note, which is settled
+by looking into the taker, before the giver lets anything out: either the taker has the move, and the giver drops its
+part, or it does not, and the note is taken back. So there is no time at which both could release, and none at which
+neither could.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
 def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
     """Let the taker know how many samples of each person count already.
 
-    A hash tells a person of an agent, and nobody whose it is: those of the agents that stay are copied, too, and do
+    A hash tells a person of an agent, and no one whose it is: those of the agents that stay are copied, too, and do
     nothing there. Should their agents follow, what was counted since is counted, and nothing twice.
     """
     if settings.per_person is None:
@@ -160,7 +160,7 @@ def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
 def _copy_state(giver: Store, taker: Store, settings: AgentsSettings, partition: int) -> tuple[float, float]:
     """Let the taker go on reading the partition, and know all releases; give the event time of each."""
     source = source_identity_of(giver)
-    assert source is not None  # noqa: S101 - it was asked for
+    assert source is not None  # noqa: S101 - it was requested
     keep_source_identity_in(taker, source)
     given, name = giver.state("engine"), source["source"]
     position = given["positions"][name]

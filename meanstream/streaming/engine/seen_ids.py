@@ -153,8 +153,8 @@ class SeenIds:
 class AgentIds:
     """The ids of recent samples, each agent's own: who sends another's id first takes nothing from it.
 
-    Until ids were each agent's own they were everybody's. Those of a store from then stay so until they are forgotten:
-    a sample that repeats one of them, whoever sends it, may be one that was counted.
+    Until ids were each agent's own they were everyone's. Those of a store from then stay so until they are forgotten:
+    a sample that repeats one of them, anyone who sends it, may be one that was counted.
 
     Examples
     --------

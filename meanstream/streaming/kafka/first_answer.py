@@ -64,7 +64,7 @@ def _wait_for_brokers(location: KafkaLocation, seconds: float, noted: Callable[[
 
 
 def _wait_until_known(topic: KafkaLocation, noted: Callable[[str], None]) -> None:
-    """Give brokers that were just started time to learn which topics they have; whoever opens it says if it is none."""
+    """Give brokers that were just started time to learn which topics they have; opening a missing one fails later."""
     admin = make_client_admin(topic)
     end = time.monotonic() + GONE_SECONDS
     while find_topic(admin, topic) is None and time.monotonic() < end:

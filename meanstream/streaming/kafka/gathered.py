@@ -19,7 +19,7 @@ class GatheredMessages:
 
     Parameters
     ----------
-    beside : sequence of str
+    next to : sequence of str
         What is taken of messages besides their values.
     joins : bool
         Whether the values are read as lines of one text.

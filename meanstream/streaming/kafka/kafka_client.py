@@ -171,7 +171,7 @@ def make_client_producer(
 ) -> Producer:
     """Connect a producer, idempotent and acknowledged by all replicas; see `make_client_consumer`.
 
-    Whoever uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
+    Anyone who uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
     has statistics and is polled each second.
     """
     fixed = {"enable.idempotence": True, "acks": "all"}
@@ -186,7 +186,7 @@ def make_client_admin(location: KafkaLocation) -> AdminClient:
 def wait_for_client_answer(location: KafkaLocation, seconds: float, each: Callable[[float, str], None]) -> None:
     """Wait until a broker of a location answers.
 
-    `each` is called about once a second with the seconds that have passed and why nobody has answered; what it raises
+    `each` is called about once a second with the seconds that have passed and why no one has answered; what it raises
     ends the wait.
 
     Raises

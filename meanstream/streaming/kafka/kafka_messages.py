@@ -1,4 +1,4 @@
-"""Messages of a topic to samples: what their values say, and what stands beside them."""
+"""Messages of a topic to samples: what their values say, and what stands next to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HEADER = "@header."
 
 
 class ValueParser(Protocol):
-    """Makes samples of values of messages, none of them empty, given the columns of what stands beside them."""
+    """Makes samples of values of messages, none of them empty, given the columns of what stands next to them."""
 
     def parse(
         self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
@@ -111,7 +111,7 @@ class TopicParser:
         self.wanted: tuple[str, ...] = tuple(
             sorted({name for name in names if not name.startswith(_HEADER)} | ({HEADERS} if headers else set()))
         )
-        """What messages must bring beside their values."""
+        """What messages must bring next to their values."""
         self.joins = make_values is None and self._binary is None
         """Whether the values are read as lines of one text."""
 
@@ -146,7 +146,7 @@ class TopicParser:
 
 
 def _column(name: str, records: PartitionRecords) -> pa.Array:
-    """Give what messages have beside their values as a column."""
+    """Give what messages have next to their values as a column."""
     if name == "@timestamp":
         return pa.array(records.beside[name], pa.timestamp("ms"))
     if name.startswith(_HEADER):

@@ -58,7 +58,7 @@ class ReadProgress:
             self._idle_since[partition] = now
 
     def look_again(self) -> None:
-        """Forget which ends were reached: nobody has looked since, and will be told anew."""
+        """Forget which ends were reached: no one has looked since, and will be told again."""
         self._idle_since.clear()
 
     def lags(self) -> dict[int, int]:
@@ -110,12 +110,12 @@ def progress_first_offsets(
 
     A partition that was added to the topic after the store had begun is read from its first record, one that the store
     simply did not own before from where `start=` says. Where it is `shared` by stores that know whose agents are whose,
-    a store that owns some of the partitions goes on beside added ones.
+    a store that owns some of the partitions goes on next to added ones.
 
     Raises
     ------
     ValueError
-        If the topic was made anew, records are missing, or the partitions cannot be those of the store.
+        If the topic was made again, records are missing, or the partitions cannot be those of the store.
     """
     if position is None:
         return {p: low if location.start == "earliest" else high for p, (low, high) in marks.items()}, 0

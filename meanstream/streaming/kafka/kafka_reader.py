@@ -43,14 +43,14 @@ from meanstream.streaming.sources.source_protocol import AgentsOfStore
 logger = logging.getLogger("meanstream.kafka")
 
 ASK_SECONDS = 10.0
-"""So long is waited for what a broker is asked while nothing is read."""
+"""So long is waited for what a broker is queried while nothing is read."""
 CLOSE_SECONDS = 3.0
 FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
 MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
 BEHIND, BEHIND_SECONDS = 5000, 0.02
-"""With so many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
+"""With that many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
 GATHER_SECONDS = 0.25
 """So long they are gathered if they come faster than one can take them."""
 CHUNK = 500
@@ -117,7 +117,7 @@ class TopicReader:
         return self._progress or self.begin(None)
 
     def take(self, count: int, first: float = FIRST_SECONDS) -> PartitionRecords | None:
-        """Give the records that are there, at most so many, or wait a moment for the first; None if there was none.
+        """Give the records that are there, at most that many, or wait a moment for the first; None if there was none.
 
         Raises
         ------

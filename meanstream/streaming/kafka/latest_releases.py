@@ -1,4 +1,4 @@
-"""Everybody's releases from a topic: the latest of each agent, rebuilt from the topic alone, and what comes after."""
+"""Everyone's releases from a topic: the latest of each agent, rebuilt from the topic alone, and what comes after."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ReleasesTopic:
         return not self._behind
 
     def poll(self, max_records: int = READ_RECORDS, seconds: float = 1.0) -> Releases:
-        """Give the releases that come next, in the order of the topic; none if none come for so many seconds.
+        """Give the releases that come next, in the order of the topic; none if none come for that many seconds.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class ReleasesTopic:
         return self.received.latest()
 
     def read_to_end(self, *, seconds: float = READ_SECONDS, each: Callable[[Releases], None] | None = None) -> Releases:
-        """Read to the end of the topic and give everybody's latest release.
+        """Read to the end of the topic and give everyone's latest release.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class ReleasesTopic:
         return {"topic": self._location.topic, "offsets": offsets}
 
     def restore(self, position: Position, latest: Releases) -> None:
-        """Continue after a position, knowing everybody's latest release up to it; call before reading.
+        """Continue after a position, knowing everyone's latest release up to it; call before reading.
 
         The position in another topic is ignored: that one is read from its beginning.
         """
@@ -178,14 +178,14 @@ class ReleasesTopic:
 
 
 def read_latest_releases(location: KafkaLocation, *, seconds: float = READ_SECONDS) -> Releases:
-    """Rebuild everybody's latest release from a topic alone; see `ReleasesTopic`.
+    """Rebuild everyone's latest release from a topic alone; see `ReleasesTopic`.
 
     Raises
     ------
     ValueError
         If the topic does not exist or no broker can be reached.
     KafkaLostError
-        If nothing came for so many seconds.
+        If nothing came for that many seconds.
     """
     topic = ReleasesTopic(location)
     try:

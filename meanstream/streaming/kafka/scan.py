@@ -52,7 +52,7 @@ FAR = 10_000
 class TopicScan:
     """Reads committed records, once each, up to the ends that partitions have when it is made.
 
-    It is no member of a group, owns nothing and commits nothing: it may read beside an engine.
+    It is no member of a group, owns nothing and commits nothing: it may read next to an engine.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ class TopicScan:
     known_id : str
         Id of the topic that is expected, empty if any is.
     newest : int, optional
-        Read at most so many offsets before the end of each partition.
-    beside : sequence of str
+        Read at most that many offsets before the end of each partition.
+    next to : sequence of str
         What is taken of messages besides their values.
 
     Raises
@@ -100,7 +100,7 @@ class TopicScan:
         self._consumer.assign([TopicPartition(location.topic, p, self._next[p]) for p in self._end])
 
     def read(self, count: int) -> PartitionRecords | None:
-        """Give the records that come next, at most so many; None at the end.
+        """Give the records that come next, at most that many; None at the end.
 
         Raises
         ------
@@ -208,7 +208,7 @@ class ScannedTopic:
             raise SourceLostError(str(error)) from None
 
     def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it
-        """Refuse: what is left is chosen anew."""
+        """Refuse: what is left is chosen again."""
         raise SourceLostError(f"a scan of the topic {self.name!r} cannot be resumed")
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class ScannedTopic:
 
 
 def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterator[bytes | None]:
-    """Give the values of events of a topic, up to where it ends now; of each partition at most so many of the newest.
+    """Give the values of events of a topic, up to where it ends now; of each partition at most that many of the newest.
 
     Raises
     ------

@@ -17,7 +17,7 @@ HEADERS = "@headers"
 """All headers of a message, as a mapping; of a name that is there twice the last one."""
 
 Extras = Mapping[str, Sequence[Any]]
-"""What messages have beside their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
+"""What messages have next to their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
 
 
 class JoinedValues(NamedTuple):
@@ -68,7 +68,7 @@ class _Message(Protocol):
 
 
 def message_extras(messages: Iterable[_Message], names: Iterable[str]) -> dict[str, list[Any]]:
-    """Take what messages have beside their values."""
+    """Take what messages have next to their values."""
     messages = list(messages)
     take = {"@key": _key, "@timestamp": _timestamp, "@topic": _topic, HEADERS: _headers}
     return {name: [take[name](message) for message in messages] for name in names}

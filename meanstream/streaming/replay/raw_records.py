@@ -91,7 +91,7 @@ def write_raw_records(path: Path, location: str, positions: Ints, *, max_record_
     location, positions
         See `read_raw_records`.
     max_record_bytes : int
-        Read longer lines than a source would, up to so many bytes.
+        Read longer lines than a source would, up to that many bytes.
 
     Raises
     ------

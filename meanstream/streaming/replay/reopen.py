@@ -46,7 +46,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
     Parameters
     ----------
     location : str
-        As for `open_source`, or `kafka://...`: read up to where it ends now, beside whoever else reads it.
+        As for `open_source`, or `kafka://...`: read up to where it ends now, next to anyone who else reads it.
     mapping : ColumnMapping
         Which column means what; it need not be the one by which the store was filled.
     id_key : bytes
@@ -117,6 +117,6 @@ def _first_of_each(positions: Ints) -> dict[int, int]:
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """Give what changes when anybody writes to a file: it is read once, however often it is opened."""
+    """Give what changes when anyone writes to a file: it is read once, however often it is opened."""
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

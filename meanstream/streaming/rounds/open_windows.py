@@ -120,7 +120,7 @@ class OpenWindows:
         return [(window, part.tolist()) for window, part in zip(found, parts, strict=True)]
 
     def _compact(self) -> None:
-        """Join pieces of about the same size, so that a sum is written anew about once per power of `ALIKE`."""
+        """Join pieces of about the same size, so that a sum is written again about once per power of `ALIKE`."""
         for window, numbers in self._grouped():
             entries = sum(len(self._pieces[number].sums) for number in numbers)
             if self._places is not None and entries >= self._places.hold:

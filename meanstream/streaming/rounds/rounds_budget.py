@@ -77,7 +77,7 @@ def has_rounds_budget(store: Path) -> bool:
     Raises
     ------
     StoreError
-        If there is no store, it is damaged, or it is a statistician's, which charges nobody.
+        If there is no store, it is damaged, or it is a statistician's, which charges no one.
     """
     opened = Store.read(store)
     try:

@@ -80,7 +80,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     **Privacy.** Everything that leaves is epsilon-differentially private with respect to all that one user sent within
     a window. Public are: who took part in which window, in an order that hangs on names alone. When windows close is
     public too (`meanstream.streaming.rounds.closing`), and so are sessions' ends. `stats` is private: `public_stats`
-    gives what anybody may know of it.
+    gives what anyone may know of it.
     """
 
     state_name = "rounds"
@@ -184,7 +184,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         """Take a batch in, and then one window, or stage, after the other, each in a commit of its own.
 
         **Privacy.** Windows that end in one batch would otherwise leave together, and those of two batches apart: where
-        batches end depends on how many samples everybody sends.
+        batches end depends on how many samples everyone sends.
         """
         super()._turn(batch, stop, ended=ended)
         answers = self.stats.answers_of_turn
@@ -216,7 +216,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         return outcome
 
     def _first_ended(self, reached: int, *, patient: bool) -> tuple[Window, UserSums] | None:
-        """Take out the first window that has ended, with the users who live here; none where nobody can say who."""
+        """Take out the first window that has ended, with the users who live here; none where no one can say who."""
         if not self._own_users.asks:
             return self._windows.first_ended(reached)
         while len(user := self._windows.first_users(reached)):

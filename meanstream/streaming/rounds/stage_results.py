@@ -1,4 +1,4 @@
-"""What a statistician has published of the stages, and which of it is accepted before any user is asked upon it."""
+"""What a statistician has published of the stages, and which of it is accepted before any user is queried upon it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_TRIED = 16
 """So many different results of a stage are looked at; what comes after them is not read."""
 
 StageResults = Mapping[tuple[str, int], Sequence[StageResult]]
-"""What somebody has published of a stage, by round and stage, in order."""
+"""What someone has published of a stage, by round and stage, in order."""
 
 
 class StageResultsLocation(Protocol):
@@ -107,7 +107,7 @@ def _check_result(this: WindowRound, result: StageResult, public: Public, *, sha
     Raises
     ------
     ValueError
-        If the stage cannot have found this, or the next stage could not make a report of it for somebody.
+        If the stage cannot have found this, or the next stage could not make a report of it for someone.
 
     Notes
     -----

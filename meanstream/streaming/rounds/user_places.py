@@ -23,7 +23,7 @@ def slot_key(secret: bytes) -> bytes:
 
 
 def slot_name_hashes(names: Sequence[str], key: bytes) -> Words:
-    """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that nobody can aim at."""
+    """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that no one can aim at."""
     begun, digests = hashlib.blake2b(key=key, digest_size=8), []
     for name in names:
         hashed = begun.copy()
@@ -36,8 +36,8 @@ class UserSlots:
     """The places of a store's users: given when a window closes, in the order of the keyed hash, and never taken back.
 
     A window that is open keeps its known users, and of the others the `most` with the least hashes: no more of them
-    could ever get a place. Known in a window is whoever had a place before its first sample could be accepted. So what
-    a window keeps is a function of who has sent something in it.
+    could ever get a place. Known in a window is anyone who had a place before its first sample could be accepted. So
+    what a window keeps is a function of who has sent something in it.
 
     Memory is bounded by `max_users`: a window that is open holds at most four times as many users, and names are
     remembered of users who were held.
@@ -174,7 +174,7 @@ class UserSlots:
         return window.start / MICROS - self._early
 
     def _limit(self, window: Window) -> np.uint64 | None:
-        """Give the hash beyond which nobody new is kept in a window; sessions that overlap will be one."""
+        """Give the hash beyond which no one new is kept in a window; sessions that overlap will be one."""
         if self._windows.kind != "session":
             return self._limits.get(window)
         there = [h for one, h in self._limits.items() if one.start < window.end and window.start < one.end]

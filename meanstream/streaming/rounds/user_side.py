@@ -49,7 +49,7 @@ class WaitingRounds:
     **Privacy.** A user reports once, in its own stage, upon the first result of the stage before that is accepted:
     that stage can have found it, and it follows upon what was accepted before. It is kept with the round; another one
     that comes later is refused. What the statistician publishes can make reports useless; it can neither make them
-    less private nor find out, by what stops or is left out, what somebody holds.
+    less private nor find out, by what stops or is left out, what someone holds.
     """
 
     def __init__(self, settings: RoundsSettings, runner: RoundRunner, directory: Directory) -> None:

@@ -78,7 +78,7 @@ class JsonlSink(SinkOnDisk):
         Raises
         ------
         ValueError
-            If the file is shorter than that: somebody else changed it.
+            If the file is shorter than that: someone else changed it.
         """
         if position["path"] != str(self._path.resolve()):
             return  # another file from now on

@@ -20,7 +20,7 @@ def path_on_disk(location: str) -> str:
 
 @contextmanager
 def checking_disk(option: str, location: str) -> Iterator[None]:
-    """Refuse a place into which nobody may look.
+    """Refuse a place into which no one may look.
 
     Raises
     ------

@@ -17,7 +17,7 @@ class Trust(StrEnum):
     """Who can read a sink."""
 
     PUBLIC = "public"
-    """Anybody."""
+    """Anyone."""
     PRIVATE = "private"
     """Only who is inside the trust domain, or the addressee."""
 
@@ -31,7 +31,7 @@ class SinkLostError(RuntimeError):
 
 
 SinkPosition = dict[str, Any]
-"""How far a sink was written: plain JSON values, opaque to everybody but the sink."""
+"""How far a sink was written: plain JSON values, opaque to everyone but the sink."""
 
 
 class Sink(Protocol):

@@ -23,7 +23,7 @@ _KEPT = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 class NameHashTable:
     """Codes of names, by their hash, in arrays.
 
-    A name that is found is compared with the whole name: hashes that agree, by accident or because somebody has made
+    A name that is found is compared with the whole name: hashes that agree, by accident or because someone has made
     them agree, cost time and nothing else.
 
     Examples

@@ -123,10 +123,10 @@ class Shared(Protocol):
 
 @runtime_checkable
 class Claims(Protocol):
-    """A source of which several stores read parts, and whose engine says when somebody is to live in its store."""
+    """A source of which several stores read parts, and whose engine says when someone is to live in its store."""
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
-        """Let those live in the store who live in none yet; say who lives in another. None: nobody can say just now.
+        """Let those live in the store who live in none yet; say who lives in another. None: no one can say just now.
 
         Who is `patient` waits; `SourceLostError` if that is in vain.
         """
@@ -146,7 +146,7 @@ class Holds(Protocol):
     bounded: bool
 
     def hold(self) -> bool:
-        """Give from now on only what is there now; False if nobody can say just now where that ends."""
+        """Give from now on only what is there now; False if no one can say just now where that ends."""
 
     def reached_hold(self) -> bool:
         """Say whether all of it was given."""

@@ -28,7 +28,7 @@ class RecordFormat(Protocol):
     """How records are written."""
 
     def stands_out(self, block: LineBlock) -> Bools | None:
-        """Say which records could change how others beside them are read: they are parsed alone. None if none is."""
+        """Say which records could change how others next to them are read: they are parsed alone. None if none is."""
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Parse many records at once, none of which stands out.

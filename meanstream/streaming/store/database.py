@@ -13,7 +13,7 @@ from typing import Any
 APPLICATION_ID = 0x4D454E53  # "MENS": recognizes the file
 SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
 CACHE_KIBIBYTES = 65_536
-CHECKPOINT_PAGES = 8_192  # pages that each commit writes anew reach the file once for many commits
+CHECKPOINT_PAGES = 8_192  # pages that each commit writes again reach the file once for many commits
 BUSY_SECONDS = 10
 PAGE = 4096  # bytes, SQLite's own choice
 
@@ -94,7 +94,7 @@ class Database:
         return rows[0][0] if rows else None
 
     def blocks(self, sql: str, parameters: Sequence[Any] = (), *, size: int = 1) -> Iterator[list[Row]]:
-        """Read rows, so many at a time."""
+        """Read rows, that many at a time."""
         with self._telling():
             cursor = self._connection.execute(sql, parameters)
         while True:
@@ -206,7 +206,7 @@ def keep_database_to_owner(paths: Iterable[Path]) -> None:
     Raises
     ------
     StoreError
-        If everybody may, and the file is somebody else's to change. What a group may is a volume's setting then.
+        If everyone may, and the file is someone else's to change. What a group may is a volume's setting then.
     """
     for path in paths:
         with suppress(FileNotFoundError):

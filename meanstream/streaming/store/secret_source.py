@@ -30,7 +30,7 @@ def secret_path(store: Path) -> Path:
 
 
 def is_named_secret(environment: Mapping[str, str]) -> bool:
-    """Say whether the environment names a secret; otherwise it lies beside the store."""
+    """Say whether the environment names a secret; otherwise it lies next to the store."""
     return SECRET_VARIABLE in environment or SECRET_FILE_VARIABLE in environment
 
 
@@ -45,10 +45,10 @@ def _nothing(key: bytes) -> bool:  # noqa: ARG001 - a `Recognize`
 def load_secret(
     store: Path, *, environment: Mapping[str, str], create: bool = True, recognized: Recognize = _nothing
 ) -> bytes:
-    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file beside the store.
+    """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file next to the store.
 
     The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
-    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Whoever has
+    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Anyone who has
     the secret and the releases knows the noise, hence the sums.
 
     Parameters
@@ -58,7 +58,7 @@ def load_secret(
     environment : mapping
         Usually `os.environ`.
     create : bool
-        Whether the file beside the store may be made.
+        Whether the file next to the store may be made.
     recognized : callable
         As for `require_secret_key`.
 
@@ -103,7 +103,7 @@ def read_secret(path: Path, recognized: Recognize = _nothing) -> bytes:
 def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing) -> bytes:
     """Give the key back if it can be 128 random bits or more, or a store that is there began with it.
 
-    **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
+    **Privacy.** Anyone who guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ class UnnamedNoise(KeyedNoise):
     """Keyed noise of a store that was begun before deployments had names: that store's own key, to its end.
 
     **Privacy.** Its draws are those that it always had, so that no release id gets a second value. Two such stores
-    under one secret and the same settings share their draws; a store that is begun now shares none with anybody.
+    under one secret and the same settings share their draws; a store that is begun now shares none with anyone.
     """
 
     @classmethod

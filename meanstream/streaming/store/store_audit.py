@@ -35,17 +35,17 @@ class LedgerReport:
 
 
 def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
-    """Compute the chain of a ledger anew and compare it with every row; an engine may be running on the store.
+    """Compute the chain of a ledger again and compare it with every row; an engine may be running on the store.
 
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are found even if the
-    chain was computed anew and sealed again.
+    chain was computed again and sealed again.
 
     Parameters
     ----------
     store : Path
         The store's file.
     noted : NotedLedger, optional
-        An earlier report: the ledger must begin with so many rows, and have this head there; with a head alone, it
+        An earlier report: the ledger must begin with that many rows, and have this head there; with a head alone, it
         must have had this head at some row.
 
     Raises

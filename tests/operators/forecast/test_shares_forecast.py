@@ -78,7 +78,8 @@ def off(rows: list[SharesRow], runs: list[dict[str, Floats]]) -> dict[str, float
             value, error = each.mean(), each.std(ddof=1) * np.sqrt(1 / len(runs) + 1 / RUNS)
             if not name.startswith("half_width"):
                 value, error = np.sqrt(value), error / (2 * np.sqrt(value))
-            found[f"{row.asked}, {name}"] = float(abs(getattr(row, name) - value) / (STATED_ERROR * value + 3 * error))
+            apart = abs(getattr(row, name) - value)
+            found[f"{row.question}, {name}"] = float(apart / (STATED_ERROR * value + 3 * error))
     return found
 
 
@@ -96,7 +97,7 @@ def test_hosted_agents_are_within_the_stated_error(crowd: Crowd, count: int, mor
     asked = asked_of(**more)
     shown = 2 if crowd.sizes.least < count else 1  # the row of the 90 % quantile, or of the median
     rows = forecast_shares(crowd, asked, center=CENTER)[shown::3]
-    assert [(row.asked, row.samples) for row in rows] == [(name, count) for name in NAMES]
+    assert [(row.question, row.samples) for row in rows] == [(name, count) for name in NAMES]
     runs = [hosted(crowd, asked, count, 9100 + seed) for seed in range(HOSTED)]
     found = off(rows, runs)
     assert len(found) == 15

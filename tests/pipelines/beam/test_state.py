@@ -196,7 +196,7 @@ def live_gather(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     change = replace(
-        step.nobody(), pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)}, turns={0: number + 1}, number=number
+        step.empty(), pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)}, turns={0: number + 1}, number=number
     )
     for element in (Packed(PartialReleasesCoder().encode(change)), Tick(number, 1.0, b"\x01")):
         call(step.process, [(0, element)], kept)
@@ -209,7 +209,7 @@ def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     maker.setup(), fit.setup()
     made = live_agents(maker, cells(ReleaseShard), number)
     (own,) = [one.value.value for one in made if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"]
-    fitted = fit.fit(fit.nobody(), [Tick(number, 1.0)])
+    fitted = fit.fit(fit.empty(), [Tick(number, 1.0)])
     elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
     step.start_bundle()
     told = [one for element in elements for one in call(step.process, [(0, element)], kept)]

@@ -1,4 +1,4 @@
-"""What is asked of agents' distributions, and the answers to all of it."""
+"""What is requested of agents' distributions, and the answers to all of it."""
 
 from __future__ import annotations
 

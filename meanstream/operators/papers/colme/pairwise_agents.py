@@ -24,7 +24,7 @@ _BLOCK = 8
 class PairwiseAgents:
     """All pairs of Algorithm 1 (Private-ColME), vectorized over runs and agents.
 
-    Released: to agent a, and to nobody else, the noisy mean of the agent b that it asks. Reproduction and small
+    Released: to agent a, and to no one else, the noisy mean of the agent b that it asks. Reproduction and small
     federations only: the state is M x M, and see **Privacy**.
 
     Parameters
@@ -44,7 +44,7 @@ class PairwiseAgents:
     floats and the caller brings the noise: what a deployment sends must be noised integers on a grid.
 
     Under round robin with the lazy test an agent-step costs O(1): running sums of 1/Var[T] and T/Var[T] over the class
-    change by the one pair that was asked; they are added up anew once per round, so that rounding does not pile up.
+    change by the one pair that was queried; they are added up again once per round, so that rounding does not pile up.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class PairwiseAgents:
             self._add_up()
 
     def learn(self, values: Floats) -> None:
-        """Take one sample of every agent; nobody asks, as past the horizon, and no class changes by the lazy test."""
+        """Take one sample of every agent; no one asks, as past the horizon, and no class changes by the lazy test."""
         self.time += 1
         self._receive(values.ravel())
 

@@ -26,7 +26,7 @@ class Asked:
     asker : int array or slice
         Columns of the agents that ask.
     target : int array
-        Columns of the agents that are asked.
+        Columns of the agents that are queried.
     clock : int array
         Rows of what depends on release times alone: one common row under round robin, else `index`.
     """
@@ -71,12 +71,12 @@ class RoundRobin:
 
 
 class RestrictedRoundRobin(RoundRobin):
-    """Round robin that skips the others outside one's class; an agent alone in its class asks nobody.
+    """Round robin that skips the others outside one's class; an agent alone in its class asks no one.
 
     Notes
     -----
-    **Privacy.** Who is asked depends on the asker's raw mean, and the asked see it: this schedule leaks. The epsilon of
-    the mechanism says nothing about that channel.
+    **Privacy.** Who is queried depends on the asker's raw mean, and the asked see it: this schedule leaks. The epsilon
+    of the mechanism says nothing about that channel.
     """
 
     def __init__(self, agents: int, runs: int) -> None:

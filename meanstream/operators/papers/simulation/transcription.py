@@ -275,7 +275,7 @@ def _from_increments(given: Inputs, pair: Pair) -> float:
 
 
 def _decide(given: Inputs, pairs: dict[int, Pair], t: int, a: int, asked: int | None) -> None:
-    """Line 13: test the agent just asked (lazy) or everybody (eager); the oracle's classes never change."""
+    """Line 13: test the agent just asked (lazy) or everyone (eager); the oracle's classes never change."""
     if given.config.test == "oracle":
         return
     tested = pairs.values() if given.config.test == "eager" else [] if asked is None else [pairs[asked]]

@@ -1,4 +1,4 @@
-"""Agents in a Beam pipeline: samples to releases, which anybody may read, and to each agent's own estimate.
+"""Agents in a Beam pipeline: samples to releases, which anyone may read, and to each agent's own estimate.
 
 Two lines of a pipeline are enough::
 
@@ -9,7 +9,7 @@ The name tells this deployment's noise from that of every other one under the sa
 a job of its own, takes a name of its own. `answers.estimates` is private: each line is for its agent.
 `answers.releases` and `answers.population` are public. `CollaborateAgents` is made of parts that can be applied alone:
 `ReleaseMeans` (private to public), `SnapshotReleases` (public) and `EstimateAgents` (private). In a federation each
-party releases and answers its own agents, and reads everybody's releases from a topic, which is all that it sees of the
+party releases and answers its own agents, and reads everyone's releases from a topic, which is all that it sees of the
 others::
 
     made = samples | ReleaseMeans(settings, refresh=3600)
@@ -155,11 +155,11 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     name, lower, upper, epsilon, delta, counter, horizon, schedule
         Or, instead, the parameters of `AgentsSettings`.
     noise, calibration, levels, mode, per_person, spread_share, memory, histogram_share, exceeds
-        As above; a tenth of the budget goes into the histogram where quantiles or exceedances are asked for and nothing
+        As above; a tenth of the budget goes into the histogram where quantiles or exceedances are requested and nothing
         else is said.
     secret, refresh, allowed_lateness, final_release, shards, agent, value, time, id, person, max_future, max_agents
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
-        everybody at the end.
+        everyone at the end.
     collaboration : str, optional
         "learned_prior", "pooled_prior", "james_stein", "tests" or "none"; by default that of the mode.
     level : float
@@ -167,9 +167,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     stddev : float, optional
         Standard deviation of one sample, where it is known.
     quantiles : sequence of float
-        Quantiles of its own values that each agent is told; of a histogram.
+        Quantiles of its own values that each agent gets; they need a histogram.
     covariates : mapping of str to mapping, optional
-        Public attributes of the agents, by name and attribute: whoever declares them makes them public. Every worker
+        Public attributes of the agents, by name and attribute: anyone who declares them makes them public. Every worker
         holds all of them.
 
     Examples

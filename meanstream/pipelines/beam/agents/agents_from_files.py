@@ -56,7 +56,7 @@ def run_agents_file(
     arguments: Sequence[str] = (),
     shards: int = AGENT_SHARDS,
 ) -> dict[str, int]:
-    """Read a file or a topic, release, answer everybody once at its end; return the pipeline's counters.
+    """Read a file or a topic, release, answer everyone once at its end; return the pipeline's counters.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def run_agents_file(
 
 
 class AnswerAgentsSource(beam.PTransform):  # type: ignore[misc]
-    """A file or a topic to `Collaborated`: releases, and everybody's answer at its end; parameters as above."""
+    """A file or a topic to `Collaborated`: releases, and everyone's answer at its end; parameters as above."""
 
     def __init__(
         self,

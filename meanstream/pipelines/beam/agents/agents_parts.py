@@ -83,17 +83,17 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
     allowed_lateness : float
         Seconds that a window waits for samples behind the watermark; later ones are counted (`rejected_late`).
     final_release : bool, optional
-        Whether everybody with new samples releases once more at the end. By default so without `refresh`; with it
+        Whether everyone with new samples releases once more at the end. By default so without `refresh`; with it
         there is no end.
     shards : int
         Into how many parts the agents are split by hash: the most workers that can share them.
     agent, value, time, id, person
         Names of fields, or functions of an element; as for `SampleFields`. A person is given with
-        `settings.per_person`, and only then: at most so many samples of a person count within an agent, the first ones
-        in event time; the rest are counted (`rejected_over_person`).
+        `settings.per_person`, and only then: at most that many samples of a person count within an agent, the first
+        ones in event time; the rest are counted (`rejected_over_person`).
     max_agents : int
         How many agents are taken, each shard its part of them: the first in event time. Samples of others are counted
-        (`rejected_too_many_agents`); nobody who was taken is displaced.
+        (`rejected_too_many_agents`); no one who was taken is displaced.
     max_future : float, optional
         Seconds that a sample may lie ahead of the clock; those further ahead are rejected. By default as in the engine.
     """

@@ -195,7 +195,7 @@ class AnswerAgents(Step):
 
 
 def _together(batches: list[OwnBatch]) -> OwnBatch | None:
-    """Join batches; None where nobody is in them."""
+    """Join batches; None where no one is in them."""
     batches = [batch for batch in batches if len(batch)]
     if len(batches) <= 1:
         return batches[0] if batches else None

@@ -1,4 +1,4 @@
-"""Public: releases to the shards of their agents, everybody's newest one kept there, and what all of them show."""
+"""Public: releases to the shards of their agents, everyone's newest one kept there, and what all of them show."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ class PairwiseCollaborated(NamedTuple):
     Attributes
     ----------
     estimates : PCollection of EstimateBatch
-        Private: each line is addressed to its agent and to nobody else.
+        Private: each line is addressed to its agent and to no one else.
     releases : PCollection of PairBatch
-        Each for its reader and for nobody else.
+        Each for its reader and for no one else.
     refusals : PCollection of Refusal
         Public: releases that were refused.
     rejected : PCollection of DeadLetter
@@ -75,10 +75,10 @@ class PairwiseCollaborated(NamedTuple):
 
 
 class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
-    """Samples to every agent's estimate as in the paper: at each step everybody asks one other, and tests its mean.
+    """Samples to every agent's estimate as in the paper: at each step everyone asks one other, and tests its mean.
 
     For reproduction and for small federations: the state of all ordered pairs is one element; see `FederationSettings`
-    for how many agents fit. Everybody else takes `CollaborateAgents`. A step is a sample of every agent, the t-th of
+    for how many agents fit. Everyone else takes `CollaborateAgents`. A step is a sample of every agent, the t-th of
     each in event time: samples wait, in the state, for the agent that has sent the fewest.
 
     Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents that the settings do not name are
@@ -114,9 +114,9 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     >>> secret = SecretLocation(file=getfixture("tmp_path") / "secret")
     >>> make_secret(secret.file)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    ...     told = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
-    ...     _ = told.releases | beam.Map(lambda batch: print(batch.reader[0], "was told", len(batch) // 2, "times"))
-    ann was told 30 times
+    ...     sent = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
+    ...     _ = sent.releases | beam.Map(lambda batch: print(batch.reader[0], "received", len(batch) // 2, "releases"))
+    ann received 30 releases
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class StepFederation(Step):
         )
 
     def _lines(self, shard: FederationShard, tick: Tick) -> list[bytes]:
-        """Write everybody's estimate as the engine does."""
+        """Write everyone's estimate as the engine does."""
         answer, own = shard.federation.estimate(shard.alone, level=self._level)
         columns: dict[str, Any] = {
             "agent": list(self._settings.agents),

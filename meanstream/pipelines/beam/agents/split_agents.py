@@ -100,7 +100,7 @@ class AgentDirectory:
         self._shard = np.full(len(names), -1, np.int16)
 
     def of(self, names: list[str], agent: Ints) -> tuple[Ints, npt.NDArray[np.int16]]:
-        """Give the agents that occur, and the shard of everybody in the directory; -1 for who never occurred."""
+        """Give the agents that occur, and the shard of everyone in the directory; -1 for who never occurred."""
         if names is not self._names or len(names) < len(self._shard):
             self._open(names)
         elif len(names) > len(self._shard):
@@ -127,7 +127,7 @@ def split_columns(
     """Private: give samples to the shards of their agents, each as early as the earliest of them came.
 
     Columns are those of `AgentSamples`, apart from the agent; without a key where no sample has an id, without a person
-    where persons are not told apart.
+    where persons are not distinguished.
     """
     occur, shard_of = directory.of(names, agent)
     who = occur[np.argsort(shard_of[occur], kind="stable")]  # shard by shard

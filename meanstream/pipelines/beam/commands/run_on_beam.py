@@ -142,7 +142,7 @@ def _source_location(options: AgentsOptions | RoundsOptions, mapping: ColumnMapp
     Raises
     ------
     ValueError
-        If the topic cannot be read, or does not hold every offset that is asked for.
+        If the topic cannot be read, or does not hold every offset that is requested.
     """
     source = str(options.source)
     if is_kafka_location(source):

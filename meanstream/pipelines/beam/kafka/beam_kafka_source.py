@@ -1,4 +1,4 @@
-"""A Kafka topic into a pipeline, without a JVM: exactly the offsets that are asked for, or all that ever comes."""
+"""A Kafka topic into a pipeline, without a JVM: exactly the offsets that are requested, or all that ever comes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     the lateness that they shall allow. Of rounds (`privacy_unit="user"`) it is the clock, once all was read that was
     there at that moment: samples' times are protected. Where reading ends, no sample of rounds is late. A runner's
     checkpoint holds offset and event time of each partition, and reading resumes there, on any worker. No consumer
-    group is joined and nothing is committed to Kafka, so that a topic can be read beside an engine and as often as one
+    group is joined and nothing is committed to Kafka, so that a topic can be read next to an engine and as often as one
     likes.
 
     Ranges and `until_end` run on every runner. Without end: on Flink, with `--streaming`, `--checkpointing_interval`
@@ -75,11 +75,11 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     batch_size : int
         Records of a batch, at most.
     max_future : float
-        Seconds that a sample may lie ahead of the clock; one that lies further would move event time for everybody.
+        Seconds that a sample may lie ahead of the clock; one that lies further would move event time for everyone.
     turn : float or str
-        Without end: a partition has one turn in so many seconds, 1 to 300. While it is read no checkpoint is made, and
-        what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something of
-        each turn: docs/beam-running.md says how long a job may read, and how it goes on.
+        Without end: a partition has one turn in that many seconds, 1 to 300. While it is read no checkpoint is made,
+        and what comes while it is let be is read at most so much later. Beam's runner for Flink (2.70) keeps something
+        of each turn: docs/beam-running.md says how long a job may read, and how it goes on.
     drain : bool
         Without end: read what is there, and then end, so that event time passes all windows. For the last run of a job,
         which goes on from its savepoint.
@@ -88,13 +88,13 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
         clock. By default event time waits for every partition.
     privacy_unit : str
         "user" for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as they tell how
-        many samples somebody sends and when, and event time is the clock. "sample", for agents alone, where that is
+        many samples someone sends and when, and event time is the clock. "sample", for agents alone, where that is
         public. Must be given where reading does not end; else it is "user".
 
     Raises
     ------
     ValueError
-        Here for options; when the pipeline runs, if the topic does not hold every offset that is asked for.
+        Here for options; when the pipeline runs, if the topic does not hold every offset that is requested.
 
     Examples
     --------

@@ -107,7 +107,7 @@ def planned_reads(
     until_end: bool,
     name: str = "ranges",
 ) -> list[PartitionRange]:
-    """Give what is to be read: what was asked for, if it is there, or what the topic holds now."""
+    """Give what is to be read: what was requested, if it is there, or what the topic holds now."""
     marks = reader.marks(reader.partitions if ranges is None else ranges)
     if ranges is not None:
         for partition, (start, stop) in ranges.items():

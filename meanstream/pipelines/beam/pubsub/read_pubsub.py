@@ -71,7 +71,7 @@ class ReadPubSub(beam.PTransform):  # type: ignore[misc]
         Seconds that a sample may lie ahead of the clock.
     privacy_unit : str
         "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's, as
-        they tell how many samples somebody sends and when. "sample", for agents alone, where that is public.
+        they tell how many samples someone sends and when. "sample", for agents alone, where that is public.
 
     Raises
     ------

@@ -213,7 +213,7 @@ class ReleaseOnce(Step):
             raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {sums.release + 1}")
         found = curator_noise_once(this, secret, sums.release, sums.public, sums.tally)
         if isinstance(found, Estimate):
-            metric_counter("rounds_reports_", sums.release).inc(sums.taking)  # everybody who took part is charged once
+            metric_counter("rounds_reports_", sums.release).inc(sums.taking)  # everyone who took part is charged once
             self._rounds.inc()
             self._users.update(sums.taking)
             return WindowEstimate.model_validate_json(estimate_event_line(this, found, sums.taking).lines[0])

@@ -20,7 +20,7 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 class JoinUsers(beam.PTransform):  # type: ignore[misc]
     """Private to private: `(shard, ForRound)` with the time of its round to users' sums per window.
 
-    Parameters as for `SummarizeUsers`; without `max_users` whoever made the sums has counted their users.
+    Parameters as for `SummarizeUsers`; without `max_users` anyone who made the sums has counted their users.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which result of a stage users were asked upon: the first one that was accepted, for good, in every pipeline."""
+"""Which result of a stage users were queried upon: the first one that was accepted, for good, in every pipeline."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class PinnedResults:
     Notes
     -----
     **Privacy.** A user who answered a stage upon one result and then upon another would have reported twice. A pipeline
-    that begins anew has no state, so what was accepted stands outside of it, as it does in the engine's store. Whoever
-    loses the folder must not run rounds again that were asked before.
+    that begins again has no state, so what was accepted stands outside of it, as it does in the engine's store. Anyone
+    who loses the folder must not run rounds again that were queried before.
     """
 
     def __init__(self, folder: str) -> None:
@@ -37,7 +37,7 @@ class PinnedResults:
     def accepted(
         self, this: WindowRound, stage: int, public: Public, came: Sequence[StageResult], *, shape: tuple[int, ...] = ()
     ) -> tuple[Public | None, int]:
-        """Public: what users are asked upon after a stage, and how many of these results are others.
+        """Public: what users are queried upon after a stage, and how many of these results are others.
 
         Parameters
         ----------
@@ -46,12 +46,12 @@ class PinnedResults:
         stage : int
             From 0.
         came : sequence of StageResult
-            Of this stage, in an order that is the same for everybody.
+            Of this stage, in an order that is the same for everyone.
 
         Raises
         ------
         ValueError
-            If the folder holds something else in the place of a result.
+            If the folder holds something else in place of a result.
         """
         pinned = self._read(self._place(this.id, stage))
         if pinned is None:
@@ -80,7 +80,7 @@ class PinnedResults:
                 return kept
         folder = os.open(self._folder, os.O_RDONLY)
         try:
-            os.fsync(folder)  # before anybody is asked
+            os.fsync(folder)  # before anyone is queried
         finally:
             os.close(folder)
         return result

@@ -218,8 +218,8 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     after the last result that it is given.
 
     **Privacy.** Each user reports once in a round, whatever the statistician publishes, as long as the pipelines of
-    these rounds read the same samples and have one folder of `pins`. Whoever loses the folder must not run rounds again
-    that were asked before: nothing else tells a new pipeline upon what.
+    these rounds read the same samples and have one folder of `pins`. Anyone who loses the folder must not run rounds
+    again that were queried before: nothing else tells a new pipeline upon what.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     pins : str or Path, optional
         Needed with `results`, and only then: absolute path of a folder that is there and that all workers share. It
         holds the first result of each stage that was accepted. Every later pipeline of these rounds must be given it:
-        users are asked upon that result, and a contradicting one is refused and counted (`results_refused`).
+        users are queried upon that result, and a contradicting one is refused and counted (`results_refused`).
     shards, user, value, time, id, max_future, max_users
         As for `SummarizeUsers`.
     """

@@ -85,7 +85,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         fall into by a hash of their names, has room for its part of them, and who was taken is never displaced. Without
         one nothing is known of a user beyond its window: each shard takes its part of that many users in a window. Of
         newcomers beyond the room those are taken whose names come first by a hash keyed with the secret, as in the
-        engine: nobody can make up names that come first, and everything else of a user is protected. Samples of others
+        engine: no one can make up names that come first, and everything else of a user is protected. Samples of others
         are counted (`rejected_too_many_agents`, for the operator).
     """
 

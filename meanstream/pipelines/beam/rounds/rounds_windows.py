@@ -31,7 +31,7 @@ MILLI = 1000
 """Microseconds: runners cut times of windows and timers to the millisecond."""
 
 LATE_FOR = 30 * 86_400.0
-"""Seconds that data for a released round are still told apart and counted; later, the runner drops them."""
+"""Seconds that data for a released round are still distinguished and counted; later, the runner drops them."""
 
 
 def window_release_time(settings: RoundsSettings, window: Window) -> int:

@@ -59,7 +59,7 @@ class EncodeNextStage(Step):
     """Private to public: the reports of the stage after the last result that is accepted of a statistician's.
 
     Of several results of a stage the first that the stage can have found counts, in this pipeline and in every later
-    one that has the same `pins`; the others are counted (`results_refused`). Without `pins` the first stage is asked.
+    one that has the same `pins`; the others are counted (`results_refused`). Without `pins` the first stage is queried.
     """
 
     def __init__(self, settings: RoundsSettings, secret: SecretLocation, pins: str | None = None) -> None:
@@ -77,7 +77,7 @@ class EncodeNextStage(Step):
         findings: StageFindings | None = None,
         results: Iterable[StageResult] = (),
     ) -> Iterator[ReportBatch]:
-        """Make them; give results in the same order to everybody."""
+        """Make them; give results in the same order to everyone."""
         batch = element[1]
         users = self._settings.users if findings is None else findings.users
         this = WindowRound(self._settings, batch.window, users=users or 0)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def agents_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     """Check everything that was given; return what adds the transforms to a pipeline.
 
-    A file is read by one worker as the engine reads it, and everybody is answered at its end; of a topic each partition
+    A file is read by one worker as the engine reads it, and everyone is answered at its end; of a topic each partition
     is read by one worker, and of a subscription any message by any; agents are answered at each `refresh`,
     by default every 10 s.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Week:
-    """One window: what the round answered, and what nobody but the demo knows."""
+    """One window: what the round answered, and what no one but the demo knows."""
 
     start: str
     users: int
@@ -111,7 +111,7 @@ def _tell(
     *,
     as_json: bool,
 ) -> None:
-    """Print the answers beside the truth, and draw them."""
+    """Print the answers next to the truth, and draw them."""
     weeks = [
         Week(
             start=e["start"][:10],

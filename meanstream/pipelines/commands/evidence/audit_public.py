@@ -1,4 +1,4 @@
-"""`meanstream audit store` and `audit topic`: what anybody can check who reads releases."""
+"""`meanstream audit store` and `audit topic`: what anyone can check who reads releases."""
 
 from __future__ import annotations
 

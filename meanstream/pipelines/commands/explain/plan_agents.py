@@ -123,7 +123,7 @@ class PlanAgentsOptions:
                 raise BadOption(f"{name} must be given")
         horizon: dict[str, Any] = {} if self.horizon is None else {"horizon": self.horizon}
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
-        asked, exceeds = self._asked()
+        asked, exceeds = self._questions()
         share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
         return AgentsSettings(
             lower=given["lower"],
@@ -138,7 +138,7 @@ class PlanAgentsOptions:
             **usual_histogram(asked, exceeds, share),
         )
 
-    def _asked(self) -> tuple[tuple[float, ...], list[float]]:
+    def _questions(self) -> tuple[tuple[float, ...], list[float]]:
         """Give the quantiles and the thresholds."""
         from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 
@@ -146,7 +146,7 @@ class PlanAgentsOptions:
         return valid_quantiles(option_numbers("quantiles", self.quantiles)), exceeds
 
     def shares(self, settings: AgentsSettings) -> list[SharesRow]:
-        """Predict what is asked of distributions; empty where nothing is.
+        """Predict what is requested of distributions; empty where nothing is.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class PlanAgentsOptions:
             if self.mean is not None:
                 raise BadOption(f"mean must be left out without quantiles or exceeds, got {self.mean!r}")
             return []
-        asked = ShareQueries(shares_release_settings(settings, self.horizon), self._asked()[0], self.level)
+        asked = ShareQueries(shares_release_settings(settings, self.horizon), self._questions()[0], self.level)
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:
@@ -283,13 +283,13 @@ def _print_shares(rows: list[SharesRow]) -> None:
     from meanstream.operators.forecast.shares_forecast import STATED_ERROR
 
     table = Table()
-    names = ("asked", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")
+    names = ("question", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")
     for name in names:
-        table.add_column(name, justify="left" if name == "asked" else "right")
+        table.add_column(name, justify="left" if name == "question" else "right")
     for row in rows:
         together, released = (f"± {x:.3g}" for x in (row.half_width, row.half_width_released))
         cells = (f"{row.alone:.3g}", f"{row.together:.3g}", together, f"{row.released:.3g}", released)
-        table.add_row(row.asked, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
+        table.add_row(row.question, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
     console = Console(width=120, highlight=False)
     console.print("Quantiles and shares: together for an agent itself, released for everyone")
     console.print(table)

@@ -33,7 +33,7 @@ def dry_run_agents(options: AgentSideOptions) -> None:
         from meanstream.operators.collaboration.shares.asked_shares import query_labels
 
         asked = query_labels(options.asked_quantiles, settings.exceeds)
-        facts["told"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
+        facts["shares"] = f"{', '.join(asked) or 'nothing'}, of {settings.histogram_share:g} of the budget"
     dry_run_facts(facts, dry_run_fact_text, as_json=options.json)
 
 
@@ -62,7 +62,7 @@ def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any
     from meanstream.streaming.agents.agents_budget import agents_budgets
     from meanstream.streaming.store.store_deployment import check_deployment
 
-    place = {"place": str(options.store), "name": settings.name}
+    place = {"path": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "agents": 0}
@@ -84,9 +84,9 @@ def dry_run_fact_text(fact: Any) -> str:
         end = ", which have no end" if fact["horizon"] is None else ""
         return f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over {many} of its agent{end}"
     if not fact["agents"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
+        return f"{fact['path']}, which will begin; {dry_run_name(fact, begun=0)}"
     goes_on = (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which continues with {fact['agents']:,} agents"
+        f"{fact['path']}, {dry_run_name(fact, begun=fact['agents'])}, which continues with {fact['agents']:,} agents"
     )
     if fact["horizon"] is None:
         return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"

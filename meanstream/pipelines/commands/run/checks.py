@@ -32,7 +32,7 @@ def check_agents(options: AgentSideOptions) -> AgentsSettings:
 
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
-    """Refuse what can be refused without asking anybody."""
+    """Refuse what can be refused without asking anyone."""
     from meanstream.operators.durations import parse_duration
 
     with refusing_options():
@@ -59,7 +59,7 @@ def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> Non
 
 
 def check_locations(options: StreamOptions) -> None:
-    """Refuse sinks and a source that cannot be opened; brokers are asked."""
+    """Refuse sinks and a source that cannot be opened; brokers are queried."""
     from meanstream.streaming.open_source import open_source
 
     others: dict[str, str] = {}
@@ -90,7 +90,7 @@ def check_rounds(options: RoundsOptions) -> RoundsSettings:
 
 
 def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
-    """Refuse what can be refused without asking anybody."""
+    """Refuse what can be refused without asking anyone."""
     from meanstream.operators.durations import parse_duration
 
     with refusing_options():
@@ -223,7 +223,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     options : dataclass
         Options of a run, with its `sinks`: every other option that names a file is an input.
     store : Path or None
-        Its store, which owns files beside it.
+        Its store, which owns files next to it.
 
     Raises
     ------

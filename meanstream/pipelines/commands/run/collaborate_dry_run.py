@@ -20,7 +20,7 @@ def dry_run_collaboration(options: CollaborateOptions, made: Collaboration) -> N
 
     with refusing_to_open():
         made.open_releases().close()
-        store = {"place": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
+        store = {"path": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
     facts: dict[str, Any] = {"releases": made.releases, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}

@@ -32,7 +32,7 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
     from meanstream.streaming.rounds.rounds_budget import rounds_budgets
     from meanstream.streaming.rounds.rounds_deployment import check_rounds_deployment
 
-    place = {"place": str(options.store), "name": settings.name}
+    place = {"path": str(options.store), "name": settings.name}
     with refusing_to_open():
         if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):
             return {**place, "users": 0}
@@ -49,9 +49,9 @@ def _told(fact: Any) -> str:
         )
         return f"epsilon {fact['epsilon']:g} for all that a user sends in a window of {fact['window']}, {limit}"
     if not fact["users"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
+        return f"{fact['path']}, which will begin; {dry_run_name(fact, begun=0)}"
     return (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['users'])}, "
+        f"{fact['path']}, {dry_run_name(fact, begun=fact['users'])}, "
         f"which continues with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
         f"{fact['at_budget']:,} cannot pay for another report"
     )

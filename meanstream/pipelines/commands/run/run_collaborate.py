@@ -1,4 +1,4 @@
-"""`meanstream run collaborate`: everybody's releases to the estimates of one organization's agents."""
+"""`meanstream run collaborate`: everyone's releases to the estimates of one organization's agents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Collaboration:
     every: float
 
     def open_releases(self) -> ReleasesTopic | ReleasesFile:
-        """Open the topic or file of everybody's releases; see `open_received_releases`."""
+        """Open the topic or file of everyone's releases; see `open_received_releases`."""
         return open_received_releases(self.releases, self.possible)
 
 
@@ -189,7 +189,7 @@ def _telemetry(**options: Any) -> Telemetry:
 
 
 class _CollaborationProgress(Progress):
-    """Progress of answering from everybody's releases."""
+    """Progress of answering from everyone's releases."""
 
     def line(self, stats: EngineStats, rate: float) -> str:
         """One line: records, releases that were taken, estimates; nothing of values."""
@@ -210,7 +210,7 @@ class _LoggedCollaborationProgress(LoggedProgress):
 
 
 def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
-    """Open a topic or a file of everybody's releases, of which only possible ones count.
+    """Open a topic or a file of everyone's releases, of which only possible ones count.
 
     Raises
     ------

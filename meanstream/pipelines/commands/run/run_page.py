@@ -79,7 +79,7 @@ def showing_page(
     store : Path, optional
         The store of the run.
     only_read : bool
-        Whether the run only reads it, beside its engine: then budgets are that one's to show.
+        Whether the run only reads it, next to its engine: then budgets are that one's to show.
 
     Raises
     ------

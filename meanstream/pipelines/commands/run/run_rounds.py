@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def host_rounds(options: RoundsOptions) -> None:
-    """Run the side and the host that were asked for, and say what was done."""
+    """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
         ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(options, options.runner)
         return

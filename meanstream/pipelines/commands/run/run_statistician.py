@@ -84,7 +84,7 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
         if is_kafka_location(reports):
             look_for_side_topic(reports, "from_reports")
         kept = _kept_name(options.store, made.identity)
-    store = {"place": str(options.store), "name": kept or made.settings.name, "begun": kept is not None}
+    store = {"path": str(options.store), "name": kept or made.settings.name, "begun": kept is not None}
     facts: dict[str, Any] = {"from_reports": reports, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = "no budget is spent here: users' sides have charged these reports"
@@ -111,7 +111,7 @@ def _told(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
     goes_on = "which continues" if fact["begun"] else "which will begin"
-    return f"{fact['place']}, {goes_on}; {dry_run_name(fact, begun=fact['begun'])}"
+    return f"{fact['path']}, {goes_on}; {dry_run_name(fact, begun=fact['begun'])}"
 
 
 def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:

@@ -1,4 +1,4 @@
-"""An address with the token that opens it, told to who runs the engine and to nobody who reads its log."""
+"""An address with the token that opens it, told to who runs the engine and to no one who reads its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def announcing_address(
     """Tell an address, with its token, once; what is told in a file goes when the context is left.
 
     On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which others may read: there
-    what is given, to be called once the store is this run's own, writes it into a file beside the store.
+    what is given, to be called once the store is this run's own, writes it into a file next to the store.
 
     Parameters
     ----------

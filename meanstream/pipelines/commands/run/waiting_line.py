@@ -28,7 +28,7 @@ def wait_for_brokers(options: StreamOptions, *, stop: Callable[[], bool], health
     Raises
     ------
     BadOption
-        If a login, TLS or a property is refused, or nobody answers in time.
+        If a login, TLS or a property is refused, or no one answers in time.
     RunFailed
         If the run shall stop.
     """

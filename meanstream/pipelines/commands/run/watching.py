@@ -35,7 +35,7 @@ class WatchedOptions(Protocol):
 
     @property
     def metrics(self) -> str | None:
-        """Address of the metrics for everybody."""
+        """Address of the metrics for everyone."""
 
     @property
     def private_metrics(self) -> str | None:
@@ -118,7 +118,7 @@ def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
 
 
 def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], None] | None:
-    """Let agents ask for their answers, where that is asked for; give what tells the token that is made for all."""
+    """Let agents ask for their answers, where that is requested; give what tells the token that is made for all."""
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
@@ -148,7 +148,7 @@ def watching(
     progress: Progress | LoggedProgress | None = None,
     only_read: bool = False,
 ) -> Iterator[Watch]:
-    """Show progress, and serve metrics, probes and a page where they are asked for, as long as the context is open.
+    """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def watching(
     settings : AgentsSettings or RoundsSettings
         Those of the engine.
     make_metrics : callable
-        Makes the metrics of this kind of engine; called only where they are asked for.
+        Makes the metrics of this kind of engine; called only where they are requested.
     make_private_metrics : callable
         The same for metrics at an address of the operator's.
     make_telemetry : callable

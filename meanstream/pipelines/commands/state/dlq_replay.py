@@ -73,7 +73,7 @@ def replay_dead_letters(options: ReplayOptions) -> None:
 
 
 def _letters(options: ReplayOptions) -> DeadLetters:
-    """Read the dead letters that are asked for."""
+    """Read the dead letters that are requested."""
     from meanstream.operators.validation import closest_valid
     from meanstream.streaming.engine.unused_records import COUNTED, FINAL
     from meanstream.streaming.replay.dead_letters import REASONS, read_dead_letters

@@ -92,7 +92,7 @@ def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
 
 
 def _begun_taker(path: Path) -> Store | None:
-    """Open the other store; None if whoever made it was killed before it had settings."""
+    """Open the other store; None if anyone who made it was killed before it had settings."""
     from meanstream.streaming.store.database import EmptyStoreError
     from meanstream.streaming.store.state_store import Store
 
@@ -107,7 +107,7 @@ def _begun_taker(path: Path) -> Store | None:
 
 
 def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named: bool) -> Store:
-    """Make the other store, or go on making it where somebody was killed."""
+    """Make the other store, or go on making it where someone was killed."""
     from meanstream.streaming.store.secret_source import secret_path
     from meanstream.streaming.store.state_store import Store
 
@@ -123,9 +123,9 @@ def _made_taker(path: Path, settings: Mapping[str, Any], secret: bytes, *, named
 
 
 def _write_secret(path: Path, secret: bytes) -> bool:
-    """Put the key beside the new store, for its owner alone; say whether it was not there yet.
+    """Put the key next to the new store, for its owner alone; say whether it was not there yet.
 
-    One that was begun is ended: whoever wrote it was killed. Another one is not written over, and nothing is written
+    One that was begun is ended: anyone who wrote it was killed. Another one is not written over, and nothing is written
     to a file that others may read.
     """
     try:

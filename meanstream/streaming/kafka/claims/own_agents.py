@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class OwnAgents:
-    """Asks the directory once for each agent; opened when it is asked first."""
+    """Asks the directory once for each agent; opened when it is queried first."""
 
     def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
         self._parameters = location, owner, name, agents
@@ -55,9 +55,9 @@ class OwnAgents:
         Raises
         ------
         DirectoryBusyError
-            If nobody answers, unless one is patient.
+            If no one answers, unless one is patient.
         ValueError
-            If nobody has answered for long.
+            If no one has answered for long.
         """
         return _patiently(lambda: self._claim(names)) if patient else self._claim(names)
 
@@ -67,7 +67,7 @@ class OwnAgents:
         Raises
         ------
         DirectoryBusyError
-            If nobody answers; then nothing was rejected.
+            If no one answers; then nothing was rejected.
         """
         if samples.names is not self._names:
             self._names, self._fate = samples.names, np.zeros(0, np.int8)
@@ -112,7 +112,7 @@ class OwnAgents:
 
 
 def _patiently(ask: Callable[[], Answer]) -> Answer:
-    """Ask until somebody answers, for a while."""
+    """Ask until someone answers, for a while."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:

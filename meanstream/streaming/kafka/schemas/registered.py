@@ -46,7 +46,7 @@ class RegistryValues:
     """Values of schemas that a registry knows.
 
     One of an id that it does not know, or of a schema that nothing is read by, is rejected as `unknown_schema`; while
-    the registry does not answer nobody can say, and reading waits.
+    the registry does not answer no one can say, and reading waits.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class RegistryValues:
         values = cast("list[bytes]", records.values)
         schema = _schema_ids(values)
         rows_of = _rows_of_each(schema)
-        often = sorted(rows_of, key=lambda one: len(rows_of[one]), reverse=True)  # whose ids are asked for first
+        often = sorted(rows_of, key=lambda one: len(rows_of[one]), reverse=True)  # whose ids are requested first
         readers = {one: self._reader(one) for one in often}
         for i in np.flatnonzero(schema < 0).tolist():
             rejects.add("malformed", int(number[i]), len(values[i]))

@@ -80,7 +80,7 @@ class CsvSource(TextSource):
 
 
 class CsvFormat:
-    """Lines of so many fields as the header has.
+    """Lines of that many fields as the header has.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _SPACE = np.frombuffer(b" \t\r\n", np.uint8)
 _PIECE = 1 << 18
-"""Bytes that pyarrow reads at once: what it has read of so many stays in the processor's cache."""
+"""Bytes that pyarrow reads at once: what it has read of that many stays in the processor's cache."""
 
 
 def json_paths(mapping: ColumnMapping) -> dict[str, Places]:

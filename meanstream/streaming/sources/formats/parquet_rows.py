@@ -62,7 +62,7 @@ class ParquetRows:
             yield from self._file.iter_batches(1, row_groups=[0], columns=self.columns)
 
     def read(self, row: int, most: int) -> Iterator[pa.RecordBatch]:
-        """Read from a row on, at most so many rows at once; a piece ends with its row group at the latest."""
+        """Read from a row on, at most that many rows at once; a piece ends with its row group at the latest."""
         for group in range(self._file.metadata.num_row_groups):
             rows = self._file.metadata.row_group(group).num_rows
             if row < rows:
@@ -117,7 +117,7 @@ class ParquetDigest:
         self._groups = self._rows = 0  # that it has
 
     def position(self, row: int) -> Position:
-        """Give the position after so many rows.
+        """Give the position after that many rows.
 
         Raises
         ------

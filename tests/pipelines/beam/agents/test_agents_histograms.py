@@ -185,7 +185,7 @@ def test_histograms_that_cannot_have_been_told_are_left_out(events: list[Release
 def changes() -> list[PartialReleases]:
     """What two shards tell in two windows each: 15 agents each, whose histograms grow."""
     fit = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={}))
-    none = fit.nobody()
+    none = fit.empty()
     found = []
     rng = np.random.default_rng(6)
     for shard in (0, 1):
@@ -217,7 +217,7 @@ def test_histograms_of_shards_join_in_any_order(most: int, monkeypatch: pytest.M
     results = set()
     for seed in range(6):
         order = np.random.default_rng(seed).permutation(len(parts))
-        whole = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={})).nobody()
+        whole = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={})).empty()
         waiting: list[PartialReleases] = []
         for place in order.tolist():
             told_now = [coder.decode(coder.encode(parts[place]))] * 2  # it comes twice
@@ -301,7 +301,7 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
     assert {*head} == {"pool"}
     assert {"", *(name for name in columns if not name.startswith("own "))} == RELEASES | {"votes"}
     fit = FitReleases(SETTINGS, EngineOptions(), AgentWindows(refresh=None), StateOwner(settings={}))
-    _, head, columns = unpacked(PartialReleasesCoder().encode(fit.nobody()), "partial")
+    _, head, columns = unpacked(PartialReleasesCoder().encode(fit.empty()), "partial")
     assert {*head} == {"turns", "number", "summary", "pools"}
     assert not [name for name in columns if "histogram" in name]
     (fitted,) = run_pipeline(lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS))[0]

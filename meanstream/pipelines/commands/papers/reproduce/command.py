@@ -1,4 +1,4 @@
-"""`meanstream reproduce colme`: the figures of the paper, as numbers beside the reference and as a picture.
+"""`meanstream reproduce colme`: the figures of the paper, as numbers next to the reference and as a picture.
 
 The group `reproduce` also has `dame`, `kent`, `cummings` and `drift`; see
 `reproduce.reproduce_dame`, `reproduce.reproduce_kent`,
@@ -156,7 +156,7 @@ def _described(curve: ColmeCurve) -> dict[str, Any]:
 
 
 def reproduce_command_text(result: dict[str, Any]) -> str:
-    """Lay out our errors beside the reference."""
+    """Lay out our errors next to the reference."""
     lines = [f"figure {result['figure']}, {result['runs']} runs"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}")

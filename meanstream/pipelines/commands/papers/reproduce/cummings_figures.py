@@ -1,4 +1,4 @@
-"""`meanstream reproduce cummings`: what the curator's estimators achieve, beside reference numbers, and as a picture.
+"""`meanstream reproduce cummings`: what the curator's estimators achieve, next to reference numbers, and as a picture.
 
 The paper has no figures of its own; these are the comparisons that its theorems make: the ideal estimator, public sizes
 (Algorithm 2), private sizes by propose-test-release (Algorithms 3 and 4), and the ratio that is shipped.

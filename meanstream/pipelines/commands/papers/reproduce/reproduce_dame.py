@@ -1,4 +1,4 @@
-"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers beside the reference and as a picture."""
+"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers next to the reference and as a picture."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _errors(runs: int, seed: int, *, progress: bool) -> list[dict[str, Any]]:
     for estimated in ESTIMATED:
         if progress:
             sys.stderr.write(f"figure 1b: {estimated.label}\n")
-        # Forcing a size that nobody has is no estimator.
+        # Forcing a size that no one has is no estimator.
         shares = [share for share in SHARES if share > 0 or "effective_size" not in estimated.options]
         found = [simulate_rounds(_configuration(estimated, share, runs, seed)) for share in shares]
         curves.append(
@@ -138,7 +138,7 @@ def _curve(  # noqa: PLR0917 - private
 
 
 def reproduce_dame_text(result: dict[str, Any]) -> str:
-    """Lay out our numbers beside the reference."""
+    """Lay out our numbers next to the reference."""
     runs = "" if result["runs"] is None else f", {result['runs']} runs"
     lines = [f"figure {result['figure']}{runs}"]
     for panel in result["panels"]:

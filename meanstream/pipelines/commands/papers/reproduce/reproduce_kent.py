@@ -1,4 +1,4 @@
-"""`meanstream reproduce kent`: figures of the paper, as numbers beside the reference and as pictures."""
+"""`meanstream reproduce kent`: figures of the paper, as numbers next to the reference and as pictures."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def measure_reproduced_kent(curve: Curve, results: Sequence[VectorResult]) -> tu
 
 
 def _as_text(result: dict[str, Any]) -> str:
-    """Lay out our numbers beside the reference."""
+    """Lay out our numbers next to the reference."""
     lines = [f"figure {result['figure']}, {result['runs']} runs"]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}: {panel['quantity']} ({panel['axis']})")

@@ -123,12 +123,12 @@ class SimulatedRoundsOptions:
             order=self.order,
             least_size=self.least_size,
             mode=self.mode,
-            options=self.given(),
+            options=self.estimator_options(),
             runs=self.runs,
             seed=self.seed,
         )
 
-    def given(self) -> dict[str, Any]:
+    def estimator_options(self) -> dict[str, Any]:
         """Give the estimator's own options that were given."""
         named = {name: getattr(self, name) for name in OWN_OPTIONS}
         given = {name: value for name, value in named.items() if value is not None}
@@ -177,7 +177,7 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     from meanstream.pipelines.commands.papers.simulate import simulate_vectors
 
     if simulate_vectors.simulates_vectors(options):
-        simulate_vectors.simulate_vectors_of_family(options, options.given())
+        simulate_vectors.simulate_vectors_of_family(options, options.estimator_options())
         return
     with refusing_options():
         config = options.configuration()
