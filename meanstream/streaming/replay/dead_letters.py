@@ -21,7 +21,7 @@ from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.event_columns import PARTITION_SHIFT, column_partitions, column_positions
 from meanstream.streaming.events.topic_names import topics_index, topics_joined, topics_own_positions, topics_position
 from meanstream.streaming.events.wire import DeadLetter, Reason
-from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.store.source_identity import ENGINES
 from meanstream.streaming.store.state_store import Store
@@ -173,7 +173,7 @@ def read_dead_letters(location: str) -> DeadLetters:
         If there is no such place, or it cannot be read.
     """
     if is_kafka_location(location):
-        from meanstream.streaming.kafka.scan import scan_values
+        from meanstream.streaming.kafka.reading.scan import scan_values
 
         return _collect(map(_letter, scan_values(KafkaLocation.parse(location, role="dead_letters"))))
     path = Path(location)

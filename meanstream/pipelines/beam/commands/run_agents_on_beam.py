@@ -8,7 +8,7 @@ from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.pipelines.beam.beam_source import SourceLocation
+    from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.options.agents_options import AgentsOptions
 
 

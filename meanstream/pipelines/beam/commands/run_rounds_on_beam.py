@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_beam_command
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.beam.beam_source import SourceLocation
+    from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.options.rounds_options import RoundsOptions
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 

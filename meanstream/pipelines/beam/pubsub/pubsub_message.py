@@ -8,7 +8,7 @@ from apache_beam import coders
 from apache_beam.coders import typecoders
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
-from meanstream.pipelines.beam.events import VERSION, DamagedBytesError
+from meanstream.pipelines.beam.element_types.events import VERSION, DamagedBytesError
 
 _HEAD = struct.Struct("<BI")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import TimestampedValue
 
 from meanstream.operators.records import Floats, Ints, Words
-from meanstream.pipelines.beam.beam_samples import repeated_samples, samples_by_shard
+from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples, samples_by_shard
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch, UserSamples, record_user_words
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
 from meanstream.streaming.events.event_columns import SampleColumns

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import meanstream.pipelines.beam.source_coder as _coder  # noqa: F401 - it registers itself
-from meanstream.pipelines.beam.beam_metrics import count_intake_metrics
-from meanstream.pipelines.beam.beam_samples import RememberedWords
-from meanstream.pipelines.beam.beam_source import SourceLocation
-from meanstream.pipelines.beam.beam_steps import Step
+import meanstream.pipelines.beam.element_types.source_coder as _coder  # noqa: F401 - it registers itself
+from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.summaries_on_beam import summarize_by_shard
-from meanstream.pipelines.beam.worker_secret import SecretLocation
+from meanstream.pipelines.beam.worker.beam_metrics import count_intake_metrics
+from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.rounds_intake import RoundsIntake

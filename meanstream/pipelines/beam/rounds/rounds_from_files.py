@@ -9,14 +9,14 @@ from typing import Any
 import apache_beam as beam
 
 from meanstream.pipelines.beam.beam_runners import run_on_runner
-from meanstream.pipelines.beam.beam_samples import SHARDS
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
-from meanstream.pipelines.beam.beam_source import SourceLocation
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
 from meanstream.pipelines.beam.rounds.read_results import ReadSums
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import RunStages
-from meanstream.pipelines.beam.worker_secret import SecretLocation
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_lines
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings

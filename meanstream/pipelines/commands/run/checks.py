@@ -72,7 +72,7 @@ def check_locations(options: StreamOptions) -> None:
 
 def _check_stages(stages: str) -> dict[str, str]:
     """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.open_sink import canonical_sink_location
 
     if is_kafka_location(stages):
@@ -161,7 +161,7 @@ def _check_places(options: RoundsOptions) -> None:
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
     if options.reports_only is not None:
-        from meanstream.streaming.kafka.kafka_location import is_kafka_location
+        from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
         stages = str(options.stages)
         if is_kafka_location(stages):
@@ -230,7 +230,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     ValueError
         Naming both options, and the path.
     """
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.open_sink import STDOUT
     from meanstream.streaming.own_paths import (
         own_files_named,

@@ -14,7 +14,7 @@ from meanstream.pipelines.options.option_errors import BadOption
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
     from meanstream.streaming.crash import CrashHook
-    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
     from meanstream.streaming.sinks.sink_group import Sinks
     from meanstream.streaming.sources.mapping import ColumnMapping
     from meanstream.streaming.sources.source_protocol import Source
@@ -128,11 +128,11 @@ def open_kafka_sinks(
     private_apart: bool = False,
 ) -> KafkaSinks | None:
     """Make what opens topics, if there are any."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     if not any(map(is_kafka_location, places.values())):
         return None
     from meanstream.streaming.crash import no_crash
-    from meanstream.streaming.kafka.kafka_sink import KafkaSinks
+    from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 
     return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.agents.collaboration_stats import CollaborationStats
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.engine.engine_stats import EngineStats
-    from meanstream.streaming.kafka.latest_releases import ReleasesTopic
+    from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
     from meanstream.streaming.metrics.engine_metrics import Metrics
     from meanstream.streaming.metrics.telemetry import Telemetry
     from meanstream.streaming.sources.releases_file import ReleasesFile
@@ -121,7 +121,7 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
 def _require_no_topics(sinks: Mapping[str, str]) -> None:
     """Refuse a topic: what was written twice could not be told there, because nothing is kept of what was written."""
     from meanstream.operators.validation import require
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     for role, place in sinks.items():
         require(not is_kafka_location(place), OPTION_OF.get(role, role), "be a file or '-' here", place)
@@ -217,11 +217,11 @@ def open_received_releases(location: str, possible: PossibleReleases) -> Release
     ValueError
         If it does not exist, or the brokers cannot be reached.
     """
-    from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
     from meanstream.streaming.sources.releases_file import ReleasesFile
 
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
-    from meanstream.streaming.kafka.latest_releases import ReleasesTopic
+    from meanstream.streaming.kafka.reading.latest_releases import ReleasesTopic
 
     return ReleasesTopic(KafkaLocation.parse(location, role="releases"), possible)

@@ -105,7 +105,7 @@ def run_rounds_engine(
 
 def _stage_results(stages: str) -> StageResultsLocation:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.rounds.stage_results import StageResultsFile
 
     if not is_kafka_location(stages):

@@ -75,7 +75,7 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
 
 def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
     """Refuse what a run would refuse; otherwise say what it would read, and which store would go on."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
     made = _check_statistician(options, reports)
@@ -183,7 +183,7 @@ class _LoggedStatisticianProgress(LoggedProgress):
 
 def _check_reports_location(reports: str) -> None:
     """Refuse a place of reports that is neither a topic's address nor a file that is there."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     if is_kafka_location(reports):
         from meanstream.streaming.rounds.side_topics import check_side_topic
@@ -195,7 +195,7 @@ def _check_reports_location(reports: str) -> None:
 
 def open_reports(reports: str, *, follow: bool) -> ReportsFile | ReportsTopic:
     """Open what users' sides have written; a topic is followed unless the run shall end where it ends now."""
-    from meanstream.streaming.kafka.kafka_location import is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
     from meanstream.streaming.rounds.received_reports import ReportsFile
 
     if not is_kafka_location(reports):

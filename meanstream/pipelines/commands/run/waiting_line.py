@@ -52,7 +52,7 @@ def wait_for_addresses(
 ) -> None:
     """Wait for the topics among some places, each the value of an option; see `wait_for_brokers`."""
     from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.kafka.kafka_location import KafkaLocation, is_kafka_location
+    from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 
     def noted(what: str) -> None:
         if health is not None:
@@ -70,7 +70,7 @@ def wait_for_addresses(
         ]
         if not topics:
             return
-        from meanstream.streaming.kafka.first_answer import wait_for_first_answers
+        from meanstream.streaming.kafka.connection.first_answer import wait_for_first_answers
 
         wait_for_first_answers(topics, seconds, noted)
     if health is not None:
