@@ -22,7 +22,7 @@ from meanstream.operators.papers.simulation.adaptive_goals import (
     LEAST_COVERAGE,
     POPULATIONS,
     Cell,
-    Found,
+    GoalResult,
     adaptive_goal_cells,
     measure_adaptive_goal,
 )
@@ -55,7 +55,7 @@ def main() -> None:
     sys.exit(n_missed > 0)
 
 
-def missed_goals(cell: Cell, found: Found, runs: int) -> list[str]:
+def missed_goals(cell: Cell, found: GoalResult, runs: int) -> list[str]:
     """Name the goals that a measurement misses by more than two of its standard errors."""
     missed = {
         "error": found.measured - 2 * found.measured_stderr > cell.most,
@@ -64,7 +64,7 @@ def missed_goals(cell: Cell, found: Found, runs: int) -> list[str]:
     return [name for name, failed in missed.items() if failed]
 
 
-def _line(cell: Cell, found: Found, missed: list[str]) -> str:
+def _line(cell: Cell, found: GoalResult, missed: list[str]) -> str:
     return (
         f"{cell.population:10s} {cell.epsilon:4.2f} {cell.between:10s} {'adapts ' if found.adapts else 'one shot'}"
         f" one-shot mse {found.one_shot:.2e} predicted {found.predicted:5.3f} measured {found.measured:5.3f}"

@@ -142,14 +142,14 @@ class DecayedSums:
         # Each release has rounded twice, and what was rounded before has decayed.
         rounding = 2 * ROUNDED / (1.0 - self.counter.decay**2)
         if self.changes is None or sample is None:
-            return self._told(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
+            return self._scaled(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
         since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
         variance = since.noise * self.fresh.variance + rounding
-        told = self._told(since.total, since.weight, since.squared_weight, variance)
+        told = self._scaled(since.total, since.weight, since.squared_weight, variance)
         return replace(told, drift=since.drift, since=since.at)
 
     @staticmethod
-    def _told(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ReleasedSums:
+    def _scaled(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ReleasedSums:
         """Scale sums to the effective number of samples."""
         told = effective_counts(weight, squared)
         scale = told / weight

@@ -101,14 +101,14 @@ class NoisedWindow:
             kept[name] = slots_with_room(state[name][rows], joins)
             kept[name][:, -1] += newest
             kept[name][left] = 0
-        drift = self._begin_anew(kept, index, sample) if self.tests else np.zeros(len(rows), np.int64)
+        drift = self._reset_changed(kept, index, sample) if self.tests else np.zeros(len(rows), np.int64)
         for name, values in kept.items():
             state[name][rows] = values
         parts = kept["parts"].sum(axis=1)
         variance = self._covariance(parts, parts, index) * self.fresh.variance + ROUNDED * parts
         return ReleasedSums(kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts)
 
-    def _begin_anew(self, kept: State, index: Ints, sample: Floats) -> Ints:
+    def _reset_changed(self, kept: State, index: Ints, sample: Floats) -> Ints:
         """Clear the slots before a change; say of each row whether there was one."""
         counts, noised, parts = (np.cumsum(kept[name][:, ::-1], axis=1) for name in ("counts", "noised", "parts"))
         largest, best = np.zeros(len(index)), np.zeros(len(index), np.int64)

@@ -228,12 +228,12 @@ class ReleaseBins:
         groups, sums = [], []
         for start in range(0, rows.shape[1], _BLOCK):
             part = slice(start, start + _BLOCK)
-            group[part], cell[part], (keys, values) = self._places(rows[:, part])
+            group[part], cell[part], (keys, values) = self._group_and_cell(rows[:, part])
             groups.append(keys[0] * _CLASSES + keys[1])
             sums.append(values)
         self._add_bins(count_prior_point_cells(group, cell), (np.concatenate(groups), np.concatenate(sums, axis=1)))
 
-    def _places(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
+    def _group_and_cell(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
         """Group and cell of each release, and the sums of the groups."""
         mean, count, noise = rows
         width = self.upper - self.lower

@@ -214,19 +214,19 @@ def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     every, half = np.concatenate([reports, unseen]), len(coins)
     alone, beside = np.zeros(len(every)), np.zeros(len(every))
     for column in every.T:
-        place = _places(column, half)
+        place = _quantile_bins(column, half)
         alone += _ratios(place, coins)
         if place.max() > 2:  # votes are packed, a bit for each bin
             for bit in range(63):
                 alone += _ratios((column >> bit) & 1, coins)
                 beside += _ratios(((column ^ (column >> 1)) >> bit) & 1, coins)
     for column in np.diff(every, axis=1).T:
-        beside += _ratios(_places(column, half), coins)
+        beside += _ratios(_quantile_bins(column, half), coins)
     told = [_bounds(score[:half], coins)[1] for score in (alone, beside)]
     return (beside if told[1] > 1.5 * told[0] else alone)[half:]
 
 
-def _places(column: Ints, half: int, parts: int = 64) -> Ints:
+def _quantile_bins(column: Ints, half: int, parts: int = 64) -> Ints:
     """Put numbers into quantiles of the first ones."""
     edges = np.quantile(column[:half], np.linspace(0.0, 1.0, parts + 1)[1:-1], method="inverted_cdf")
     return np.searchsorted(np.unique(edges), column)

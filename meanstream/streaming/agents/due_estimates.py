@@ -56,7 +56,7 @@ class DueEstimates:
             "stddev": options.stddev,
             "refresh": options.refresh,
             **({"quantiles": options.quantiles} if options.quantiles else {}),
-            **_place_of(options),
+            **_covariates_source(options),
         }
         self._estimates = PersonalEstimates(settings, options)
         self._refresh_time: float | None = None
@@ -106,7 +106,7 @@ class DueEstimates:
         self._refresh_time, self.final = note["refresh_time"], note["final"]
 
 
-def _place_of(options: EngineOptions) -> dict[str, Any]:
+def _covariates_source(options: EngineOptions) -> dict[str, Any]:
     """Say where public attributes come from, so that anyone who answers from the store finds them."""
     declared = options.covariates
     return {} if declared is None or declared.place is None else {"covariates": list(declared.place)}

@@ -187,7 +187,7 @@ class PersonalEstimates:
         own: OwnMeans,
         fitted: FittedPopulation,
         time: float | None,
-        told_shares: SharesAnswers | None,
+        share_estimates: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
         own = self._covariates.of_means(own, names, by_row=time is None)
@@ -201,7 +201,7 @@ class PersonalEstimates:
         )
         if time is not None:  # where rows have a time each, no one asks
             made = self._answered(told, own, answer, interval, local_interval, time)
-            self.answered = self.shares.attach(made, told_shares)
+            self.answered = self.shares.attach(made, share_estimates)
         columns: dict[str, Any] = {
             "agent": told,
             "n": own.count.tolist(),
@@ -213,7 +213,7 @@ class PersonalEstimates:
             "class_size": answer.class_size.tolist(),
             "component": answer.component.tolist(),
             "membership": answer.membership.tolist(),
-            **self.shares.columns(told_shares),
+            **self.shares.columns(share_estimates),
         }
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2

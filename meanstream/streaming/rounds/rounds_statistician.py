@@ -122,7 +122,7 @@ class Statistician:
         self._delivery.resume()
         self._delivery.deliver_committed(stop)
         self._health.waiting("reports are being read")
-        self._tell()
+        self._notify()
         self._pass(stop)
         self._health.started()
         while self._reports.follows and not stop():
@@ -150,9 +150,9 @@ class Statistician:
                 self._store.post(lines.kind.topic, lines.lines)
             self._delivery.save()
         self._delivery.deliver_committed(stop)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._on_pass is not None:
             self._on_pass(self.stats)
 

@@ -100,7 +100,7 @@ class UserSlots:
 
     def considered(self, window: Window, sums: UserSums) -> UserSums:
         """Keep who is known in a window, and as many of the others as there are places, in the order of the hash."""
-        new = np.flatnonzero(self._place(sums.user) >= self._opens(window))
+        new = np.flatnonzero(self._slot_since(sums.user) >= self._opens(window))
         if len(new) <= self._most:
             return sums
         new = new[self.order(sums.user[new])]
@@ -111,7 +111,7 @@ class UserSlots:
         """Give places in a window that closes, while there are some; return who takes part."""
         sums = self.considered(window, sums)
         self._limits = {one: limit for one, limit in self._limits.items() if one.end > window.end}
-        new, room = np.flatnonzero(~np.isfinite(self._place(sums.user))), max(self._most - self._taken, 0)
+        new, room = np.flatnonzero(~np.isfinite(self._slot_since(sums.user))), max(self._most - self._taken, 0)
         if len(new) > room:
             new = new[self.order(sums.user[new])]
         self._give(np.sort(sums.user[new[:room]]), now)
@@ -148,14 +148,14 @@ class UserSlots:
     def _give(self, user: Ints, now: float) -> None:
         if not len(user):
             return
-        self._place(user)  # room for them
+        self._slot_since(user)  # room for them
         self._since[user] = now
         self._taken += len(user)
         self._new.append((user, now))
         if self.full:
             self._full_since = min(self._full_since, now)
 
-    def _place(self, user: Ints) -> Floats:
+    def _slot_since(self, user: Ints) -> Floats:
         """Say since when users have places."""
         missing = len(self.names) - len(self._since)
         self._since = np.concatenate([self._since, np.full(missing, math.inf)]) if missing else self._since

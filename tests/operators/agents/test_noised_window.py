@@ -113,10 +113,10 @@ def test_what_is_found_follows_from_what_is_released(monkeypatch: pytest.MonkeyP
     class ReadsExactSums(NoisedWindow):
         __slots__ = ()
 
-        def _begin_anew(self, kept: Any, index: Ints, sample: np.ndarray) -> Ints:
+        def _reset_changed(self, kept: Any, index: Ints, sample: np.ndarray) -> Ints:
             exact = {**kept, "noised": np.where(kept["counts"] > 0, kept["noised"], 0)}
             exact["noised"][:, -1] += (other - one)[int(index[0]) - 1]
-            return NoisedWindow._begin_anew(self, exact, index, sample)
+            return NoisedWindow._reset_changed(self, exact, index, sample)
 
     bad = ReadsExactSums(COUNTER, SUMS.fresh, SLOTS)
     assert told(other, bad) != plain

@@ -53,7 +53,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class GoalResult:
     """What simulated rounds gave.
 
     Attributes
@@ -91,7 +91,7 @@ def adaptive_goal_cells() -> list[Cell]:
 
 def measure_adaptive_goal(
     cell: Cell, *, runs: int, seed: int = 1, mean: float = 0.0, announce_sizes: bool = True
-) -> Found:
+) -> GoalResult:
     """Simulate rounds in one cell, with samples on {-1, 1}.
 
     Parameters
@@ -121,7 +121,7 @@ def measure_adaptive_goal(
         Adaptive(epsilon=cell.epsilon, users=users, sizes=SizeDistribution.parse(sizes)).plan, law
     )
     found = simulate_rounds(config, estimator)
-    return Found(
+    return GoalResult(
         one_shot=one_shot,
         predicted=estimator.predicted_risk(law) / one_shot,
         measured=found.mse / one_shot,

@@ -53,16 +53,16 @@ class PinnedResults:
         ValueError
             If the folder holds something else in place of a result.
         """
-        pinned = self._read(self._place(this.id, stage))
+        pinned = self._read(self._path_of(this.id, stage))
         if pinned is None:
             found, refused = first_accepted_result(this, public, came, shape=shape)
             if found is None:
                 return None, len(came)
-            pinned = self._keep(self._place(this.id, stage), came[len(refused)])
+            pinned = self._keep(self._path_of(this.id, stage), came[len(refused)])
         others = sum(one.public != pinned.public for one in came)
         return first_accepted_result(this, public, [pinned], shape=shape)[0], others
 
-    def _place(self, round_id: str, stage: int) -> Path:
+    def _path_of(self, round_id: str, stage: int) -> Path:
         name = hashlib.blake2b(round_id.encode(), digest_size=16).hexdigest()
         return self._folder / f"{name}-{stage}.json"
 

@@ -94,13 +94,13 @@ def demo_rounds(
             with refusing_to_open():
                 opened.enter_context(showing_page(page_address, telemetry, settings))
         estimates = _run(flights, out, options, seed, None if telemetry is None else telemetry.observe)
-        _tell(flights, estimates, means, out, options, as_json=as_json)
+        _show_answers(flights, estimates, means, out, options, as_json=as_json)
         if telemetry is not None:
             telemetry.finish()
             stay_on_page()
 
 
-def _tell(
+def _show_answers(
     flights: pa.Table,
     estimates: list[dict[str, Any]],
     means: Floats,

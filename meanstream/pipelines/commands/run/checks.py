@@ -98,7 +98,7 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         settings.require_user_privacy()
         options.engine_options()
         option_location(options.source)
-        _check_places(options)
+        _check_output_capacity(options)
         check_store_path(options.store)
         check_apart(options, options.store)
         check_metrics_addresses(options)
@@ -152,7 +152,7 @@ def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     require(False, "releases", "be given with a source that has no end: else nothing ever comes out", None)
 
 
-def _check_places(options: RoundsOptions) -> None:
+def _check_output_capacity(options: RoundsOptions) -> None:
     """Refuse places that cannot hold what would come."""
     from meanstream.operators.validation import require
 

@@ -22,7 +22,7 @@ def dry_run_rounds(options: RoundsOptions) -> None:
     facts["allowed_lateness"] = f"{lateness.text}: {lateness.why}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
-    dry_run_facts(facts, _told, as_json=options.json)
+    dry_run_facts(facts, _fact_text, as_json=options.json)
 
 
 def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
         return {**place, **asdict(rounds_budgets(options.store).summary)}
 
 
-def _told(fact: Any) -> str:
+def _fact_text(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
     if "window" in fact:

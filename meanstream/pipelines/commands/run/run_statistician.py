@@ -88,7 +88,7 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
     facts: dict[str, Any] = {"from_reports": reports, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = "no budget is spent here: users' sides have charged these reports"
-    dry_run_facts(facts, _told, as_json=options.json)
+    dry_run_facts(facts, _fact_text, as_json=options.json)
 
 
 def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
@@ -107,7 +107,7 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
         return str(kept_deployment_settings(store)["name"])
 
 
-def _told(fact: Any) -> str:
+def _fact_text(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
     goes_on = "which continues" if fact["begun"] else "which will begin"

@@ -46,14 +46,14 @@ def announcing_address(
     if place is None:
         sys.stderr.write(f"{what}: {secret}\n")
 
-    def tell() -> None:
+    def announce() -> None:
         if place is not None:
             _write_for_owner(what, place, secret)
             written.append(place)
             _log.info(f"{what} is served", extra={"url": url, "token_in": str(place)})
 
     try:
-        yield tell
+        yield announce
     finally:
         for path in written:
             path.unlink(missing_ok=True)

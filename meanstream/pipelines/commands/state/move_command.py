@@ -58,7 +58,7 @@ def move(
         raise BadOption(str(error)) from None
     finally:
         giver.close()
-    _tell(facts, as_json=as_json)
+    _print_facts(facts, as_json=as_json)
 
 
 def _taker(giver: Store, path: Path, environment: Mapping[str, str]) -> Store:
@@ -144,7 +144,7 @@ def _write_secret(path: Path, secret: bytes) -> bool:
     return not found
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     from meanstream.pipelines.options.base import print_options_json
 
     if as_json:

@@ -59,7 +59,7 @@ def store_show(
             opened.close()
     except StoreError as error:
         raise BadOption(str(error)) from None
-    _tell(facts, as_json=as_json)
+    _print_facts(facts, as_json=as_json)
 
 
 @app.command("adopt")
@@ -116,7 +116,7 @@ def store_adopt(
         )
     except StoreError as error:
         raise BadOption(str(error)) from None
-    _tell(record, as_json=as_json)
+    _print_facts(record, as_json=as_json)
 
 
 app.command("move")(move)
@@ -133,7 +133,7 @@ def _adopting(path: Path, adopt_in: Callable[[Store], dict[str, Any]]) -> dict[s
         opened.close()
 
 
-def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_options_json(facts)
         return

@@ -43,7 +43,7 @@ class GatheredMessages:
         if not messages:
             return
         self._count += len(messages)
-        partition, offset = _places(messages)
+        partition, offset = _positions(messages)
         self._partition.append(partition)
         self._offset.append(offset)
         values = cast("list[bytes | None]", list(map(Message.value, messages)))
@@ -65,7 +65,7 @@ class GatheredMessages:
         )
 
 
-def _places(messages: list[Message]) -> tuple[Ints, Ints]:
+def _positions(messages: list[Message]) -> tuple[Ints, Ints]:
     """Give partition and offset of each; offsets of a partition grow, so that the ends of a run tell all of it."""
     partitions = cast("list[int]", list(map(Message.partition, messages)))
     count, first = len(partitions), cast("int", messages[0].offset())

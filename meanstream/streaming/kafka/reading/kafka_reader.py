@@ -295,7 +295,7 @@ class TopicReader:
         """Read on from where the records were given out."""
         if self._resting:
             progress.look_again()
-            self._consumer.assign(self._places(p for p in progress.next if not progress.done(p)))
+            self._consumer.assign(self._partition_positions(p for p in progress.next if not progress.done(p)))
             self._resting = False
 
     # -- what a consumer says --------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class TopicReader:
         progress.next[partition] = offset
         self._consumer.incremental_unassign([place])
         if not progress.done(partition):
-            self._consumer.incremental_assign(self._places([partition]))
+            self._consumer.incremental_assign(self._partition_positions([partition]))
         self._gaps.discard(partition)
 
     def _grow(self, progress: ReadProgress, topic: Topic) -> None:
@@ -403,7 +403,7 @@ class TopicReader:
         self._claim(offsets)
         progress.next.update(offsets)
         self._topic = topic
-        self._consumer.incremental_assign(self._places(offsets))
+        self._consumer.incremental_assign(self._partition_positions(offsets))
         logger.info("topic %r has %d partitions now", self.name, topic.partitions)
 
     def _claim(self, offsets: Mapping[int, int]) -> None:
@@ -436,6 +436,6 @@ class TopicReader:
     def _unreadable(self, text: str) -> str:
         return f"{self._location.role} must be a topic that can be read, got {self.name!r} ({text})"
 
-    def _places(self, partitions: Iterable[int]) -> list[TopicPartition]:
+    def _partition_positions(self, partitions: Iterable[int]) -> list[TopicPartition]:
         assert self._progress is not None  # noqa: S101 - reading has begun
         return [TopicPartition(self.name, p, self._progress.next[p]) for p in partitions]

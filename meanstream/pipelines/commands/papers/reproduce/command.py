@@ -163,10 +163,10 @@ def reproduce_command_text(result: dict[str, Any]) -> str:
         for curve in panel["curves"]:
             ours = dict(zip(curve["checkpoints"], curve["mse"], strict=True))
             reference = {entry["step"]: entry["mse"] for entry in curve["reference"]}
-            cells = [f"{step}: {ours[step]:.3g}" + _beside(reference.get(step)) for step in REFERENCE_STEPS]
+            cells = [f"{step}: {ours[step]:.3g}" + _reference_text(reference.get(step)) for step in REFERENCE_STEPS]
             lines.append(f"  {curve['label']:<28}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 
-def _beside(reference: float | None) -> str:
+def _reference_text(reference: float | None) -> str:
     return "" if reference is None else f" (reference {reference:.3g})"

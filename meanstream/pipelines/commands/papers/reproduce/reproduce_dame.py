@@ -145,10 +145,10 @@ def reproduce_dame_text(result: dict[str, Any]) -> str:
             reference = {entry["x"]: entry["y"] for entry in curve["reference"]}
             shown = [(x, y) for x, y in zip(curve["x"], curve["y"], strict=True) if x in reference or not reference]
             step = 1 if reference else max(len(shown) // 5, 1)
-            cells = [f"{x:.3g}: {y:.3g}" + _beside(reference.get(x)) for x, y in shown[::step]]
+            cells = [f"{x:.3g}: {y:.3g}" + _reference_text(reference.get(x)) for x, y in shown[::step]]
             lines.append(f"  {curve['label']:<34}" + "   ".join(cells))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 
-def _beside(reference: float | None) -> str:
+def _reference_text(reference: float | None) -> str:
     return "" if reference is None else f" (reference {reference:.3g})"
