@@ -17,7 +17,14 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.beam import CollaborateAgents, ColumnMapping, ParseMessages, ReleaseMeans, SampleRow, SampleRows
+from meanstream.pipelines.agents import (
+    CollaborateAgents,
+    ColumnMapping,
+    ParseMessages,
+    ReleaseMeans,
+    SampleRow,
+    SampleRows,
+)
 from meanstream.pipelines.beam import parsing
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.schemas.registered import wire_head
