@@ -132,7 +132,7 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     max_stages : int, optional
         How many stages the pipeline is made for, if `users` is not given: the estimator is then designed per window.
         By default as many as it has for 1 to 10 million users.
-    options, sizes, users, between_users, user_budget, allowed_lateness, level, mode, values, edition, tails
+    options, sizes, users, between_users, user_budget, allowed_lateness, level, mode, values, tails
         Those of `RoundsSettings`.
     name, lower, upper, epsilon, window
         Those of `RoundsSettings`; the name is needed here: it tells the noise of deployments apart. The window may be
@@ -173,7 +173,6 @@ epsilon 1), got None
         level: float | None = None,
         mode: str | None = None,
         values: tuple[str, ...] | None = None,
-        edition: int | None = None,
         tails: str | None = None,
     ) -> None:
         super().__init__()
@@ -182,7 +181,7 @@ epsilon 1), got None
             "lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "options": options, "sizes": sizes,
             "users": users, "between_users": between_users, "user_budget": user_budget, "name": name, "level": level,
             "allowed_lateness": allowed_lateness, "mode": mode, "values": values,
-            "edition": edition, "tails": tails,
+            "tails": tails,
         }  # fmt: skip
         given = settings_given(whole, parameters, ("lower", "upper", "epsilon", "window"))
         if whole is None:

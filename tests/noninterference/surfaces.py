@@ -79,7 +79,7 @@ SETTINGS = {
     "rows", "runner", "runner_arg", "runs", "samples_per_user", "schedule", "second_moment", "secret_file", "seed",
     "sizes", "smoothness", "sort", "source", "sparsity", "spread", "stddev", "steps", "summary", "target_half_width",
     "test", "theta", "threshold", "time", "until_end", "upper", "user", "user_budget", "users", "value", "values",
-    "edition", "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
+    "tails", "variance", "votes", "weights", "window", "address", "canaries", "kills", "names", "through",
     "signature", "signer", "signing", "signing_key", "registry",
     "memory", "change", "dependence", "exceeds", "histogram_share", "mean", "quantiles", "covariates",
 }  # fmt: skip

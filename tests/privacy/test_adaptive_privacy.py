@@ -17,7 +17,7 @@ from meanstream.operators.estimators.adaptive import stages as adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.adaptive.design import adaptive_design_cut_window
 from meanstream.operators.estimators.adaptive.scale import scale_bin
-from meanstream.operators.estimators.adaptive.stages import LastStage, ReportStage, VoteStage
+from meanstream.operators.estimators.adaptive.stages import ReportStage, VoteStage
 from meanstream.operators.noise.random_bits import RandomWords, random_bits_32
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.channels.base import Mechanism
@@ -177,13 +177,6 @@ def test_every_report_of_every_stage(epsilon: float) -> None:
             assert loss is None or epsilon - 1e-3 < loss <= epsilon + TOLERANCE, (stage.name, public)
     assert {("scale", None, True), ("scale again", "narrow", True), ("scale again", "wide", False)} <= seen
     assert {("last", "narrow", False), ("last", "wide", False), ("narrow", "narrow", False)} <= seen
-
-
-def test_one_stage_alone() -> None:
-    estimator = Adaptive(epsilon=1.0, users=100, edition=1)
-    (stage,) = estimator.rounds
-    assert isinstance(stage, LastStage)
-    assert 1.0 - 1e-3 < report_loss(stage, {}, INPUTS) <= 1.0 + TOLERANCE
 
 
 def test_one_message_per_user_whatever_it_holds() -> None:

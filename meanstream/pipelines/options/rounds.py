@@ -127,10 +127,6 @@ class RoundsOptions(StreamOptions):
         ),
     ] = None
     level: Annotated[float, cli_option("Coverage of the intervals.", ESTIMATION)] = 0.95
-    edition: Annotated[
-        int | None,
-        cli_option("Edition of the estimator's design: 1 | 2; default: the store's, else the newest.", ESTIMATION),
-    ] = None
 
     store: Annotated[Path, cli_option("SQLite file of position, sums and ledger. A run continues from it.", OUTPUT)] = (
         Path("meanstream-rounds.db")
@@ -192,7 +188,6 @@ class RoundsOptions(StreamOptions):
             level=self.level,
             mode=self.mode,
             values=self.coordinates,
-            edition=self.edition,
             tails=self.tails,
         )
         settings.estimator_for(settings.users or 1)
@@ -209,7 +204,7 @@ class RoundsOptions(StreamOptions):
         from meanstream.streaming.rounds.deployment import rounds_default_estimator
 
         said = (self.reports_only, self.from_reports, self.option, self.values, self.between_users, self.tails)
-        alone = not any(x is not None for x in (*said, self.edition)) and self.mode == "tuned"
+        alone = not any(x is not None for x in said) and self.mode == "tuned"
         return rounds_default_estimator(
             None if self.runner else Path(self.store),
             window,

@@ -259,7 +259,6 @@ ROUNDS = Template(
         Parameter("users", "Users per window", forms.COUNT),
         Parameter("between_users", "Bound on the deviation of users' means", forms.NOT_NEGATIVE),
         Parameter("tails", "Tails of users' means", choice_form("exponential"), help="Default: no assumption."),
-        Parameter("edition", "Edition of the estimator's design", forms.COUNT, help="Default 1."),
         Parameter("level", "Coverage of the intervals", forms.POSITIVE),
         Parameter("sink", "Estimates (public)", forms.SINK, required=True, help="Estimates, one per window."),
         Parameter("dead_letters", "Dead letters (public)", forms.SINK, help=_LETTERS_HELP),

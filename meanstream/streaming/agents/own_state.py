@@ -71,7 +71,7 @@ def read_own_state(path: Path, settings: AgentsSettings, known: OwnState | None 
     Raises
     ------
     StoreError
-        If the store is damaged, or of an older version.
+        If the store is damaged, or of another version.
     """
     store = Store.read(path)
     try:

@@ -139,14 +139,9 @@ OWN_RELEASES = "own releases"
 
 
 def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
-    """Go on with what each agent has released; stores of older versions have it in the ledger only."""
-    own, saved = followed.own, False
+    """Go on with what each agent has released."""
     for chunk, columns in store.chunks(OWN_RELEASES):
-        own.restore(chunk, columns)
-        saved = True
-    if own.combines and not saved:
-        for releases in releases_of_ledger(store.ledger):
-            own.observe(releases)
+        followed.own.restore(chunk, columns)
 
 
 def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:

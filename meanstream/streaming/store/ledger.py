@@ -185,7 +185,7 @@ class Ledger(LedgerReader):
         link, names = head.chain, self._tables.encoded_names()
         for begin in range(0, n, BLOCK):  # the chain's values of a million rows are not held at once
             block = LedgerColumns(*(column[begin : begin + BLOCK] for column in new.columns()))
-            chain = chain_links(link, block, names, numbered=self._numbered)
+            chain = chain_links(link, block, names)
             values = zip(*block.columns(), chain, strict=True)
             self._database.insert("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
             link = chain[-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from meanstream.operators.records import Ints
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.store.chain import START, LedgerColumns, chain_links
 from meanstream.streaming.store.database import DamagedStoreError, Database
-from meanstream.streaming.store.layout import layout_chains_numbers
 from meanstream.streaming.store.tables import StoreTables
 
 BLOCK = 4096
@@ -119,16 +117,12 @@ class LedgerReader:
         """Say that a row is not what was written."""
         return LedgerFaultError(str(self._database.damage(f"row {row}{what} of the ledger")), row)
 
-    @cached_property
-    def _numbered(self) -> bool:
-        return layout_chains_numbers(self._database)
-
     def _follows(self, block: LedgerBlock, seq: int, link: bytes) -> bool:
         """Say whether a block has the rows after `seq`, where the chain had this value."""
         try:
             in_order = tuple(block.rows.seq) == tuple(range(seq + 1, seq + 1 + len(block.rows)))
             names = self._tables.encoded_names()
-            return in_order and chain_links(link, block.rows, names, numbered=self._numbered) == list(block.chain)
+            return in_order and chain_links(link, block.rows, names) == list(block.chain)
         except (IndexError, TypeError, struct.error):  # a number of no agent, or a value of another type
             return False
 

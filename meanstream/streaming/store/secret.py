@@ -8,12 +8,10 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
 
-from meanstream.operators.noise.canonical import canonical
-from meanstream.operators.noise.key_strength import key_weakness, require_strong_key
+from meanstream.operators.noise.key_strength import require_strong_key
 from meanstream.operators.noise.keyed import KeyedNoise
 
 SECRET_VARIABLE = "MEANSTREAM_SECRET"  # noqa: S105 - names, not secrets
@@ -34,17 +32,7 @@ def is_named_secret(environment: Mapping[str, str]) -> bool:
     return SECRET_VARIABLE in environment or SECRET_FILE_VARIABLE in environment
 
 
-Recognize = Callable[[bytes], bool]
-"""Says whether a durable state began with a key."""
-
-
-def _nothing(key: bytes) -> bool:  # noqa: ARG001 - a `Recognize`
-    return False
-
-
-def load_secret(
-    store: Path, *, environment: Mapping[str, str], create: bool = True, recognized: Recognize = _nothing
-) -> bytes:
+def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = True) -> bytes:
     """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file beside the store.
 
     The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
@@ -59,8 +47,6 @@ def load_secret(
         Usually `os.environ`.
     create : bool
         Whether the file beside the store may be made.
-    recognized : callable
-        As for `require_secret_key`.
 
     Raises
     ------
@@ -68,17 +54,17 @@ def load_secret(
         If the secret is empty or no random key of 128 bits, or a named or needed file is missing.
     """
     if (text := environment.get(SECRET_VARIABLE)) is not None:
-        return require_secret_key(os.fsencode(text), SECRET_VARIABLE, recognized)
+        return require_secret_key(os.fsencode(text), SECRET_VARIABLE)
     named = environment.get(SECRET_FILE_VARIABLE)
     if named == "":
         raise ValueError(f"secret must be in a readable file, got an empty {SECRET_FILE_VARIABLE}")
     path = Path(named) if named else secret_path(store)
     if not named and create and not os.path.exists(path) and not os.path.exists(store):
         make_secret(path)
-    return read_secret(path, recognized)
+    return read_secret(path)
 
 
-def read_secret(path: Path, recognized: Recognize = _nothing) -> bytes:
+def read_secret(path: Path) -> bytes:
     """Read a key from a file; a good one that others may read is a warning.
 
     Raises
@@ -95,13 +81,13 @@ def read_secret(path: Path, recognized: Recognize = _nothing) -> bytes:
         raise ValueError(f"secret must be in a readable file, got {str(path)!r} ({error.strerror})") from None
     if len(key) > _MOST_BYTES:
         raise ValueError(f"secret must be at most {_MOST_BYTES} bytes, got more in {str(path)!r}")
-    key = require_secret_key(key, str(path), recognized)
+    key = require_secret_key(key, str(path))
     warn_if_secret_shared(path, "secret")
     return key
 
 
-def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing) -> bytes:
-    """Give the key back if it can be 128 random bits or more, or a store that is there began with it.
+def require_secret_key(key: bytes, where: str) -> bytes:
+    """Give the key back if it can be 128 random bits or more.
 
     **Privacy.** Whoever guesses the key knows the noise. A phrase can be guessed, with a release to try it on.
 
@@ -111,9 +97,6 @@ def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing)
         From a file or a variable.
     where : str
         The file or variable, for the message, which shows nothing of the key.
-    recognized : callable
-        Asked about a weak key only. A store of the time before weak keys were refused goes on with its own, since
-        another one would give its release ids a second value; a warning says what to do.
 
     Raises
     ------
@@ -121,15 +104,7 @@ def require_secret_key(key: bytes, where: str, recognized: Recognize = _nothing)
         Saying what it is instead.
     """
     key = key.strip()
-    found = key_weakness(key)
-    if found is not None and key and recognized(key):
-        _log.warning(
-            "the key of this store is weak (%s): anyone who guesses it can compute the noise; begin a new store with a "
-            "new name and a new key (meanstream secret new FILE)",
-            found,
-        )
-    elif found is not None:
-        require_strong_key(key, where)
+    require_strong_key(key, where)
     return key
 
 
@@ -162,25 +137,6 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
     if name is None:
         raise ValueError("name must be given, since it separates deployments with one secret, got None")
     return KeyedNoise.of_judged_key(secret, deployment=name, purpose="deployment")
-
-
-class UnnamedNoise(KeyedNoise):
-    """Keyed noise of a store that was begun before deployments had names: that store's own key, to its end.
-
-    **Privacy.** Its draws are those that it always had, so that no release id gets a second value. Two such stores
-    under one secret and the same settings share their draws; a store that is begun now shares none with anybody.
-    """
-
-    @classmethod
-    def of(cls, secret: bytes, saved: Mapping[str, Any]) -> Self:
-        """Make it of the settings as the store keeps them."""
-        return cls.of_judged_key(
-            secret, deployment=hashlib.sha256(canonical(dict(saved))).hexdigest(), purpose="agents"
-        )
-
-    def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:  # noqa: ARG002 - its key has them already
-        """Give itself: the settings are in its key."""
-        return self
 
 
 def make_secret(path: Path) -> None:

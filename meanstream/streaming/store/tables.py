@@ -194,7 +194,7 @@ class StoreTables:
             raise
 
     def adopt(self, posted: int = 0) -> None:
-        """Take what the tables hold as it is: a new store, or one of a version that did not know its contents."""
+        """Take what the tables hold as it is: those of a new store."""
         self._contents, self._posted = Contents(), posted
         self._add(
             "state", _state_mark, self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,))

@@ -18,7 +18,6 @@ from meanstream.operators.estimators.plan.tables import make_plan_tables
 from meanstream.operators.estimators.plan.unknown_sizes import unknown_sizes_rounds
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import best_channel
-from meanstream.operators.rounds.edition import NEWEST_EDITION, check_edition
 from meanstream.operators.rounds.protocol import Round
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.rounds.traits import TAILS, EstimatorTraits
@@ -47,10 +46,8 @@ class Plan(EstimatorTraits):
         Nominal coverage of the interval.
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
-        the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ.
-    edition : {1, 2}
-        Of the design; see `meanstream.operators.rounds.edition`. From 2 on a declared spread never costs: where one
-        report of each user on [-1, 1] is predicted to be as good, it is what everybody sends.
+        the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ. It
+        never costs: where one report of each user on [-1, 1] is predicted to be as good, everybody sends that.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially: few users lie far from all others. Left
         out, nothing is assumed of them: without a declared spread everybody reports on [-1, 1], with one the interval
@@ -85,7 +82,8 @@ class Plan(EstimatorTraits):
     taken_for = "declared"
     sizes_unknown = True
     trust = "local"
-    options = COMMON_OPTIONS | {"between_users", "edition", "tails"}
+    options = COMMON_OPTIONS | {"between_users", "tails"}
+    edition = 2
 
     rounds: tuple[Round, ...]
     shares: tuple[float, ...]
@@ -104,12 +102,10 @@ class Plan(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
         between_users: float | None = None,
-        edition: int = NEWEST_EDITION,
         tails: str | None = None,
     ) -> None:
-        check_edition(edition)
         require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
-        free = edition > 1 and tails is None
+        free = tails is None
         unknown = isinstance(sizes, str)
         require(not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes)
         known = None if isinstance(sizes, str) else sizes
@@ -119,17 +115,16 @@ class Plan(EstimatorTraits):
         self.design: PlanDesign | None = None
         self._instead: Adaptive | OneShot | None = None
         common: dict[str, Any] = {"epsilon": epsilon, "users": users, "sizes": known, "mode": mode, "level": level}
-        one_shot = OneShot(**common, edition=edition)
+        one_shot = OneShot(**common)
         if between_users is None:
-            self._take(one_shot if free else Adaptive(**common, edition=edition))
+            self._take(one_shot if free else Adaptive(**common))
             return
         require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
         if unknown:
             self.rounds, self.shares = unknown_sizes_rounds(settings, between_users)
             return
         design = plan_for(epsilon, users, settings.known_sizes, between_users, far=free)
-        needless = len(design.stages) == 1 or one_shot.predicted_mse(between_users) <= design.risk
-        if edition > 1 and needless:
+        if len(design.stages) == 1 or one_shot.predicted_mse(between_users) <= design.risk:
             self._take(one_shot)
         else:
             self.design, self.rounds = design, self._stages(design)

@@ -92,7 +92,7 @@ class ReleaseLedger:
         """Put stored releases in the place of those that were charged before; refuse those of another input."""
         stored: dict[tuple[int, int, int], tuple[dict[str, np.ndarray], int]] = {}
         for encoded in self._rows():
-            _, _, columns = unpacked(encoded, "charged")
+            _, columns = unpacked(encoded, "charged")
             index = columns["index"].tolist()
             for place, (first, second) in enumerate(columns["words"].tolist()):
                 stored[first, second, index[place]] = columns, place
@@ -115,7 +115,7 @@ def charges_of_rows(rows: Iterable[bytes]) -> SpendLedger:
     """Add up what rows of a ledger say was charged."""
     charges = SpendLedger(b"")
     for encoded in rows:
-        _, _, columns = unpacked(encoded, "charged")
+        _, columns = unpacked(encoded, "charged")
         charges.charge_at_least(columns["words"], columns["index"])
     return charges
 

@@ -169,8 +169,8 @@ def report_run_facts(path: Path, settings: Any) -> list[tuple[str, str]]:
     from meanstream.streaming.store.store import Store
 
     with closing(Store.read(path)) as store:
-        source = (source_identity_of(store) or {}).get("source") or "not noted by the version that began the store"
-        name = (store.settings() or {}).get("name") or "none, as those of an older version"
+        source = (source_identity_of(store) or {}).get("source") or "none yet"
+        name = str((store.settings() or {}).get("name"))
     spent = f"epsilon {settings.epsilon:g}" + (f", delta {settings.delta:g}" if settings.delta else "")
     facts = [("deployment", name), ("source", str(source)), ("privacy", f"{spent} of {settings.unit}")]
     return [report_made(), *facts, ("version", version("meanstream"))]

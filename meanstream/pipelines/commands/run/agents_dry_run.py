@@ -48,11 +48,11 @@ def dry_run_facts(facts: dict[str, Any], told: Callable[[Any], str], *, as_json:
     sys.stdout.write("Everything is there; nothing was read or written.\n")
 
 
-def dry_run_name(fact: dict[str, Any], *, begun: int) -> str:
-    """Say which deployment it is: the name that is given or kept, or that a store will make, or has none."""
+def dry_run_name(fact: dict[str, Any]) -> str:
+    """Say which deployment it is: the name that is given or kept, or that a store will make."""
     if fact["name"] is not None:
         return f"deployment {fact['name']!r}"
-    return "deployment without a name, as those of an older version" if begun else "deployment of a new name of its own"
+    return "deployment of a new name of its own"
 
 
 def _store(options: AgentSideOptions, settings: AgentsSettings) -> dict[str, Any]:
@@ -84,10 +84,8 @@ def dry_run_told(fact: Any) -> str:
         end = ", which have no end" if fact["horizon"] is None else ""
         return f"({fact['epsilon']:g}, {fact['delta']:g}) for {whom} over {many} of its agent{end}"
     if not fact["agents"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
-    goes_on = (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['agents'])}, which continues with {fact['agents']:,} agents"
-    )
+        return f"{fact['place']}, which will begin; {dry_run_name(fact)}"
+    goes_on = f"{fact['place']}, {dry_run_name(fact)}, which continues with {fact['agents']:,} agents"
     if fact["horizon"] is None:
         return f"{goes_on}: at most {fact['spent_max']} releases each so far, without end"
     return (

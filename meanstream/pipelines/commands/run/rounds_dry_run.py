@@ -49,9 +49,9 @@ def _told(fact: Any) -> str:
         )
         return f"epsilon {fact['epsilon']:g} for all that a user sends in a window of {fact['window']}, {limit}"
     if not fact["users"]:
-        return f"{fact['place']}, which will begin; {dry_run_name(fact, begun=0)}"
+        return f"{fact['place']}, which will begin; {dry_run_name(fact)}"
     return (
-        f"{fact['place']}, {dry_run_name(fact, begun=fact['users'])}, "
+        f"{fact['place']}, {dry_run_name(fact)}, "
         f"which continues with {fact['users']:,} users: at most epsilon {fact['spent_max']:g} spent, "
         f"{fact['at_budget']:,} cannot pay for another report"
     )

@@ -41,7 +41,7 @@ class _Checked:
 
 def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
     """Run the statistician's side alone."""
-    from meanstream.streaming.rounds.deployment import named_rounds_deployment, respelled_rounds_deployment
+    from meanstream.streaming.rounds.deployment import named_rounds_deployment
     from meanstream.streaming.rounds.statistician import PUBLIC_SECRET, Statistician
     from meanstream.streaming.store.store import Store
 
@@ -53,9 +53,7 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
         wait_for_addresses(waited, options.wait_for, stop=stop, health=watch.health)
         _check_outputs(options, reports)
         with refusing_to_open():
-            store = Store.open(
-                options.store, settings=made.identity, secret=PUBLIC_SECRET, respelled=respelled_rounds_deployment
-            )
+            store = Store.open(options.store, settings=made.identity, secret=PUBLIC_SECRET)
             opened.enter_context(closing_opened_store(store))
             sinks = open_sinks(options.sinks, open_kafka_sinks(options.sinks, store, stop))
             opened.callback(sinks.close)
@@ -95,7 +93,6 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
     """Give the name of the deployment that a store has begun with, None if there is no store; refuse another one's."""
     from contextlib import closing
 
-    from meanstream.streaming.rounds.deployment import respelled_rounds_deployment
     from meanstream.streaming.rounds.statistician import PUBLIC_SECRET
     from meanstream.streaming.store.deployment import kept_deployment_settings
     from meanstream.streaming.store.store import Store
@@ -103,7 +100,7 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
     if not path.exists():
         return None
     with closing(Store.read(path)) as store:
-        store.require_same(identity, PUBLIC_SECRET, respelled_rounds_deployment)
+        store.require_same(identity, PUBLIC_SECRET)
         return str(kept_deployment_settings(store)["name"])
 
 
@@ -111,13 +108,12 @@ def _told(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
     goes_on = "which continues" if fact["begun"] else "which will begin"
-    return f"{fact['place']}, {goes_on}; {dry_run_name(fact, begun=fact['begun'])}"
+    return f"{fact['place']}, {goes_on}; {dry_run_name(fact)}"
 
 
 def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
     """Refuse what can be refused without asking a broker."""
     from meanstream.operators.durations import parse_duration
-    from meanstream.streaming.rounds.deployment import continued_rounds_deployment
     from meanstream.streaming.rounds.statistician import statistician_identity
 
     for name in ("private_metrics", "private_figures"):
@@ -126,7 +122,6 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
-        settings = continued_rounds_deployment(options.store, settings)
         identity = statistician_identity(settings)
         _check_reports_place(reports)
         check_store_place(options.store)
