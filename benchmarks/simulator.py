@@ -22,7 +22,7 @@ from meanstream.operators.simulation.pairwise import (
     simulated_pairwise_noise,
 )
 from meanstream.operators.simulation.population import Simulated
-from meanstream.operators.simulation.transcription import Inputs, transcribe
+from tests.oracles.transcription import Inputs, transcribe
 
 
 def main() -> None:

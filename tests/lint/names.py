@@ -18,8 +18,6 @@ IN_TEXT = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(ESTIMATO
 ESTIMATORS_NAMED_IN = (
     "meanstream/operators/estimators/",
     "meanstream/pipelines/commands/reproduce/",  # figures of the papers, each of its own estimator
-    "meanstream/operators/simulation/adaptive_goals.py",
-    "meanstream/operators/simulation/round_goals.py",
     "meanstream/pipelines/commands/parts.py",  # `meanstream plan` is a command
     "meanstream/pipelines/commands/simulate/rounds.py",  # the help of options that one estimator takes
 )

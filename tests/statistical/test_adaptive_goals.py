@@ -17,8 +17,8 @@ from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.rounds.protocol import Estimator, protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.records import Summaries
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.adaptive_goals import Cell, measure_adaptive_goal
 from meanstream.operators.simulation.words import SeededWords
+from tests.oracles.adaptive_errors import Cell, measure_adaptive_goal
 
 RUNS = 40
 RELATIVE = 1.0 + 4.0 * math.sqrt(2.0 / RUNS)

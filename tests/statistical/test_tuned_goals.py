@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.simulation.summaries import (
+from tests.oracles.summaries import (
     LOWER,
     SCENARIOS,
     STREAMS,

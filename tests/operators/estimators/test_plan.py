@@ -15,7 +15,7 @@ from meanstream.operators.rounds.protocol import protocol_stages_of_positions, r
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
 from meanstream.operators.simulation.words import SeededWords
-from meanstream.operators.simulation.round_goals import measure_round_goal, round_goal_two_point_users
+from tests.oracles.round_errors import measure_round_goal, round_goal_two_point_users
 
 LARGE = SizeDistribution.parse("two:100000,1000000,0.5")
 POISSON = SizeDistribution.parse("poisson:5")

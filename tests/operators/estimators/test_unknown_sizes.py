@@ -23,8 +23,8 @@ from meanstream.operators.estimators.plan.unknown_sizes import (
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.rounds.records import Estimate, Public, Summaries, Tally
 from meanstream.operators.rounds.sizes import SizeDistribution
-from meanstream.operators.simulation.round_goals import measure_round_goal, round_goal_two_point_users
 from meanstream.operators.simulation.words import SeededWords
+from tests.oracles.round_errors import measure_round_goal, round_goal_two_point_users
 
 
 def plan(users: int = 20_000, epsilon: float = 1.0, **options) -> Plan:

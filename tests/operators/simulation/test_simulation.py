@@ -15,7 +15,7 @@ from meanstream.operators.simulation.pairwise import simulated_pairwise_design_v
 from meanstream.operators.simulation.population import Simulated
 from meanstream.operators.simulation.run import simulate
 from meanstream.operators.simulation.trace import TraceInputs, trace, trace_known_variance, trace_true_label
-from meanstream.operators.simulation.transcription import Inputs, transcribe
+from tests.oracles.transcription import Inputs, transcribe
 
 AGENTS, STEPS = 5, 48
 SIZES = (2, 2, 1)
